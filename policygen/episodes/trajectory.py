@@ -104,6 +104,9 @@ class Learning(Protocol):
         ...
 
 
+STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of random actions, as a share of their range, episode by episode
+
+
 class Actor(Protocol):
     """A source of actions: a policy, with memory or without, random numbers, a model.
 
@@ -150,21 +153,37 @@ class RandomActor:
 class HeldRandomActor(RandomActor):
     """Random actions that hold for a few steps, so that they move a slow system; in episodes played one by one.
 
-    Each episode holds them for another time: 1 step up to a 25th of the step limit, about 20 steps at least.
+    Each episode holds them for another time: 1 step up to a 25th of the step limit, about 20 steps at least. From the
+    third episode on numbers are also drawn from a part of their range, `STRENGTHS` in turn: where full actions end an
+    episode soon, they hardly show the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:
         super().__init__(task, seed)
         self._longest = max(20.0, task.max_steps / 25)
+        self._episodes = 0
+        numbers = [not actuator.is_choice for actuator in task.actuators]
+        self._middle = np.array(
+            [(a.low + a.high) / 2 if n else 0.0 for a, n in zip(task.actuators, numbers, strict=True)]
+        )
+        self._numbers = np.array(numbers)
 
     def begin(self, episodes: int, /) -> HeldRandomActor:
         """Begin an episode with a new time to hold."""
         self._change = 1 / float(np.exp(self._rng.uniform(0, np.log(self._longest))))
         self._held: npt.NDArray[Any] | None = None
+        self._strength = STRENGTHS[self._episodes % len(STRENGTHS)]
+        self._episodes += 1
         return self
 
     def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
         """Return the last action, or now and then a new one."""
         if self._held is None or self._rng.random() < self._change:
-            self._held = super().decide(observations, rows)
+            self._held = self._weakened(super().decide(observations, rows))
         return self._held
+
+    def _weakened(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self._strength == 1 or not self._numbers.any():
+            return actions
+        weak = self._middle + self._strength * (actions - self._middle)
+        return np.where(self._numbers, weak, actions).astype(actions.dtype)

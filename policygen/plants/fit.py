@@ -364,7 +364,7 @@ def fitted(
         low - room,
         high + room,
         np.column_stack([data.before[data.first], *hidden]),
-        min(0.0, float(data.rewards.min())),
+        min(0.0, float(data.rewards.min())) if data.rewards.mean() <= 0 else 0.0,
         _error(equations, values[0], hidden, data, 1),
         _error(equations, values[0], hidden, data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
@@ -515,6 +515,8 @@ class _Problem:
         if self._stepwise:
             best = solve(self._searched(best))
         left, usual = self._left(best)
+        if (first := self._left(own))[1] < usual:  # outliers drew the numbers away from where they were
+            best, (left, usual) = own, first
         for _ in range(ROBUST_FITS):
             if usual == 0 or not (left > OUTLIER * usual).any():
                 break

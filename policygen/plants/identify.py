@@ -34,6 +34,13 @@ STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
 MOST_IN_A_LINE = 30  # terms
 LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
 GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
+APART = 10.0  # a residual beyond so many median residuals is that of an outlier
+MOST_APART = 0.3  # share of steps that may be outliers
+WITHOUT_THEM = 0.5  # outliers are left out where the others' error is at most this share of the error of all
+REWEIGHTED = 20  # rounds of a fit by least absolute residuals
+RARELY = 0.1  # share of steps in which an observation differs from its usual value, below which none reads it
+UNFORESEEN = 0.95  # error of a line from which "nothing changes" is as good
+NEW = 0.01  # share of a product that the others do not express, at least
 
 Product = tuple[int, ...]  # the variables of a term, by index
 
@@ -99,22 +106,24 @@ class _Identification:
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
         values = np.column_stack([data.before, self._decided])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
+        everywhere = dict(inside)
         products, columns, sums = self._explicit(values, targets, inside, set(sines))
         # Most simulators move with the speeds after the step: a line may read what another one says of that.
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
             free = [k for k, j in enumerate(later) if j != i and not _reads_later(sums[j], values.shape[1])]
+            has_outliers = inside[i] is not everywhere[i]
             if (
-                sums[i].error < GOOD_ENOUGH
+                (sums[i].error < GOOD_ENOUGH and not has_outliers)
                 or not free
                 or any(_reads(sums[j], values.shape[1] + later.index(i)) for j in targets if i in later)
             ):
                 continue
             some = [*range(len(products)), *(len(products) + k for k in free)]
             with_later = np.column_stack([columns, data.after[:, later]])[:, some]
-            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, inside[i])
-            if found.error < LATER_PAYS * sums[i].error:
+            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, everywhere[i])
+            if found.error < (GOOD_ENOUGH if has_outliers else LATER_PAYS * sums[i].error):
                 sums[i] = found
         return self._written(sums, limits, later)
 
@@ -127,16 +136,26 @@ class _Identification:
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
         """Return sums over what is known before the step, each of the degree that predicts held-out steps best."""
         sums: dict[int, _Sum] = {}
+        lawful, most = set[int](), 0
+        rare = {i for i in range(len(self._names)) if _share_of_usual(values[:, i]) > 1 - RARELY}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
-            if len(offered) <= len(products):
+            if len(offered) <= most:
                 break
-            products, columns = offered, _columns(offered, values)
+            most = len(offered)
+            products = _expressing([one for one in offered if not rare & set(one)], values)
+            columns = _columns(products, values)
             for i, target in targets.items():
+                if i not in lawful and (law := _lawful(columns, target, inside[i])) is not None:
+                    lawful.add(i)
+                    inside[i] = law
                 found = _sparse(products, columns, target, self._held_out, inside[i])
                 if i not in sums or found.error < sums[i].error / TOLERATED - NEGLIGIBLE:
                     sums[i] = found
+        for i, found in sums.items():
+            if found.error > UNFORESEEN:
+                sums[i] = _Sum((), (), 1.0)
         return products, columns, sums
 
     def _written(
@@ -187,11 +206,12 @@ class _Identification:
 
     def _limits(self, i: int) -> tuple[float | None, float | None]:
         """Return the limits that an observation after a step seems to have; None: no limit."""
-        after = self._data.after[:, i]
+        after, arrived = self._data.after[:, i], self._data.after[:, i] != self._data.before[:, i]
         low, high = float(after.min()), float(after.max())
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
-        at = [np.count_nonzero(after == limit) >= AT_A_LIMIT for limit in (low, high)]
+        reached = [after == limit for limit in (low, high)]  # what never changes in an episode has no limits
+        at = [np.count_nonzero(one) >= AT_A_LIMIT and bool((one & arrived).any()) for one in reached]
         return low if at[0] else None, high if at[1] else None
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
@@ -310,6 +330,26 @@ def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
 
 
+def _share_of_usual(column: Column) -> float:
+    """Return the share of the steps that have the most frequent value."""
+    return float(np.unique(column, return_counts=True)[1].max()) / len(column)
+
+
+def _expressing(products: Sequence[Product], values: Column) -> list[Product]:
+    """Return the products that those before them do not express nearly; where they do, weights would be anything."""
+    columns = _columns(products, values)
+    basis = np.empty((len(columns), 0))
+    kept: list[Product] = []
+    for product, column in zip(products, columns.T, strict=True):
+        rest = column - basis @ (basis.T @ column)
+        rest -= basis @ (basis.T @ rest)
+        size, new = float(np.linalg.norm(column)), float(np.linalg.norm(rest))
+        if new > NEW * size:
+            basis = np.column_stack([basis, rest / new])
+            kept.append(product)
+    return kept
+
+
 def _sparse(
     products: Sequence[Product],
     columns: Column,
@@ -342,6 +382,32 @@ def _sparse(
     order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
     chosen = [products[k] for k in kept[order].tolist()]
     return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
+
+
+def _lawful(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """Return the steps `where` that one sum of the columns predicts well, if a few others do not follow it; else None.
+
+    A joint that hits its limit does not move as it does elsewhere; steps with such a hit would spoil the sum.
+    """
+    some, wanted = columns[where], target[where]
+    if len(wanted) < STEPS_PER_TERM * columns.shape[1]:
+        return None
+    weight = np.ones(len(wanted))
+    for _ in range(REWEIGHTED):
+        root = np.sqrt(weight)
+        left = np.abs(some @ _solved(some * root[:, None], wanted * root) - wanted)
+        usual = float(np.median(left))
+        weight = 1 / np.maximum(left, 1e-2 * usual + 1e-12)
+    near = left <= APART * usual
+    if near.all() or near.mean() < 1 - MOST_APART:
+        return None
+    plain = some @ _solved(some, wanted) - wanted
+    close = some[near] @ _solved(some[near], wanted[near]) - wanted[near]
+    if np.sqrt((close**2).mean()) > WITHOUT_THEM * np.sqrt((plain**2).mean()):
+        return None
+    kept = where.copy()
+    kept[where] = near
+    return kept
 
 
 def _solved(columns: Column, target: Column) -> Column:

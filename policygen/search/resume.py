@@ -189,7 +189,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
         for attempt in attempts[last_saved + 1 :]:
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
                 if attempt.number == 0 and attempt.score is not None:
-                    actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config)[: attempt.score.episodes]
+                    actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config, 0, attempt.score.episodes)
                     one_by_one = config.max_steps is not None
                     for some in [(seed,) for seed in seeds] if one_by_one else [seeds]:
                         buffer.add(0, players.play(actor, some))

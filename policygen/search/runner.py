@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
-from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
+from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.task import Task
 
@@ -103,8 +104,9 @@ class EpisodeRunner:
             trajectories = self.play(actor, seeds)
         else:  # one after the other, up to a share of the steps
             trajectories = []
-            while len(trajectories) < len(seeds) and self.ledger.env_steps < WARM_UP_SHARE * limit:
-                trajectories += self.play(actor, seeds[len(trajectories) : len(trajectories) + 1])
+            most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
+            while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
+                trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
         return Performance(sampled_score(trajectories, self.players.engine), trajectories)
 
     def perform(self, number: int, policy: Policy) -> Performance:
@@ -148,7 +150,11 @@ class EpisodeRunner:
             shaping: objective that replaces the return.
         """
         measure = Measure(self.task, shaping) if shaping is not None else None
-        return self._trials(number, episodes_of_tuning(number, self.config, self.left), measure)
+        episodes, refining = episodes_of_tuning(number, self.config, self.left), self.config.refine
+        if episodes and refining.method == "model" and self.config.max_steps is not None:
+            # What is left counts episodes of full length; the search asks before each, which may be much shorter.
+            episodes = refining.episodes or EPISODES_OF_TUNING
+        return self._trials(number, episodes, measure)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """Return the budget of attempt `number`, the first of `turns` that only tune; None if it is too small.
@@ -286,9 +292,10 @@ class EpisodeRunner:
         return replace(last, standing=standing)
 
 
-def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
-    """Return the seeds of the warm-up."""
-    return episode_seeds(config.seed, "warm-up", config.warmup_episodes) if config.warmup_episodes else ()
+def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:
+    """Return the seeds of the warm-up, or so many from number `first` on."""
+    count = config.warmup_episodes if count is None else count
+    return episode_seeds(config.seed, "warm-up", count, first) if count else ()
 
 
 def warm_up_actor(task: Task, config: RunConfig) -> RandomActor:

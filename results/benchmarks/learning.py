@@ -59,6 +59,9 @@ CASES = {
     "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True),
     "mountaincar-continuous": Case("MountainCarContinuous-v0", 90, 5_000),
     "pendulum": Case("Pendulum-v1", -200, 5_000),
+    "inverted-pendulum": Case("InvertedPendulum-v5", 950, 5_000),
+    "inverted-double-pendulum": Case("InvertedDoublePendulum-v5", 9_100, 5_000),
+    "reacher": Case("Reacher-v5", -3.75, 5_000),
     "swimmer": Case("Swimmer-v5", 360, 20_000, {"iterations": 2}, transcript="transcripts/swimmer"),
 }
 

@@ -12,6 +12,8 @@ import pytest
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
+from policygen.plants.fit import Transitions
+from policygen.policies.plant import Equations, known_plant
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 from policygen.tasks.taskfile import task_from_file
@@ -59,6 +61,23 @@ def test_the_score_to_reach_can_be_reached(path):
     task = task_from_file(path)
     assert task.solved is not None
     assert task.optimum is None or task.solved <= task.optimum.value
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in ENVS if {"reward", "ends"} & set(tomllib.loads(path.read_text()))], ids=lambda p: p.stem
+)
+def test_the_reward_and_the_end_that_a_task_states_are_those_of_its_environment(path):
+    task = task_from_file(path)
+    stated = Equations(task, known_plant(task))
+    assert stated.remembered == ()
+    with Simulator(task) as simulator:
+        data = Transitions.of(task, simulator.play(RandomActor(task, seed=0), range(20)))
+    paid, ends = stated.outcome(
+        list(data.before.T), [], stated.decided(data.actions), stated.values, list(data.after.T)
+    )
+    assert np.array_equal(np.broadcast_to(ends, len(data)) > 0, data.ended)
+    if task.reward:
+        assert np.abs(paid - data.rewards).max() < 1e-6
 
 
 @every_task

@@ -33,6 +33,7 @@ POPULATION = 24  # more candidates cost hardly more: all are computed together
 RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
 PREDICTED = 24  # episodes in the plant by which policies are compared
 FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
+ROUND_STEPS = 50  # of the environment between two fits, at least: one short episode tells little
 NEAR = 0.05  # predictions that differ by this share of the returns seen agree
 NEARNESS = 0.1  # how much less an episode is worth that came no nearer to the end that is sought, as a share
 
@@ -67,7 +68,9 @@ def in_plant(
         return None
     known = plant or known_plant(task)
     tried: list[_Found] = []
-    while len(watched) < min(trials.episodes, MOST_ROUNDS) and trials.affords_one():
+    rounds = 0
+    while rounds < MOST_ROUNDS and len(watched) < trials.episodes and trials.affords_one():
+        rounds += 1
         data = Transitions.of(task, seen)
         fitted = _fitted(known, data, rng)
         inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)), flat=_is_flat(data))
@@ -78,7 +81,9 @@ def in_plant(
         if found is None:
             return None
         tried.append(found)
-        real = trials.watch(found.refined.policy, trials.seeds(len(watched), 1))
+        real = list[Trajectory]()
+        while sum(one.length for one in real) < ROUND_STEPS and trials.affords_one():
+            real += trials.watch(found.refined.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
@@ -107,12 +112,13 @@ def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> Fitted
 
 
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
-    """Whether a real episode turned out as the members of the plant say, from the same start."""
+    """Whether a real episode turned out as the members of the plant say, which agree, from the same start."""
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
     promised = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
-    wrong = abs(real.episode_return - float(promised.mean()))
-    return bool(wrong <= 2 * promised.std() + _tolerance(seen, float(promised.mean())))
+    wrong, spread = abs(real.episode_return - float(promised.mean())), float(promised.std())
+    tolerance = _tolerance(seen, float(promised.mean()))
+    return spread <= 2 * tolerance and wrong <= 2 * spread + tolerance
 
 
 def _ceiling(seen: Sequence[Trajectory], max_steps: int) -> float:
