@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from policygen.errors import UsageError
-from policygen.extensions.export.c import C
+from policygen.extensions.export.c import PolicyInC
 from policygen.extensions.export.latex import as_latex
 from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
-from policygen.extensions.export.python import Python
+from policygen.extensions.export.python import PolicyInPython
 from policygen.policies.policy import Policy
 
 FORMATS: dict[str, Callable[[Program], str]] = {
-    "c": C.source_of,
-    "python": Python.source_of,
+    "c": lambda program: PolicyInC(program).text(),
+    "python": lambda program: PolicyInPython(program).text(),
     "json": as_json,
     "latex": as_latex,
 }
