@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from policygen.cli.options import (
 )
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
+
+if TYPE_CHECKING:
+    from policygen.plants.fit import FittedPlant
 
 
 @click.command()
@@ -233,27 +236,41 @@ def serve(folder: Path, port: int) -> None:
     required=True,
     help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
+@click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
 @click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
 @TASK_OF_TEXT
 @TRUST
-def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool) -> None:
+def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
-    and for NaN. With --to minari the run's replay buffer becomes a Minari dataset.
+    and for NaN. With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start
+    by a seed, `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
+    With --to minari the run's replay buffer becomes a Minari dataset.
     """
-    if to == "minari":
+    if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
-    from policygen.extensions.export.formats import exported
+    from policygen.extensions.export.formats import exported, exported_plant
     from policygen.runs.reading import read_policy
 
-    text = exported(read_policy(source, task_name, trust=trust), to)
+    text = exported_plant(_plant_of(source), to) if plant else exported(read_policy(source, task_name, trust=trust), to)
     if output is None:
         say(text.rstrip("\n"))
         return
     write_named(output, text)
     say(output)
+
+
+def _plant_of(run: Path) -> FittedPlant:
+    from policygen.api import plant
+    from policygen.plants.environment import PlantEnv
+
+    if not run.is_dir():
+        raise UsageError(f"{run} is no run folder, and only a run has a plant")
+    env = plant(run).unwrapped
+    assert isinstance(env, PlantEnv)
+    return env.plant
 
 
 def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:

@@ -33,6 +33,9 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         equations: the plant, with its numbers.
         episodes: real episodes: they give the region, and the starts that the plant does not state.
 
+    Attributes:
+        plant: the plant with its region and its starts.
+
     Raises:
         PolicyError: there are no episodes.
     """
@@ -42,7 +45,7 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     def __init__(self, equations: Equations, episodes: Sequence[Trajectory]) -> None:
         if not any(episode.length for episode in episodes):
             raise PolicyError("a plant without any real episode has no starts to draw from")
-        self._plant: FittedPlant = fitted(equations, equations.values[None], Transitions.of(equations.task, episodes))
+        self.plant: FittedPlant = fitted(equations, equations.values[None], Transitions.of(equations.task, episodes))
         task = self._task = equations.task
         low, high = ([getattr(o, end) for o in task.observations] for end in ("low", "high"))
         self.observation_space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
@@ -55,7 +58,7 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         """Draw a start: from the plant's `start` lines, else one that was seen."""
         super().reset(seed=seed)
-        self._copies, self._steps = PlantCopies(self._plant, [int(self.np_random.integers(2**31))]), 0
+        self._copies, self._steps = PlantCopies(self.plant, [int(self.np_random.integers(2**31))]), 0
         return self._seen(self._copies.first), {}
 
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.source import Source
+from policygen.extensions.export.source import PolicySource, Source
 from policygen.extensions.export.words import remark
 from policygen.quantities.compiled import INFINITE
 
@@ -90,7 +90,7 @@ static int pg_highest(const double *scores, int count)
 
 
 class C(Source):
-    """A policy as C99."""
+    """The templates of C99."""
 
     about = "C99; do not compile with -ffast-math: NaN must be detectable."
     both = "{0} && {1}"
@@ -118,6 +118,40 @@ class C(Source):
     types = ("const double ", "const unsigned long ")
     end = ";"
 
+    def add(self, statement: str) -> None:
+        """Add a statement, over several lines if it is long."""
+        self.body += textwrap.wrap(
+            f"{statement};",
+            110,
+            initial_indent="    ",
+            subsequent_indent="        ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def fill(self, name: str, values: Sequence[str]) -> None:
+        """Set the elements of the array, which is an argument."""
+        for k, value in enumerate(values):
+            self.add(f"{name}[{k}] = {value}")
+
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Declare a constant array."""
+        kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
+        return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"
+
+    def literal(self, value: float) -> str:
+        """Write a float or an integer."""
+        if isinstance(value, int):
+            return str(value)
+        text = str(np.float32(value))
+        if "inf" in text:
+            return text.replace("inf", "INFINITY")
+        return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+
+
+class PolicyInC(PolicySource, C):
+    """A policy as C99."""
+
     def lines(self) -> Iterator[str]:
         """Yield the first comment, helpers, constants, memory and functions."""
         structure = f"struct {self.program.name}_memory"
@@ -126,7 +160,7 @@ class C(Source):
         if self.memory:
             usage += [f"{reset};", "", "There is one memory for each controlled system; reset it at every start."]
         yield "/*"
-        yield from (f" * {line}".rstrip() for line in self.heading(usage))
+        yield from (f" * {line}".rstrip() for line in self.policy_heading(usage))
         yield from (" */", "#include <math.h>", "")
         yield from (f"{helper}\n" for helper in self.used_helpers())
         yield from self.data
@@ -155,24 +189,12 @@ class C(Source):
             arguments.append(f"{'float' if self.task.has_numbers else 'int'} action[{len(self.task.actuators)}]")
         return f"{'int' if self.returns_one else 'void'} {self.program.name}_act({', '.join(arguments)})"
 
-    def add(self, statement: str) -> None:
-        """Add a statement, over several lines if it is long."""
-        self.body += textwrap.wrap(
-            f"{statement};",
-            110,
-            initial_indent="    ",
-            subsequent_indent="        ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""
         if self.returns_one:
             self.add(f"const int action = (int){values[0]}")
             return
-        for k, value in enumerate(values):
-            self.add(f"action[{k}] = {value}")
+        self.fill("action", values)
 
     def find_row(self, bins: Sequence[str], rows: int) -> None:
         """Compare the bins with one row after the other; the last row matches whatever the bins are."""
@@ -191,17 +213,3 @@ class C(Source):
             "    }",
             f"    code = pg_rows[row][{2 * len(bins)}];",
         ]
-
-    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Declare a constant array."""
-        kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
-        return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"
-
-    def literal(self, value: float) -> str:
-        """Write a float or an integer."""
-        if isinstance(value, int):
-            return str(value)
-        text = str(np.float32(value))
-        if "inf" in text:
-            return text.replace("inf", "INFINITY")
-        return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"

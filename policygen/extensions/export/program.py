@@ -19,7 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import slug
-from policygen.tasks.task import output_names
+from policygen.tasks.task import Task, output_names
 
 MOST_ROWS = 200  # lines of a policy's text that are repeated in a comment
 
@@ -45,7 +45,7 @@ class Program:
     @property
     def name(self) -> str:
         """A short name for files and functions, of letters, digits and underscores."""
-        return slug(plain_ascii(self.policy.task.name))[:24].strip("_")
+        return short_name(self.policy.task)
 
     @property
     def definitions(self) -> Lets:
@@ -65,21 +65,29 @@ class Program:
         return tuple(map(self._recollection, self.policy.remembers))
 
     def _recollection(self, name: str) -> Recollection:
-        if name in self.policy.reader.names:
-            return Recollection(name)
-        outputs = output_names(self.policy.task)
-        for i, (actuator, (first, end)) in enumerate(zip(self.policy.task.actuators, self.output_ranges, strict=True)):
-            if actuator.name == name:
-                return Recollection(name, i)
-            if name in outputs[first:end]:
-                return Recollection(name, i, outputs[first:end].index(name))
-        raise AssertionError(name)
+        return Recollection(name) if name in self.policy.reader.names else part_of_action(self.policy.task, name)
 
-    @property
-    def output_ranges(self) -> list[tuple[int, int]]:
-        """The outputs of every actuator, as half-open ranges of indices."""
-        ends = np.cumsum([max(1, len(actuator.labels)) for actuator in self.policy.task.actuators]).tolist()
-        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+def short_name(task: Task) -> str:
+    """Return a short name for files and functions, of letters, digits and underscores."""
+    return slug(plain_ascii(task.name))[:24].strip("_")
+
+
+def part_of_action(task: Task, name: str) -> Recollection:
+    """Return the part of an action that one of `decision_names` stands for."""
+    outputs = output_names(task)
+    for i, (actuator, (first, end)) in enumerate(zip(task.actuators, output_ranges(task), strict=True)):
+        if actuator.name == name:
+            return Recollection(name, i)
+        if name in outputs[first:end]:
+            return Recollection(name, i, outputs[first:end].index(name))
+    raise AssertionError(name)
+
+
+def output_ranges(task: Task) -> list[tuple[int, int]]:
+    """Return the outputs of every actuator, as half-open ranges of indices."""
+    ends = np.cumsum([max(1, len(actuator.labels)) for actuator in task.actuators]).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def program_of(policy: Policy) -> Program:

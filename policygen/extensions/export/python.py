@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from policygen.extensions.export.source import Source
+from policygen.extensions.export.source import PolicySource, Source
 from policygen.extensions.export.words import remark
 from policygen.quantities.compiled import INFINITE
 
@@ -70,7 +70,7 @@ _HELPERS = {
 
 
 class Python(Source):
-    """A policy as plain Python."""
+    """The templates of plain Python."""
 
     about = "This is plain Python that needs nothing but its standard library."
     both = "{0} and {1}"
@@ -101,36 +101,9 @@ class Python(Source):
     slot = "memory[{0}]"
     brackets = ("(", ")")
 
-    def lines(self) -> Iterator[str]:
-        """Yield the first comment, imports, constants and functions."""
-        usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
-        usage.append("action = act(observation, memory)" if self.memory else "action = act(observation)")
-        if not self.returns_one:
-            usage[-1] += "  # a tuple"
-        code = [*self.data, *(f"\n{helper}\n" for helper in self.used_helpers())]
-        if self.memory:
-            names = remark(", ".join(self.policy.remembers))
-            code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
-        code += [f"\ndef act(observation{', memory' if self.memory else ''}):", *self.body, "    return action"]
-        yield from (f"# {line}".rstrip() for line in self.heading(usage))
-        yield ""
-        text = "\n".join(code)
-        yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
-        yield from ("", *code)
-
-    def set_action(self, values: Sequence[str]) -> None:
-        """Define the action: one value, or a tuple."""
-        self.define("action", values[0] if self.returns_one else f"({', '.join(values)},)")
-
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Compare the bins with one row after the other; the last row matches whatever the bins are."""
-        self.body += [
-            f"    bins = ({', '.join(bins)},)",
-            "    for row in pg_rows:",
-            "        if all(first <= at <= last for first, at, last in zip(row[::2], bins, row[1::2])):",
-            "            break",
-            "    code = row[-1]",
-        ]
+    def fill(self, name: str, values: Sequence[str]) -> None:
+        """Define a tuple."""
+        self.define(name, f"({', '.join(values)},)")
 
     def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
         """Write constants: a tuple of numbers or of rows; the cells of a table, which may be a million, as bytes."""
@@ -145,3 +118,41 @@ class Python(Source):
     def literal(self, value: float) -> str:
         """Write a number."""
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
+
+
+class PolicyInPython(PolicySource, Python):
+    """A policy as plain Python."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first comment, imports, constants and functions."""
+        usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
+        usage.append("action = act(observation, memory)" if self.memory else "action = act(observation)")
+        if not self.returns_one:
+            usage[-1] += "  # a tuple"
+        code = [*self.data, *(f"\n{helper}\n" for helper in self.used_helpers())]
+        if self.memory:
+            names = remark(", ".join(self.policy.remembers))
+            code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
+        code += [f"\ndef act(observation{', memory' if self.memory else ''}):", *self.body, "    return action"]
+        yield from (f"# {line}".rstrip() for line in self.policy_heading(usage))
+        yield ""
+        text = "\n".join(code)
+        yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
+        yield from ("", *code)
+
+    def set_action(self, values: Sequence[str]) -> None:
+        """Define the action: one value, or a tuple."""
+        if self.returns_one:
+            self.define("action", values[0])
+        else:
+            self.fill("action", values)
+
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
+        """Compare the bins with one row after the other; the last row matches whatever the bins are."""
+        self.body += [
+            f"    bins = ({', '.join(bins)},)",
+            "    for row in pg_rows:",
+            "        if all(first <= at <= last for first, at, last in zip(row[::2], bins, row[1::2])):",
+            "            break",
+            "    code = row[-1]",
+        ]

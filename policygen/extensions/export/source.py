@@ -1,4 +1,4 @@
-"""Source code of a policy: one walk over its steps, written with the templates of a language."""
+"""Source code: the parts of a file, and one walk over the steps of a policy, in the templates of a language."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.extensions.export.expressions import Writer, number, weighted_sum
-from policygen.extensions.export.program import Program, Recollection, table_data, text_lines, weights_of
+from policygen.extensions.export.program import (
+    Program,
+    Recollection,
+    output_ranges,
+    table_data,
+    text_lines,
+    weights_of,
+)
 from policygen.extensions.export.words import Identifiers, in_columns, remark
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
@@ -18,15 +25,16 @@ from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.quantities.tree import Name
+from policygen.tasks.task import Task
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 
 
 class Source(Writer, ABC):
-    """A policy as source code.
+    """A file of source code that computes something of a task.
 
-    Locals are named `q_` (observations), `d_` (definitions), `t_` (terms) and `o_` (outputs); constants and helpers
-    `pg_`. A task's words only follow such a prefix, or stand in the first comment.
+    Constants and helpers are named `pg_`, locals after a prefix of a letter. A task's words only follow such a prefix,
+    or stand in a comment.
 
     Attributes:
         about: the language and what to know of it, for the first line of the file.
@@ -38,8 +46,7 @@ class Source(Writer, ABC):
         brackets: around a list of constants.
         types, end: the beginning of the definition of a number and of a whole number, and the end of a statement.
         slot: a remembered value, of its index and its identifier.
-        memory: the text of each remembered value, in the order of `Policy.remembers`.
-        data, body: lines of the constants, and of the function that acts.
+        data, body: lines of the constants, and of the functions.
     """
 
     about: ClassVar[str]
@@ -61,38 +68,24 @@ class Source(Writer, ABC):
     types: ClassVar[tuple[str, str]] = ("", "")
     end: ClassVar[str] = ""
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.policy, self.task = program, program.policy, program.policy.task
-        self.returns_one = self.task.action_space == "discrete"
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.returns_one = task.action_space == "discrete"
         self.identifiers = Identifiers()
-        self.memory = [
-            self.slot.format(i, self.identifiers.new("m", name)) for i, name in enumerate(self.policy.remembers)
-        ]
-        self.names = {
-            **{name: self.identifiers.new("q", name) for _, name in program.observed},
-            **{name: self.identifiers.new("d", name) for name, _ in program.definitions},
-            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
-        }
         self.data: list[str] = []
         self.body: list[str] = []
-        self._walk()
 
-    @classmethod
-    def source_of(cls, program: Program) -> str:
+    def text(self) -> str:
         """Write one file that stands by itself; its first comment says how to call it."""
-        return "\n".join([*cls(program).lines(), ""])
+        return "\n".join([*self.lines(), ""])
 
     @abstractmethod
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
 
     @abstractmethod
-    def set_action(self, values: Sequence[str]) -> None:
-        """Set the action to these values, one for each actuator."""
-
-    @abstractmethod
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+    def fill(self, name: str, values: Sequence[str]) -> None:
+        """Set the array `name`, which the caller gets, to these values."""
 
     @abstractmethod
     def literal(self, value: float) -> str:
@@ -125,6 +118,78 @@ class Source(Writer, ABC):
             "",
         ]
 
+    def heading(self, what: str, usage: Sequence[str], lines: Sequence[str]) -> list[str]:
+        """Return the lines of the first comment: how to call the code, and then those given."""
+        observations = [
+            (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
+        ]
+        actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
+        # Python reads an encoding from the first two lines (PEP 263): a task's name there could end a later comment.
+        words = [f"Written by policygen. {self.about}", ""]
+        words += [f"{what} {self.task.name} ({self.task.gym_id}):", ""]
+        words += [*(f"    {line}" for line in usage), ""]
+        words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
+        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.returns_one else in_columns(actions)))]
+        return list(map(remark, [*words, "", *lines]))
+
+    def part(self, index: int) -> str:
+        """Write a part of the action, which is the argument or the local `action`."""
+        return "action" if self.returns_one else f"action[{index}]"
+
+    def chosen(self, part: str, label: int | None) -> str:
+        """Write a part of the action as a number; with a label, whether it is chosen."""
+        return self.as_number.format(part if label is None else f"{part} == {label}")
+
+    def _values(self, index: int) -> str:
+        """Describe the values of an actuator."""
+        actuator = self.task.actuators[index]
+        if actuator.is_choice:
+            return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
+        named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
+        unit = f" {actuator.unit}" if actuator.unit else ""
+        prefix = "whole, " if self.task.limits.bounds[index][2] else ""
+        return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+
+    def used_helpers(self) -> list[str]:
+        """Return the definitions of all helpers that the code calls, in order."""
+        code, used = "\n".join([*self.data, *self.body]), list[str]()
+        for name, definition in reversed(self.helpers.items()):
+            if f"{name}(" in code:
+                used.insert(0, definition)
+                code += definition
+        return used
+
+
+class PolicySource(Source):
+    """A policy as source code.
+
+    Locals are named `q_` (observations), `d_` (definitions), `t_` (terms) and `o_` (outputs).
+
+    Attributes:
+        memory: the text of each remembered value, in the order of `Policy.remembers`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.policy.task)
+        self.program, self.policy = program, program.policy
+        self.memory = [
+            self.slot.format(i, self.identifiers.new("m", name)) for i, name in enumerate(self.policy.remembers)
+        ]
+        self.names = {
+            **{name: self.identifiers.new("q", name) for _, name in program.observed},
+            **{name: self.identifiers.new("d", name) for name, _ in program.definitions},
+            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
+        }
+        self._walk()
+
+    @abstractmethod
+    def set_action(self, values: Sequence[str]) -> None:
+        """Set the action to these values, one for each actuator."""
+
+    @abstractmethod
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
+        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+
     def _walk(self) -> None:
         for index, name in self.program.observed:
             self.define(self.names[name], self.call("observed", str(index)))
@@ -136,11 +201,15 @@ class Source(Writer, ABC):
         for slot, kept in zip(self.memory, self.program.recollections, strict=True):
             self.add(f"{slot} = {self._remembered(kept)}")
 
+    def policy_heading(self, usage: Sequence[str]) -> list[str]:
+        """Return the lines of the first comment: how to call the code, and the policy's own text."""
+        lines = ["The policy itself:", "", *text_lines(self.program)]
+        return self.heading(f"A {self.policy.kind} policy for", usage, lines)
+
     def _remembered(self, kept: Recollection) -> str:
         if kept.actuator is None:
             return self.names[kept.name]
-        part = "action" if self.returns_one else f"action[{kept.actuator}]"
-        return self.as_number.format(part if kept.label is None else f"{part} == {kept.label}")
+        return self.chosen(self.part(kept.actuator), kept.label)
 
     def _weighed(self, policy: LinearPolicy) -> list[str]:
         """Write the outputs of equations; return the value of each actuator, see `policygen.tasks.actions.Limits`."""
@@ -159,7 +228,7 @@ class Source(Writer, ABC):
             total = weighted_sum([(weight, terms[i]) for weight, i in weights], bias)
             self.define(outputs[-1], self.call("finite", total))
         values = []
-        parts = zip(self.task.actuators, self.program.output_ranges, self.task.limits.bounds, strict=True)
+        parts = zip(self.task.actuators, output_ranges(self.task), self.task.limits.bounds, strict=True)
         for actuator, (first, end), (low, high, is_integer) in parts:
             if actuator.is_choice:
                 values.append(self.call("highest", ", ".join(outputs[first:end]), str(end - first)))
@@ -201,36 +270,3 @@ class Source(Writer, ABC):
         name = self.identifiers.new("pg_edges", dimension.name)
         self.add_array(name, np.array(dimension.cuts))
         return self.call("bin", value, name, str(last))
-
-    def heading(self, usage: Sequence[str]) -> list[str]:
-        """Return the lines of the first comment: how to call the code, and the policy's own text."""
-        observations = [
-            (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
-        ]
-        actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
-        # Python reads an encoding from the first two lines (PEP 263): a task's name there could end a later comment.
-        words = [f"Written by policygen. {self.about}", ""]
-        words += [f"A {self.policy.kind} policy for {self.task.name} ({self.task.gym_id}):", ""]
-        words += [*(f"    {line}" for line in usage), ""]
-        words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
-        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.returns_one else in_columns(actions)))]
-        return list(map(remark, [*words, "", "The policy itself:", "", *text_lines(self.program)]))
-
-    def _values(self, index: int) -> str:
-        """Describe the values of an actuator."""
-        actuator = self.task.actuators[index]
-        if actuator.is_choice:
-            return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
-        named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
-        unit = f" {actuator.unit}" if actuator.unit else ""
-        prefix = "whole, " if self.task.limits.bounds[index][2] else ""
-        return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
-
-    def used_helpers(self) -> list[str]:
-        """Return the definitions of all helpers that the code calls, in order."""
-        code, used = "\n".join([*self.data, *self.body]), list[str]()
-        for name, definition in reversed(self.helpers.items()):
-            if f"{name}(" in code:
-                used.insert(0, definition)
-                code += definition
-        return used

@@ -1,0 +1,319 @@
+"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.environment.PlantEnv` computes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import ClassVar
+
+import numpy as np
+
+from policygen.errors import PolicyError
+from policygen.extensions.export.c import C
+from policygen.extensions.export.expressions import number, weighted_sum
+from policygen.extensions.export.program import part_of_action, short_name
+from policygen.extensions.export.python import Python
+from policygen.extensions.export.source import Source
+from policygen.extensions.export.words import remark
+from policygen.plants.account import lines_with_units
+from policygen.plants.fit import FittedPlant, PlantAccount
+from policygen.policies.features import Lets
+from policygen.policies.parts import ENDS
+from policygen.policies.plant import NEXT, read_start
+from policygen.policies.shaping import REWARD
+from policygen.quantities.compiled import slot_of
+from policygen.quantities.text import next_of
+from policygen.quantities.tree import Name, Number, names_in, replaced
+from policygen.tasks.task import decision_names
+
+MOST_STARTS = 500  # first observations in a file; more are thinned out evenly
+_KNOWN = ("lets", "next", "reward", "ends", "starts", "noise", "hidden")  # the parts of a plant that are written below
+_ABOUT_UNIFORM = "A number drawn from 0 to 1, 1 excluded: splitmix64 (Steele, Lea and Flood, 2014)."
+_ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and Muller, 1958)."
+
+
+class PlantSource(Source):
+    """A plant, with the numbers of its first member, as a simulator.
+
+    Locals are named `q_` (quantities before the step, and parts of the action), `p_` (predictions) and `n_` (quantities
+    after the step).
+
+    Attributes:
+        own: before the name of a value that is kept from step to step.
+        refusal: a statement that ends the step unless a test holds.
+        reward: what is set to the reward.
+        resetting, stepping: lines of the functions that begin an episode and take a step.
+
+    Raises:
+        PolicyError: the plant has parts that are unknown here, or its data hold numbers that are not finite.
+    """
+
+    own: ClassVar[str]
+    refusal: ClassVar[str]
+    reward: ClassVar[str]
+
+    def __init__(self, plant: FittedPlant) -> None:
+        self.plant, self.equations = plant, plant.equations
+        super().__init__(self.equations.task)
+        self.states = (*self.task.observation_names, *self.equations.plant.hidden)
+        self.noise = {name: deviation for name, deviation in self.equations.plant.noise if deviation}
+        lets = [(name, self.equations.nodes[f"let {name}"]) for name, _ in self.equations.plant.lets]
+        self.definitions = (*self.task.parsed_features, *lets)
+        quantities = [*self.states, *(name for name, _ in self.definitions)]
+        before = [*quantities, *decision_names(self.task)]
+        self._check(before)
+        self.memory = [self.own + self.identifiers.new("m", name) for name in self.equations.remembered]
+        self.names = {
+            ENDS: "ends",  # unless a quantity has that name
+            **{name: self.identifiers.new("q", name) for name in before},
+            **{next_of(name): self.identifiers.new("n", name) for name in quantities},
+            **dict(zip(map(slot_of, self.equations.remembered), self.memory, strict=True)),
+        }
+        self.after = {name: Name(next_of(name)) for name in quantities}
+        self._reset()
+        self.resetting, self.body = self.body, []
+        self._step()
+        self.stepping, self.body = self.body, self.resetting + self.body
+
+    def _check(self, names: Sequence[str]) -> None:
+        plant = self.equations.plant
+        unknown = [field.name for field in fields(plant) if field.name not in _KNOWN and getattr(plant, field.name)]
+        if unknown:
+            raise PolicyError(f"a plant with `{unknown[0]}` cannot be exported; use `policygen.plant(RUN)` in Python")
+        if len(set(names)) < len(names):
+            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
+        if not np.isfinite([*self.plant.low, *self.plant.high, self.plant.worst]).all():
+            raise PolicyError("the plant cannot be exported: the run observed or paid what is no finite number")
+
+    def _reset(self) -> None:
+        self.add(f"{self.own}random = seed")
+        if self.noise:
+            self.add(f"{self.own}noise = noise")
+        self.add(f"{self.own}left = {number(self.task.max_steps)}")
+        stated = {name: read_start(text) for name, text in self.equations.plant.starts}
+        seen = [i for i, name in enumerate(self.states) if name not in stated]
+        if seen:
+            starts = self.plant.starts[:: math.ceil(len(self.plant.starts) / MOST_STARTS)].copy()
+            width = len(self.task.observations)
+            starts[:, :width] = starts[:, :width].astype(np.float32)
+            self.add_array("pg_starts", starts[:, seen])
+            self.define("row", self.call("whole", f"{self.call('uniform')} * {number(len(starts))}"), integer=True)
+        for i, name in enumerate(self.states):
+            if i in seen:
+                value = f"pg_starts[row][{seen.index(i)}]"
+            else:
+                word, first, second = stated[name]
+                spread = second if word == "normal" else second - first
+                value = weighted_sum([(spread, self.call(word))], first)
+            self.add(f"{self._state(i)} = {value}")
+        for slot in self.memory:
+            self.add(f"{slot} = {self.call('unknown')}")
+        self.fill("observation", [self._seen(i, self._state(i)) for i in range(len(self.task.observations))])
+
+    def _step(self) -> None:
+        names, nodes, width = self.states, self.equations.nodes, len(self.task.observations)
+        moved = [nodes.get(f"{NEXT} {name}", Name(name)) for name in names]
+        reward, ends = nodes.get(REWARD, Number(0.0)), replaced(nodes.get(ENDS, Number(0.0)), self.after)
+        later = tuple((next_of(name), replaced(node, self.after)) for name, node in self.definitions)
+        read = set(self.equations.remembered).union(*map(names_in, (*moved, reward, ends)))
+        for name, node in reversed(self.definitions + later):
+            read |= names_in(node) if name in read else set()
+        if unknown := sorted(read - self.names.keys()):
+            raise PolicyError(f"a plant that reads `{unknown[0][:40]}` cannot be exported: no step gives its value")
+        self._take_action(read)
+        for i, name in enumerate(names):
+            if name in read:
+                self.define(self.names[name], self._state(i))
+        self._define(self.definitions, read)
+        tests = [self.call("finite_test", "paid")]
+        for i, (name, node) in enumerate(zip(names, moved, strict=True)):
+            predicted, inside = self.identifiers.new("p", name), self.names[next_of(name)]
+            if i >= width:  # a hidden state has no region
+                self.define(inside, self.write(node))
+                continue
+            self.define(predicted, self.write(node))
+            known = self.choice.format(f"{predicted} == {predicted}", predicted, "0.0")
+            self.define(inside, self.call("clip", known, number(self.plant.low[i]), number(self.plant.high[i])))
+            tests.append(f"{inside} == {predicted}")
+        self._define(later, read)
+        self.define("ends", self.write(ends))
+        self.define("paid", self.write(reward))
+        self.define("failed", self.no.format(functools.reduce(self.both.format, tests)), integer=True)
+        left = f"{self.own}left"
+        self.add(f"{self.reward} = {self.choice.format('failed', f'{number(self.plant.worst)} * {left}', 'paid')}")
+        self.add(f"{left} = {left} - 1.0")
+        for slot, name in zip(self.memory, self.equations.remembered, strict=True):
+            self.add(f"{slot} = {self.names[name]}")
+        seen = []
+        for i, name in enumerate(names):
+            value = self.names[next_of(name)]
+            self.add(f"{self._state(i)} = {value}")
+            if i >= width:
+                continue
+            if name in self.noise:
+                drawn = weighted_sum([(self.noise[name], self.call("normal"))], 0.0)
+                value = f"({value} + {self.choice.format(f'{self.own}noise', drawn, '0.0')})"
+            seen.append(self._seen(i, value))
+        self.fill("observation", seen)
+
+    def _take_action(self, read: Collection[str]) -> None:
+        """Refuse what is no action, and define the parts of it that are read."""
+        parts, tests = list(map(self.part, range(len(self.task.actuators)))), []
+        bounds = np.array([limits[:2] for limits in self.task.limits.bounds], np.float32).tolist()
+        for k, actuator in enumerate(self.task.actuators):
+            if self.task.has_numbers:
+                tests.append(f"{parts[k]} == {parts[k]}")
+                parts[k] = self.call("clip", self.call("single", parts[k]), *map(number, bounds[k]))
+            else:
+                tests.append(self.call("choice_test", parts[k], str(len(actuator.labels))))
+        self.add(self.refusal.format(functools.reduce(self.both.format, tests)))
+        for name in decision_names(self.task):
+            if name in read:
+                kept = part_of_action(self.task, name)
+                self.define(self.names[name], self.chosen(parts[kept.actuator or 0], kept.label))
+
+    def _define(self, definitions: Lets, read: Collection[str]) -> None:
+        for name, node in definitions:
+            if name in read:
+                self.define(self.names[name], self.write(node))
+
+    def _state(self, index: int) -> str:
+        return f"{self.own}state[{index}]"
+
+    def _seen(self, index: int, value: str) -> str:
+        """Write an observation: in single precision, and within the limits of the task."""
+        observation = self.task.observations[index]
+        low, high = np.array([observation.low, observation.high], np.float32).tolist()
+        text = self.call("single", value)
+        text = self.call("max", text, number(low)) if low > -np.inf else text
+        return self.call("min", text, number(high)) if high < np.inf else text
+
+    def plant_heading(self, usage: Sequence[str]) -> list[str]:
+        """Return the lines of the first comment: how to call the code, and the plant's own text."""
+        text, steps = self.equations.plant.to_text(), self.plant.steps
+        notes = [
+            "An episode begins like one of those seen, or as `start` says. The caller counts its steps.",
+            "Observations are rounded to single precision, as policies see them; the state is not.",
+            f"Where a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
+            f"{self.plant.worst:.4g} for each of the steps left.",
+        ]
+        lines = ["The plant itself:", "", *lines_with_units(PlantAccount(text, steps), self.task)]
+        return self.heading("A simulator of", [*usage, "", *notes], lines)
+
+
+class PlantInC(PlantSource, C):
+    """A plant as C99."""
+
+    own = "plant->"
+    refusal = "if (!({0})) return -1"
+    reward = "*reward"
+    functions: ClassVar[Mapping[str, str]] = {
+        **C.functions,
+        "uniform": "pg_uniform(&plant->random)",
+        "normal": "pg_normal(&plant->random)",
+        "whole": "(unsigned long)({0})",
+        "unknown": "NAN",
+        "finite_test": "isfinite({0})",
+        "choice_test": "{0} >= 0 && {0} < {1}",
+    }
+    helpers: ClassVar[dict[str, str]] = {
+        **C.helpers,
+        "pg_uniform": f"""/* {_ABOUT_UNIFORM} */
+static double pg_uniform(uint64_t *random)
+{{
+    uint64_t z = *random += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}}""",
+        "pg_normal": f"""/* {_ABOUT_NORMAL} */
+static double pg_normal(uint64_t *random)
+{{
+    const double length = sqrt(-2.0 * log(1.0 - pg_uniform(random)));
+    return length * cos({2 * np.pi!r} * pg_uniform(random));
+}}""",
+    }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first comment, helpers, constants, the structure and functions."""
+        name, width = f"{short_name(self.task)}_plant", len(self.task.observations)
+        kind = "float" if self.task.has_numbers else "int"
+        action = "int action" if self.returns_one else f"const {kind} action[{len(self.task.actuators)}]"
+        noise = [", int noise"] if self.noise else []
+        reset = f"void {name}_reset(struct {name} *plant, uint64_t seed{''.join(noise)}, double observation[{width}])"
+        step = f"int {name}_step(struct {name} *plant, {action}, double observation[{width}], double *reward)"
+        usage = [
+            f"{reset};",
+            f"{step};",
+            "",
+            "A step returns 1 if the episode has ended, else 0; -1 if the action is none.",
+        ]
+        yield "/*"
+        yield from (f" * {line}".rstrip() for line in self.plant_heading(usage))
+        yield from (" */", "#include <math.h>", "#include <stdint.h>", "")
+        yield from (f"#define {name.upper()}_MAX_STEPS {self.task.max_steps}", "")
+        yield from (f"{helper}\n" for helper in self.used_helpers())
+        yield from (
+            *self.data,
+            f"struct {name} {{",
+            f"    double state[{len(self.states)}];",
+            "    double left; /* steps */",
+        )
+        for slot, remembered in zip(self.memory, self.equations.remembered, strict=True):
+            yield f"    double {slot.removeprefix(self.own)}; /* {remark(remembered)} one step before */"
+        yield from ("    uint64_t random;", *(f"    {word[2:]};" for word in noise), "};", "")
+        yield from (f"{reset};", f"{step};", "", reset, "{", *self.resetting, "}", "")
+        yield from (step, "{", *self.stepping, "    return failed || ends != 0.0;", "}")
+
+
+class PlantInPython(PlantSource, Python):
+    """A plant as plain Python."""
+
+    own = "self."
+    refusal = 'if not ({0}): raise ValueError("this is no action of the plant")'
+    reward = "reward"
+    functions: ClassVar[Mapping[str, str]] = {
+        **Python.functions,
+        "uniform": "pg_uniform(self)",
+        "normal": "pg_normal(self)",
+        "whole": "int({0})",
+        "unknown": "math.nan",
+        "finite_test": "math.isfinite({0})",
+        "choice_test": "{0} in range({1})",
+    }
+    helpers: ClassVar[dict[str, str]] = {
+        **Python.helpers,
+        "pg_uniform": f'''def pg_uniform(plant):
+    """{_ABOUT_UNIFORM}"""
+    plant.random = (plant.random + 0x9E3779B97F4A7C15) % 2**64
+    z = (plant.random ^ plant.random >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return ((z ^ z >> 31) >> 11) / 9007199254740992.0''',
+        "pg_normal": f'''def pg_normal(plant):
+    """{_ABOUT_NORMAL}"""
+    length = math.sqrt(-2.0 * math.log(1.0 - pg_uniform(plant)))
+    return length * math.cos({2 * np.pi!r} * pg_uniform(plant))''',
+    }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first comment, imports, constants and the class."""
+        noise = ", noise=False" if self.noise else ""
+        usage = [
+            f"plant = Plant()  # Plant.MAX_STEPS is {self.task.max_steps}",
+            f"observation = plant.reset(seed=1{noise})",
+        ]
+        usage.append("observation, reward, ended = plant.step(action)")
+        yield from (f"# {line}".rstrip() for line in self.plant_heading(usage))
+        yield from ("", "import math", "import struct", "", *self.data)
+        yield from (f"\n{helper}\n" for helper in self.used_helpers())
+        yield from ("\nclass Plant:", f"    MAX_STEPS = {self.task.max_steps}", "")
+        yield from (
+            f"    def reset(self, seed=0{noise}):",
+            f"        self.state = [0.0] * {len(self.states)}",
+        )
+        yield from (f"    {line}" for line in self.resetting)
+        yield from ("        return observation", "", "    def step(self, action):")
+        yield from (f"    {line}" for line in self.stepping)
+        yield "        return observation, reward, failed or ends != 0.0"
