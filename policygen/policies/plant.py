@@ -173,7 +173,8 @@ class Equations:
             for _, text in self.plant.starts:
                 read_start(text)
             self._check_size()
-            _ = self.computed
+            if ENDS in self.remembered and ENDS not in self._lets[1]:
+                raise PolicyError("`prev(ends)` is always 0, as no step follows an end; leave it out")
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
         except RecursionError:

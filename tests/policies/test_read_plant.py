@@ -94,6 +94,7 @@ MISPLACED = (
             "hidden push\nlet u = 2*push\ntorque = u\nnext rate = u",
             "line 3: `u` reads the action of the step or a hidden",
         ),
+        ("reward = prev(ends) + rate", "`prev(ends)` is always 0"),
         ("hidden push\nreward = next(push)", "line 2: unknown observation or feature `push`"),
         ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
     ],
