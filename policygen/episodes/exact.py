@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,7 +218,7 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
     """Compute the best expected return of an episode of at most `max_steps` steps, and a table close to it.
 
     The value comes from backward induction over the remaining steps (Bellman 1957). The table starts from the actions
-    that are best with most steps left; then single entries change as long as the return grows.
+    that are best with most steps left, and is improved by `improved_table`.
     """
     value = np.zeros(len(mdp.start))
     choices = np.zeros(len(mdp.start), np.int64)
@@ -229,30 +230,53 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
         choices = np.where(ahead, gains.argmax(axis=1), choices)
         value = gains.max(axis=1)
     best = float(mdp.start @ value)
-    choices, reached = _improved_table(mdp, choices, max_steps, best)
-    return BestReturn(best, reached, choices)
+    table, reached = improved_table(mdp, choices, np.arange(len(choices)), max_steps, best)
+    return BestReturn(best, reached, table)
 
 
-def _improved_table(
-    mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int, enough: float
+def improved_table(
+    mdp: FiniteMDP,
+    entries: npt.NDArray[np.int64],
+    cells: npt.NDArray[np.integer[Any]],
+    max_steps: int,
+    enough: float = math.inf,
 ) -> tuple[npt.NDArray[np.int64], float]:
     """Improve a table until no change of one entry helps, or its expected return is `enough`; return both.
 
-    The most promising changes are tried first; the search ends after `MOST_TRIED` failures.
+    Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
+    highest advantage, weighted by the visits to the cell's states. A step limit, or a cell with several states, can
+    make the table worse; then one entry changes at a time, the highest advantage first, until `MOST_TRIED` changes in
+    a row fail.
+
+    Args:
+        entries: the action of each cell, shape (cells,).
+        cells: the cell of each state, shape (states,).
     """
-    reached, advantage = weighted_advantages(mdp, actions, max_steps)
-    improved = True
-    while improved and reached < enough - REACHED:
-        improved = False
-        for pair in np.argsort(-advantage, axis=None, kind="stable")[:MOST_TRIED].tolist():
-            state, action = divmod(pair, advantage.shape[1])
-            changed = actions.copy()
-            changed[state] = action
-            if expected_return(mdp, changed, max_steps) > reached + 1e-12:
-                actions, improved = changed, True
-                reached, advantage = weighted_advantages(mdp, actions, max_steps)
+    while True:
+        reached, by_state = weighted_advantages(mdp, entries[cells], max_steps)
+        if reached >= enough - REACHED:
+            return entries, reached
+        advantage = np.zeros((len(entries), by_state.shape[1]))
+        np.add.at(advantage, cells, by_state)
+        for changed in _changes(entries, advantage):
+            if expected_return(mdp, changed[cells], max_steps) > reached + 1e-12:
+                entries = changed
                 break
-    return actions, reached
+        else:
+            return entries, reached
+
+
+def _changes(entries: npt.NDArray[np.int64], advantage: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield all promising changes at once, then one entry at a time."""
+    improvable = advantage.max(axis=1) > 1e-12
+    if improvable.any():
+        yield np.where(improvable, advantage.argmax(axis=1), entries)
+    for pair in np.argsort(-advantage, axis=None, kind="stable")[:MOST_TRIED].tolist():
+        cell, action = divmod(pair, advantage.shape[1])
+        if action != entries[cell]:
+            changed = entries.copy()
+            changed[cell] = action
+            yield changed
 
 
 def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:

@@ -107,6 +107,7 @@ def test_vectorised_worlds_are_stepping_one_environment_bit_for_bit(
         assert_equal(played, copies.play(policy, seeds))
     assert_same(played[-1], by_hand(policy.task, policy, seeds[-1]))
     assert len({trajectory.length for trajectory in played}) > 1 or text == FOLLOWING
+    assert max(trajectory.length for trajectory in played) > 64  # longer than a block of noise
 
 
 def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:

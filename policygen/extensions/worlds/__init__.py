@@ -9,14 +9,13 @@ from __future__ import annotations
 import gymnasium as gym
 
 
-def _register(name: str, module: str, steps: int, threshold: float | None, *, vector: bool = False) -> None:
+def _register(name: str, module: str, steps: int, threshold: float | None) -> None:
     """Register an id once; registering it again would warn."""
     home = f"{__name__}.{module}"
     if f"policygen/{name}-v0" not in gym.registry:
         gym.register(
             id=f"policygen/{name}-v0",
             entry_point=f"{home}:{name}Env",
-            vector_entry_point=f"{home}:{name}VectorEnv" if vector else None,
             max_episode_steps=steps,
             reward_threshold=threshold,
         )
@@ -25,8 +24,8 @@ def _register(name: str, module: str, steps: int, threshold: float | None, *, ve
 _register("Nim", "finite", 10, 1.0)
 _register("Maze", "finite", 100, 0.96)
 _register("Adventure", "adventure", 60, 41.0)
-_register("Navigation", "navigation", 1_000, 4_200.0, vector=True)
-_register("Pong", "pong", 1_000, 3.0, vector=True)
+_register("Navigation", "navigation", 1_000, 4_200.0)
+_register("Pong", "pong", 1_000, 3.0)
 _register("PendulumTorque", "pendulum", 200, None)
 for _name in ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"):
     _register(_name, "locked.doors", 100, 0.7)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
 from policygen.extensions.worlds.picture import Picture
-from policygen.extensions.worlds.vector import DynamicsVectorEnv
 
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
@@ -142,8 +141,7 @@ class NavigationEnv(DynamicsEnv):
     The episode terminates when a reading is below 0.4, a crash, and is truncated after 1000 steps.
 
     ## Arguments
-    `gymnasium.make("policygen/Navigation-v0")`. Many copies are stepped together by
-    `gymnasium.make_vec("policygen/Navigation-v0", 256, "vector_entry_point")`.
+    `gymnasium.make("policygen/Navigation-v0")`.
 
     ## Version History
     * v0: initial version
@@ -173,9 +171,3 @@ class NavigationEnv(DynamicsEnv):
 def _pixel(point: Any) -> tuple[float, float]:
     """Convert track coordinates to pixels, y upwards, with a margin."""
     return 10 + 14 * float(point[0]), 10 + 14 * (SIZE - float(point[1]))
-
-
-class NavigationVectorEnv(DynamicsVectorEnv):
-    """Many tracks side by side; see `NavigationEnv`."""
-
-    dynamics = NavigationEnv.dynamics

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
 from policygen.extensions.worlds.picture import Picture
-from policygen.extensions.worlds.vector import DynamicsVectorEnv
 
 WIDTH, HEIGHT = 800.0, 600.0
 PADDLE_WIDTH, PADDLE = 10.0, 80.0  # how wide and how high
@@ -119,8 +118,7 @@ class PongEnv(DynamicsEnv):
     The episode terminates when the ball leaves the field at the left or right, and is truncated after 1000 steps.
 
     ## Arguments
-    `gymnasium.make("policygen/Pong-v0")`. Many copies are stepped together by
-    `gymnasium.make_vec("policygen/Pong-v0", 256, "vector_entry_point")`.
+    `gymnasium.make("policygen/Pong-v0")`.
 
     ## Version History
     * v0: initial version
@@ -141,9 +139,3 @@ class PongEnv(DynamicsEnv):
         picture.rectangle((200 - PADDLE_WIDTH / 4, opponent), (200, opponent + PADDLE / 4), (206, 212, 220))
         picture.rectangle((x, y), (x + BALL / 4, y + BALL / 4), (255, 255, 255))
         return picture.pixels()
-
-
-class PongVectorEnv(DynamicsVectorEnv):
-    """Many games side by side; see `PongEnv`."""
-
-    dynamics = PongEnv.dynamics

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from policygen.episodes.vector import ClassicCopies
 from policygen.extensions import worlds
 
 assert worlds
@@ -30,16 +31,17 @@ def values(env, sweeps=20):
 
 def linear_returns(name, weights, episodes, seed):
     """Returns and lengths of a linear policy, `weights` of shape (6, 3) or one such matrix an episode; bias last."""
-    envs = gym.make_vec(f"policygen/{name}-v0", episodes, "vector_entry_point")
-    observations, _ = envs.reset(seed=seed)
+    env = gym.make(f"policygen/{name}-v0")
+    copies = ClassicCopies(env, range(seed, seed + episodes))
+    observations = copies.first
     weights = np.broadcast_to(weights, (episodes, 6, 3))
     returns, lengths, live = np.zeros(episodes), np.zeros(episodes, int), np.ones(episodes, bool)
-    while live.any():
+    while live.any() and lengths.max() < env.spec.max_episode_steps:
         scores = np.einsum("ni,nij->nj", observations, weights[:, :-1]) + weights[:, -1]
-        observations, rewards, terminated, truncated, _ = envs.step(scores.argmax(axis=1))
+        observations, rewards, ended, *_ = copies.step(scores.argmax(axis=1))
         returns += rewards * live
         lengths += live
-        live &= ~(terminated | truncated)
+        live &= ~ended
     return returns, lengths
 
 

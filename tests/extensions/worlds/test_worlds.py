@@ -1,4 +1,4 @@
-"""What holds for each environment of our own: Gymnasium's checks, seeds, pictures, copies side by side."""
+"""Checks of each environment of our own: Gymnasium's own checks, seeds, documentation, pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from policygen.extensions import worlds
 assert worlds
 ROOMS = ["SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"]
 NAMES = ["Nim", "Maze", "Navigation", "Pong", "Adventure", "PendulumTorque", "WhenToAsk", *ROOMS]
-VECTORS = ["Navigation", "Pong"]
 
 
 def plain(observation):
@@ -34,12 +33,6 @@ def played(env, seed, actions):
         if terminated or truncated:
             break
     return first, rows
-
-
-def some_actions(name, steps, copies, seed=0):
-    """Actions under which an episode lasts."""
-    shares = [0.25, 0.7, 0.05] if name == "Navigation" else [1 / 3] * 3
-    return np.random.default_rng(seed).choice(3, (steps, copies), p=shares)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,40 +118,3 @@ def test_the_long_form_of_an_id_needs_no_import(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=60
     )
     assert done.stdout == "(10, {})\n", done.stderr
-
-
-@pytest.mark.parametrize("name", VECTORS)
-def test_a_seeded_copy_plays_the_episode_of_a_single_environment(name):
-    copies, steps = 12, 260
-    actions = some_actions(name, steps, copies)
-    envs = gym.make_vec(f"policygen/{name}-v0", copies, "vector_entry_point")
-    singles = [played(gym.make(f"policygen/{name}-v0"), seed, actions[:, seed]) for seed in range(copies)]
-    observations, _ = envs.reset(seed=list(range(copies)))
-    assert np.array_equal(observations, [first for first, _ in singles])
-    for step in range(steps):
-        observations, rewards, terminated, truncated, _ = envs.step(actions[step])
-        for i, (_, rows) in enumerate(singles):
-            if step < len(rows):
-                assert rows[step] == (observations[i].tolist(), rewards[i], terminated[i], truncated[i])
-    assert max(len(rows) for _, rows in singles) > 64  # longer than a block of noise
-    assert min(len(rows) for _, rows in singles) < steps
-
-
-@pytest.mark.parametrize("name", VECTORS)
-def test_a_copy_that_has_ended_begins_again(name):
-    envs = gym.make_vec(f"policygen/{name}-v0", 2, "vector_entry_point", max_episode_steps=3)
-    assert envs.metadata["autoreset_mode"] is gym.vector.AutoresetMode.NEXT_STEP
-    envs.reset(seed=3)
-    steps = [envs.step(np.array([1, 1])) for _ in range(8)]
-    assert [step for step, (_, _, _, truncated, _) in enumerate(steps) if truncated.all()] == [2, 6]
-    assert steps[3][1].tolist() == [0, 0]  # the step that begins an episode pays nothing
-
-
-def test_seeds_of_copies():
-    envs = gym.make_vec("policygen/Pong-v0", 3, "vector_entry_point")
-    assert np.array_equal(envs.reset(seed=4)[0], envs.reset(seed=[4, 5, 6])[0])
-    assert not np.array_equal(envs.reset(seed=4)[0], envs.reset()[0])
-    with pytest.raises(ValueError, match="there are 2 seeds for 3 copies"):
-        envs.reset(seed=[1, 2])
-    with pytest.raises(gym.error.ResetNeeded, match="reset"):
-        gym.make_vec("policygen/Pong-v0", 3, "vector_entry_point").step(np.zeros(3, int))
