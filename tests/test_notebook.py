@@ -160,6 +160,23 @@ def test_the_guide_on_rewards(executed: Executed) -> None:
     assert texts(notebook, "mistakes").count("line 4: ") == 3
 
 
+def test_the_guide_to_a_plant_of_ones_own(executed: Executed) -> None:
+    notebook = executed("own_plant")
+    assert texts(notebook, "run").count("in a plant fitted to ") == 2
+    assert "next rate = " in texts(notebook, "show")
+    # The numbers of the environment, found from rough ones.
+    assert "let pushed = rate + fixed(0.02)*(20*voltage - 4*rate)" in texts(notebook, "hand")
+    assert "let slowed = sign(pushed)*max(abs(pushed) - 0.6, 0)" in texts(notebook, "hand")
+    (builtin,), (by_hand,) = (
+        re.findall(r"on fresh episodes: (-[\d.]+)", texts(notebook, cell)) for cell in ("run", "hand")
+    )
+    assert float(by_hand) > float(builtin)
+    rows = [line.split() for line in texts(notebook, "try").splitlines() if line and not line.startswith("gain")]
+    assert len(rows) == 4
+    assert all(abs(float(inside) - float(real)) < 0.05 for _, inside, real in rows)
+    assert pictures(notebook) == 1
+
+
 def test_without_runs_it_makes_three(executed: Executed, tmp_path: Path) -> None:
     notebook = executed("learning_curves")
     assert "seed 2, attempt 1: " in texts(notebook, "runs")

@@ -3,7 +3,8 @@
 The change of each observation is a sum of products of observations and parts of the action, and terms are dropped while
 the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz,
 "Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
-Two observations whose squares add up to 1 are the cosine and sine of an angle.
+Two observations whose squares add up to 1 are the cosine and sine of an angle. Where actions act late, the sums read
+those of so many steps before.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ RIDGE = 1e-8
 STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
 MOST_IN_A_LINE = 30  # terms
 LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
+MOST_DELAY = 8  # steps
+DELAY_PAYS = 0.9  # a delay is believed if it makes the squared error smaller than this share
 GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
 APART = 10.0  # a residual beyond so many median residuals is that of an outlier
 MOST_APART = 0.3  # share of steps that may be outliers
@@ -91,7 +94,30 @@ class _Identification:
         self._parts = _free_parts(self._task)
         self._decided = np.column_stack([decided[name] for name in self._parts])
         self._held_out = data.blocks % 4 == 3
+        delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
+        wrong = [self._unexplained(delay) for delay in delays]
+        delay = int(np.argmin(wrong))
+        delay = delay if wrong[delay] < DELAY_PAYS * wrong[0] else 0
+        self._acting = self._late(delay)
+        self._delays = [(name, [self._free(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
         self._pairs = _circles(np.concatenate([data.before, data.after]))
+
+    def _late(self, delay: int) -> Column:
+        """Return what was decided so many steps before, 0 where the episode had not begun: a column per part."""
+        late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
+        late[delay:] = self._decided[: len(late) - delay]
+        late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
+        return late
+
+    def _unexplained(self, delay: int) -> float:
+        """Return what linear equations leave of the observations' changes on held-out steps: squared shares, summed."""
+        data, held_out = self._data, self._held_out
+        if held_out.all() or not held_out.any():
+            return 0.0
+        columns = np.column_stack([np.ones(len(data)), data.before, self._late(delay)])
+        changes = (data.after - data.before) / data.spreads
+        weights = _solved(columns[~held_out], changes[~held_out])
+        return float(((columns[held_out] @ weights - changes[held_out]) ** 2).sum())
 
     def plant(self) -> Plant:
         """Return the plant."""
@@ -104,7 +130,7 @@ class _Identification:
             if i not in sines
         }
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
-        values = np.column_stack([data.before, self._decided])
+        values = np.column_stack([data.before, self._acting])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
         everywhere = dict(inside)
         products, columns, sums = self._explicit(values, targets, inside, set(sines))
@@ -163,8 +189,13 @@ class _Identification:
     ) -> Plant:
         names = self._names
         later_names = [self._free(f"later_{names[i]}") for i in later]
-        variables = [*names, *self._parts, *later_names]
-        lets: list[tuple[str, str]] = []
+        acting = [late[-1] if late else part for part, late in self._delays]
+        variables = [*names, *acting, *later_names]
+        lets = [
+            (late, f"prev({before})")
+            for part, all_late in self._delays
+            for before, late in itertools.pairwise([part, *all_late])
+        ]
         lines: dict[str, str] = {}
         pairs = dict(self._pairs)
         for i in sorted(sums, key=lambda i: _reads_later(sums[i], len(names) + len(self._parts))):
@@ -416,4 +447,5 @@ def _solved(columns: Column, target: Column) -> Column:
     scaled = columns / sizes
     gram = scaled.T @ scaled
     gram[np.diag_indices(len(gram))] += RIDGE * len(columns)
-    return np.asarray(np.linalg.solve(gram, scaled.T @ target) / sizes, np.float64)
+    found = np.linalg.solve(gram, scaled.T @ target)
+    return np.asarray((found.T / sizes).T, np.float64)

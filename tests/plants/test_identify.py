@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import PENDULUM, episode, played, policy, swings
+from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import Transitions, fitted
@@ -64,6 +65,26 @@ def test_the_wall_of_the_mountain_car_is_found() -> None:
     assert (data.after[:, 0] < -1.1999).sum() >= 3
     assert "-1.2" in found.to_text()
     assert "max(" in found.to_text() + found.to_text().replace("clip(", "max(")
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_delayed_actions_are_found(delay: int) -> None:
+    found = identified(driven(200, delay=delay, noise=0.02), known_plant(LINE))
+    lags = ["u", *(f"u_{k}" for k in range(1, delay + 1))]
+    assert found.lets == tuple((late, f"prev({before})") for before, late in itertools.pairwise(lags))
+    assert f"*{lags[-1]}" in dict(found.next)["x"]
+    data = driven(200, seed=1, delay=delay)
+    equations = Equations(LINE, found)
+    judged = fitted(equations, equations.values[None], data)
+    assert judged.error_ahead is not None
+    assert judged.error_ahead[0] < 0.05
+
+
+@pytest.mark.parametrize("name", ["cartpole", "acrobot", "pendulum", "mountaincar", "mountaincar-continuous"])
+def test_no_delay_is_found_where_there_is_none(name: str) -> None:
+    task = replace(load_task(name), max_steps=200)
+    found = identified(Transitions.of(task, played(task, range(4))), known_plant(task))
+    assert "prev(" not in found.to_text()
 
 
 def random_task(rng: np.random.Generator) -> tuple[Task, list[Trajectory]]:
