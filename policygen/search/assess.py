@@ -295,7 +295,11 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
 
 
 def _refinement_in_words(refined: Refined, before: Score | None, after: Score, shaping: Shaping | None) -> str:
-    cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
+    cost = (
+        f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
+        if refined.episodes
+        else "no episodes: exact scores"
+    )
     if refined.plant is not None:
         cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
     outcome = "" if before is None or after.mean > before.mean else ", which did not help and was dropped"

@@ -121,7 +121,7 @@ def test_the_account_of_the_points_is_in_the_prompt() -> None:
     account = request.split("## Where the points are\n")[1].split("\n\n")[0]
     assert f"dist {means['dist']:.3g}" in account
     assert "All last to the time limit." in account
-    assert "are missing to -3.75" in account
+    assert " short of -3.75." in account
 
 
 def test_mountain_car_at_the_flag_is_no_failure() -> None:

@@ -130,7 +130,7 @@ def test_the_limits_of_tuning_in_a_plant_are_stated_in_steps_where_these_are_lim
     _, request = words(context, config)
     spent = f"Real steps so far: {20_000 - left} with random actions, 0 for tuning, 0 for judging policies."
     assert spent in request
-    assert f"at most 25; {left} steps of the environment, {left // 500} full episodes, are left to the run" in request
+    assert f"at most 25; {left} steps of the environment ({left // 500} full episodes) are left to the run" in request
     _, request = words(*untuned(max_episodes=40))
     assert "Real steps" not in request
     assert "at most 25 of the 36 left to the run." in request

@@ -63,7 +63,7 @@ def test_the_first_prompt_states_the_task_the_language_and_what_random_actions_d
     for hint in task.hints:
         assert hint in request
     assert f"at most {task.max_steps} steps" in request
-    assert f"Random actions score {context.attempts[0].score}." in request
+    assert f"Random actions score {context.attempts[0].score} (95% interval)." in request
     assert "## No policy yet" in request
     assert "## Worst episode" in request
     assert "This is attempt 1 of 1." in request
@@ -431,6 +431,12 @@ def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
     assert "`end`" not in header
     assert re.search(r"^\d+-\d+ ", request, re.MULTILINE)
     assert not re.search(r"^end ", request, re.MULTILINE)
+    assert "observations are left out" not in header
+    many = texts(render_prompt(*searched("BipedalWalker-v3", "linear", iterations=1)))[1]
+    columns = next(line for line in many.splitlines() if line.startswith("step")).split()
+    observed = re.findall(r"^- (\w+)", many.split("Observations at every step:\n")[1], re.MULTILINE)
+    left_out = [name for name in observed[:24] if name not in columns]
+    assert f"{len(left_out)} of the 24 observations are left out." in many
 
 
 def test_what_goes_wrong_is_asked_for_where_something_does() -> None:
