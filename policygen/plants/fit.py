@@ -137,7 +137,7 @@ class FittedPlant:
         values: the numbers of each member, shape (members, K).
         low, high: what an observation may be in a prediction, shape (d,): beyond it the data say nothing.
         starts: the first observations of the episodes, shape (episodes, d).
-        worst: the least that a step paid, at most 0.
+        worst: what each step beyond the data pays, at most 0: the least seen, or 0 where a step usually pays more.
         steps: number of transitions it was fitted to.
         error, error_ahead: of one step, and of `AHEAD` steps (None where no episode is that long): for each
             observation the root mean square, as a share of the change over that time. 1 is as good as "nothing
@@ -224,11 +224,20 @@ def fitted(equations: Equations, values: Column, data: Transitions) -> FittedPla
         low - room,
         high + room,
         data.before[data.first],
-        min(0.0, float(data.rewards.min())) if data.rewards.mean() <= 0 else 0.0,
+        _worst(data),
         _error(equations, values[0], data, 1),
         _error(equations, values[0], data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
     )
+
+
+def _worst(data: Transitions) -> float:
+    """Return what each step beyond the data pays: the least seen, or 0 where steps that end no episode pay on average.
+
+    There an episode that ends has lost enough; a price beside it would make an early end the better way out.
+    """
+    going = data.rewards[~data.ended]
+    return 0.0 if len(going) and going.mean() > 0 else min(0.0, float(data.rewards.min()))
 
 
 def _weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:
