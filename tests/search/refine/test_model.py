@@ -73,6 +73,18 @@ def test_short_episodes_are_played_until_a_round_tells_something(monkeypatch: py
     assert watched == [50, 51, 52]
 
 
+@pytest.mark.parametrize(("promised", "rounds"), [(1e6, 2), (-1e6, 1)])
+def test_an_episode_far_below_the_promise_is_followed_by_another_round(
+    promised: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = _Inside.search
+    monkeypatch.setattr(_Inside, "search", lambda *args: replace(search(*args), promised=promised))  # type: ignore[type-var]
+    monkeypatch.setattr(model, "_agrees", lambda *_: True)
+    watched: list[int] = []
+    assert in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
+    assert len(watched) == rounds
+
+
 @pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
 def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float], agrees: bool) -> None:
     seen = played(PENDULUM, (1, 2))
