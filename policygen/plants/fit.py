@@ -225,7 +225,7 @@ class FittedPlant:
         values: the numbers of each member, shape (members, K).
         low, high: what an observation may be in a prediction, shape (d,): beyond it the data say nothing.
         starts: the first observations of the episodes, and then their hidden states: shape (episodes, d + h).
-        worst: the least that a step paid, at most 0.
+        worst: what each step beyond the data pays, at most 0: the least seen, or 0 where a step usually pays more.
         steps: number of transitions it was fitted to.
         error, error_ahead: of one step, and of `AHEAD` steps (None where no episode is that long): for each
             observation the root mean square, as a share of the change over that time. 1 is as good as "nothing
@@ -364,7 +364,7 @@ def fitted(
         low - room,
         high + room,
         np.column_stack([data.before[data.first], *hidden]),
-        min(0.0, float(data.rewards.min())) if data.rewards.mean() <= 0 else 0.0,
+        _worst(data),
         _error(equations, values[0], hidden, data, 1),
         _error(equations, values[0], hidden, data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
@@ -384,6 +384,15 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     means = [mean for mean, _ in equations.hidden_starts]
     return np.tile(np.array(means, np.float64)[:, None], (1, data.episodes))
+
+
+def _worst(data: Transitions) -> float:
+    """Return what each step beyond the data pays: the least seen, or 0 where steps that end no episode pay on average.
+
+    There an episode that ends has lost enough; a price beside it would make an early end the better way out.
+    """
+    going = data.rewards[~data.ended]
+    return 0.0 if len(going) and going.mean() > 0 else min(0.0, float(data.rewards.min()))
 
 
 def _weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:

@@ -42,7 +42,6 @@ MOST_APART = 0.3  # share of steps that may be outliers
 WITHOUT_THEM = 0.5  # outliers are left out where the others' error is at most this share of the error of all
 REWEIGHTED = 20  # rounds of a fit by least absolute residuals
 RARELY = 0.1  # share of steps in which an observation differs from its usual value, below which none reads it
-UNFORESEEN = 0.95  # error of a line from which "nothing changes" is as good
 NEW = 0.01  # share of a product that the others do not express, at least
 
 Product = tuple[int, ...]  # the variables of a term, by index
@@ -179,9 +178,6 @@ class _Identification:
                 found = _sparse(products, columns, target, self._held_out, inside[i])
                 if i not in sums or found.error < sums[i].error / TOLERATED - NEGLIGIBLE:
                     sums[i] = found
-        for i, found in sums.items():
-            if found.error > UNFORESEEN:
-                sums[i] = _Sum((), (), 1.0)
         return products, columns, sums
 
     def _written(

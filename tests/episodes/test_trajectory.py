@@ -15,7 +15,7 @@ from policygen.episodes.envpool import Pool
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
-from policygen.episodes.trajectory import Actor, RandomActor
+from policygen.episodes.trajectory import STRENGTHS, Actor, HeldRandomActor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -25,6 +25,20 @@ SEEDS = episode_seeds(0, "recorded", 40)
 
 def draws(actor: RandomActor, n: int) -> Any:
     return actor.begin(n).decide(np.zeros((n, 1)), np.arange(n))
+
+
+def test_held_actions_become_weaker_from_the_third_episode_on_and_choices_do_not():
+    torque = load_task("pendulum").actuators[0]
+    actor = HeldRandomActor(load_task("pendulum"), 0)
+    for strength in (*STRENGTHS, *STRENGTHS):
+        actor.begin(1)
+        drawn = np.array([actor.decide(np.zeros((1, 3)), np.arange(1)) for _ in range(400)])
+        assert 0.5 * strength < np.abs(drawn).max() / torque.high <= strength * (1 + 1e-6)
+        assert drawn.dtype == draws(RandomActor(load_task("pendulum"), 0), 1).dtype
+    cart = HeldRandomActor(CARTPOLE, 0)
+    for _ in range(5):
+        cart.begin(1)
+        assert {int(cart.decide(np.zeros((1, 4)), np.arange(1))[0]) for _ in range(400)} == {0, 1}
 
 
 @pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1", "Hopper-v5"])

@@ -37,6 +37,20 @@ def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_res
     assert (found.rewards[:-1] == 5).all()
 
 
+def test_leaving_the_region_costs_nothing_more_where_steps_pay() -> None:
+    data = driven(50)
+    ended = np.arange(50) == 49
+    paid = np.where(ended, -2.0, 9.0)  # the last step of a fall pays less than none
+    assert (
+        fitted(equations("next x = x + 1", LINE), np.zeros((1, 0)), replace(data, rewards=paid, ended=ended)).worst == 0
+    )
+    costs = np.where(ended, 100.0, -0.1)  # the goal pays
+    assert (
+        fitted(equations("next x = x + 1", LINE), np.zeros((1, 0)), replace(data, rewards=costs, ended=ended)).worst
+        == -0.1
+    )
+
+
 def test_a_reward_that_is_no_number_fails_at_once() -> None:
     inside = line_plant("next x = 0.9*x\nreward = log(-1 - x^2)")
     ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))

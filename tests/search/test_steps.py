@@ -64,6 +64,16 @@ def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, 
     assert summary["episodes"] <= limits.get("max_episodes", 900)
 
 
+def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -> None:
+    settings = {**TINY, "refine": "none", "policy": "linear"}
+    settings.pop("warmup_episodes", None)
+    first = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings))[0]
+    assert first["env_steps"] >= 1_000
+    assert len(first["score"]["returns"]) > 20
+    few = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings, warmup_episodes=3))[0]
+    assert len(few["score"]["returns"]) == 3
+
+
 def test_too_few_steps_are_refused_in_one_sentence() -> None:
     task = load_task("pendulum")
     with pytest.raises(UsageError) as refused:

@@ -89,6 +89,9 @@ def in_plant(
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
+            disappointing = real[0].episode_return < found.promised - _tolerance(seen, found.promised)
+            if disappointing and not inside.pursues_objective:
+                continue  # the start is unlike those that the promise is of; the next search knows it
             others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
             better = max(others, key=lambda one: one.promised)
             if better.promised <= found.promised + _tolerance(seen, better.promised):
@@ -152,6 +155,11 @@ class _Inside:
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._least = fitted.worst * fitted.equations.task.max_steps
+
+    @property
+    def pursues_objective(self) -> bool:
+        """Whether promises are of an objective in the place of the return."""
+        return self._measure is not None
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""

@@ -16,12 +16,12 @@ from searched import made
 from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import Transitions, fit_plant
+from policygen.plants.fit import Transitions, fit_plant, fitted
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.search.refine import model
-from policygen.search.refine.model import _Inside, _is_flat, _seeks_end, in_plant
+from policygen.search.refine.model import _agrees, _Inside, _is_flat, _seeks_end, in_plant
 from policygen.search.refine.tunable import Trials
 from policygen.search.resume import resume
 from policygen.search.run import start
@@ -64,6 +64,36 @@ def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
     assert refined.episodes == len(watched) == len(refined.watched) <= 2
     assert refined.plant.steps == 60 * (2 + len(watched))
     assert max(error for _, error, _ in refined.plant.errors) < 1e-3
+
+
+def test_short_episodes_are_played_until_a_round_tells_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "ROUND_STEPS", 130)
+    monkeypatch.setattr(model, "MOST_ROUNDS", 1)
+    watched: list[int] = []
+    assert in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
+    assert watched == [50, 51, 52]
+
+
+@pytest.mark.parametrize(("promised", "rounds"), [(1e6, 2), (-1e6, 1)])
+def test_an_episode_far_below_the_promise_is_followed_by_another_round(
+    promised: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = _Inside.search
+    monkeypatch.setattr(_Inside, "search", lambda *args: replace(search(*args), promised=promised))  # type: ignore[type-var]
+    monkeypatch.setattr(model, "_agrees", lambda *_: True)
+    watched: list[int] = []
+    assert in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
+    assert len(watched) == rounds
+
+
+@pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
+def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float], agrees: bool) -> None:
+    seen = played(PENDULUM, (1, 2))
+    made = Equations(PENDULUM, plant(EXACT))
+    both = fitted(made, np.stack([factor * made.values for factor in factors]), Transitions.of(PENDULUM, seen))
+    both = replace(both, low=np.full(3, -20.0), high=np.full(3, 20.0))
+    (real,) = played(PENDULUM, (3,), policy(SWINGS))
+    assert _agrees(both, policy(SWINGS), real, seen) == agrees
 
 
 def test_the_same_seed_finds_the_same_policy() -> None:
