@@ -22,7 +22,7 @@ import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
 from policygen.extensions.worlds.locked.episode import Report
-from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair

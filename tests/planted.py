@@ -10,7 +10,7 @@ import numpy as np
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, HeldRandomActor, Trajectory
-from policygen.plants.fit import Transitions
+from policygen.plants.transitions import Transitions
 from policygen.policies.parse import Parsed, parse
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy

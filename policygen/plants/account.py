@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, PlantAccount, Transitions, hidden_starts
+from policygen.plants.fit import AHEAD, WORST, FittedPlant, hidden_starts, in_usual_changes
+from policygen.plants.transitions import Transitions
+from policygen.policies.cells import action_words
 from policygen.policies.lines import Problems
 from policygen.policies.parts import Scope, read_parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
@@ -16,7 +20,118 @@ from policygen.policies.read_plant import read_plant
 from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
+MOST_UNCERTAIN = 5  # numbers that an account names
+UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
 SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
+
+
+class PredictionError(NamedTuple):
+    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes".
+
+    Attributes:
+        one: of one step.
+        ahead: of `AHEAD` steps; None where no episode is that long.
+    """
+
+    name: str
+    one: float
+    ahead: float | None
+
+    @property
+    def larger(self) -> float:
+        """The larger one of the two."""
+        return max(self.one, self.ahead or 0.0)
+
+
+class UncertainNumber(NamedTuple):
+    """A number that the data leave uncertain: left-hand side of its line, value, standard deviation."""
+
+    line: str
+    value: float
+    deviation: float
+
+
+class PredictedValue(NamedTuple):
+    """An observation before a step, after it, and as predicted for after it."""
+
+    name: str
+    before: float
+    after: float
+    predicted: float
+
+
+class WorstPrediction(NamedTuple):
+    """The step that is predicted worst.
+
+    Attributes:
+        step: its place in its episode; the first is 0.
+        action: the action, in the task's words.
+        row: all observations, the one predicted worst first.
+    """
+
+    step: int
+    action: str
+    row: tuple[PredictedValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlantAccount:
+    """A fitted plant in short, as an attempt records it and as prompts and reports show it.
+
+    Attributes:
+        text: its lines, with the fitted numbers.
+        steps: number of transitions it was fitted to.
+        errors: those of each observation.
+        uncertain: the least certain numbers.
+    """
+
+    text: str
+    steps: int
+    errors: tuple[PredictionError, ...] = ()
+    uncertain: tuple[UncertainNumber, ...] = ()
+    worst: WorstPrediction | None = None
+
+
+def account_of(fitted: FittedPlant, data: Transitions) -> PlantAccount:
+    """Return the plant in short, judged by the transitions that it was fitted to."""
+    equations, names = fitted.equations, fitted.equations.task.observation_names
+    one, ahead = fitted.error, fitted.error_ahead
+    errors = [
+        PredictionError(name, _short(one[i]), None if ahead is None else _short(ahead[i]))
+        for i, name in enumerate(names)
+    ]
+    sizes = np.abs(fitted.values[0])
+    shares = np.where(sizes > 0, fitted.deviations / np.maximum(sizes, 1e-300), 0.0)
+    least = [k for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN] if shares[k] > UNCERTAIN]
+    uncertain = [
+        UncertainNumber(equations.places[k], _short(fitted.values[0][k]), _short(fitted.deviations[k])) for k in least
+    ]
+    return PlantAccount(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), _worst(fitted, data))
+
+
+def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
+    equations, task = fitted.equations, fitted.equations.task
+    names = task.observation_names
+    found, _ = equations.step(
+        list(data.before.T),
+        data.memory(equations, list(fitted.values[0]), fitted.hidden),
+        equations.decided(data.actions),
+        list(fitted.values[0]),
+    )
+    predicted = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1)
+    wrong = np.abs(in_usual_changes(predicted - data.after, data.spreads))
+    at = int(wrong.max(axis=1).argmax())
+    row = [
+        PredictedValue(names[i], _short(data.before[at, i]), _short(data.after[at, i]), _short(predicted[at, i]))
+        for i in np.argsort(-wrong[at], kind="stable").tolist()
+    ]
+    action = action_words(task.actuators, [_short(part) for part in np.atleast_1d(data.actions[at])])
+    return WorstPrediction(int(at - np.flatnonzero(data.first[: at + 1])[-1]), action, tuple(row))
+
+
+def _short(value: float) -> float:
+    """Round to 4 significant digits."""
+    return float(f"{value:.4g}") if np.isfinite(value) else WORST
 
 
 def equations_of(account: PlantAccount, task: Task) -> Equations:

@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
-from policygen.plants.fit import FittedPlant, Transitions, fitted
+from policygen.plants.fit import FittedPlant, fitted
 from policygen.plants.simulate import PlantCopies
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations
 from policygen.tasks.task import Task
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.plants.fit import Transitions
+from policygen.plants.transitions import Transitions
 from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text

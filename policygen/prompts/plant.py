@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policygen.plants.fit import AHEAD, PlantAccount, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.account import PlantAccount, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.fit import AHEAD
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Plant
 from policygen.policies.shaping import REWARD

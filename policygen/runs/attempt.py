@@ -22,7 +22,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
 from policygen.llm import read_spec
-from policygen.plants.fit import PlantAccount
+from policygen.plants.account import PlantAccount
 from policygen.policies.lines import Problem
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy, from_record

@@ -16,8 +16,16 @@ from policygen.errors import PolicyError
 from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.page.pictures import plant_content
 from policygen.extensions.plots.plants import plant_figure
-from policygen.plants.account import equations_of, plant_words, predicted
-from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.account import (
+    PlantAccount,
+    PredictedValue,
+    PredictionError,
+    UncertainNumber,
+    WorstPrediction,
+    equations_of,
+    plant_words,
+    predicted,
+)
 from policygen.runs.reading import best_attempt, kept_episodes
 
 PENDULUM = policygen.load_task("pendulum")

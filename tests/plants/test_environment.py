@@ -15,9 +15,8 @@ import policygen
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
-from policygen.plants.account import equations_of
+from policygen.plants.account import PlantAccount, equations_of
 from policygen.plants.environment import PlantEnv, action_space
-from policygen.plants.fit import PlantAccount
 from policygen.runs.reading import kept_episodes
 from policygen.tasks.discovery import task_of
 from policygen.tasks.trust import check_id

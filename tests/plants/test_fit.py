@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
 
-from policygen.plants.fit import FittedPlant, Transitions, fit_plant
+from policygen.plants.account import account_of
+from policygen.plants.fit import FittedPlant, fit_plant
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Observation
@@ -71,7 +73,7 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
     found = fitted(made, data)
     assert np.isfinite(found.values).all()
     assert found.error_ahead is None
-    account = found.account(data)
+    account = account_of(found, data)
     assert account.steps == len(data)
     assert account.worst is not None
     assert account.errors[0].name == "x"
@@ -86,7 +88,7 @@ def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
     found = fitted(equations(f"next x = {line}\nreward = {line}*1e308", LINE), data)
     assert np.isfinite(found.values).all()
     assert np.isfinite(found.error).all()
-    found.account(data)
+    account_of(found, data)
 
 
 def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
@@ -102,7 +104,7 @@ def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
     after = data.after.copy()
     after[7] += 5
     found = fitted(equations("next x = 0.5*x + 0.1*u + 0.001*u^3", LINE), replace(data, after=after))
-    account = found.account(replace(data, after=after))
+    account = account_of(found, replace(data, after=after))
     assert account.worst is not None
     assert account.worst.step == 7
     assert all(one.line == "next x" and one.deviation > 0 for one in account.uncertain)
@@ -116,7 +118,7 @@ def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
     after[:, 0] += 1
     after[53] += [1, 5]
     found = fitted(equations("next x = fixed(1) + x\nnext y = y + fixed(0)*u", task), replace(data, after=after))
-    worst = found.account(replace(data, after=after)).worst
+    worst = account_of(found, replace(data, after=after)).worst
     assert worst is not None
     x, y = data.before[53].tolist()
     assert (worst.step, worst.action) == (13, format_number(float(data.actions[53, 0])))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import Transitions, fitted
+from policygen.plants.fit import fitted
 from policygen.plants.identify import identified
+from policygen.plants.transitions import Transitions
 from policygen.policies.parse import parse
 from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.tasks.load import load_task

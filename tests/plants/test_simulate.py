@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, SWINGS, driven, equations, played, policy, swings
 
-from policygen.plants.fit import FittedPlant, Transitions, fitted
+from policygen.plants.fit import FittedPlant, fitted
 from policygen.plants.simulate import PlantCopies, play_in_plant
+from policygen.plants.transitions import Transitions
 
 
 def line_plant(text: str, data: Transitions | None = None) -> FittedPlant:

@@ -11,7 +11,7 @@ import pytest
 from planted import EXACT, LINE, PENDULUM, equations, plant, played, policy, read, swings
 
 from policygen.errors import PolicyError
-from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.plant import Equations, Plant, drawn_starts
 from policygen.runs.attempt import Attempt, Tuned
 from policygen.runs.records import attempt_from_record, attempt_to_record

@@ -11,14 +11,8 @@ import pytest
 from searched import POLE, searched, texts, written
 from support import CHECKOUT, Written, fenced
 
-from policygen.plants.fit import (
-    AHEAD,
-    PlantAccount,
-    PredictedValue,
-    PredictionError,
-    UncertainNumber,
-    WorstPrediction,
-)
+from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.fit import AHEAD
 from policygen.policies.lines import Problem
 from policygen.policies.parse import parse
 from policygen.policies.plant import Plant

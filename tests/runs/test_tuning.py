@@ -54,7 +54,7 @@ def test_the_prompt_says_what_tuning_may_do_and_that_is_what_it_does() -> None:
     context = dataclasses.replace(context, tuning=tuning_of(2, context.task, "linear", limited, 200))
     words = " ".join(texts(render_prompt(context, config))[1].split("## Tuning")[1].split())
     assert "it may play 96 episodes of the 800 left to the run" in words
-    assert "in generations of 12 or more candidates, each on as few episodes, 1 to 4, as tell them apart" in words
-    assert f"about {100 * FIRST_STEP:.0f}% of a constant's size" in words
+    assert "in generations of 12 or more candidates, each on 1 to 4 episodes: enough for about" in words
+    assert f"A constant's first step is about {100 * FIRST_STEP:.0f}% of its own value. Those repeated from" in words
     assert f"about {constants_for(96)} constants" in words
     assert "96 episodes" in context.attempts[1].tuned.refinement

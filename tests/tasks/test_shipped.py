@@ -12,7 +12,7 @@ import pytest
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.plants.fit import Transitions
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, known_plant
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium as gym
 import pytest
 
@@ -34,8 +36,8 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
 def test_the_prompt_of_an_ablated_task_does_not_give_it_away(task: str, secret: str) -> None:
     told = "".join(m.content for m in preview(task, None, (), {}).prompt.messages)
     withheld = "".join(m.content for m in preview(task, None, (), {"ablate": "knowledge"}).prompt.messages)
-    assert secret in told
-    assert secret not in withheld
+    assert re.search(rf"\b{secret}\b", told)
+    assert not re.search(rf"\b{secret}\b", withheld)
     assert task not in withheld
     assert "x0" in withheld
 

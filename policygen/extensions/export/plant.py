@@ -17,8 +17,8 @@ from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
 from policygen.extensions.export.words import remark
-from policygen.plants.account import lines_with_units
-from policygen.plants.fit import FittedPlant, PlantAccount
+from policygen.plants.account import PlantAccount, lines_with_units
+from policygen.plants.fit import FittedPlant
 from policygen.policies.features import Lets
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, read_start

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import FittedPlant, Transitions, fit_plant
+from policygen.plants.account import account_of
+from policygen.plants.fit import FittedPlant, fit_plant
 from policygen.plants.identify import identified
 from policygen.plants.simulate import play_in_plant
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
@@ -103,7 +105,7 @@ def in_plant(
     fitted = _fitted(known, data, rng)
     promised = _Inside(fitted, trials.measure, int(rng.integers(2**31))).promises([one.refined.policy for one in tried])
     best = tried[int(np.argmax(promised))].refined
-    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted.account(data))
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:

@@ -16,7 +16,8 @@ from searched import made
 from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import Transitions, fit_plant, fitted
+from policygen.plants.fit import fit_plant, fitted
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config

@@ -1,0 +1,274 @@
+"""Least squares for the numbers of a plant: what predictions miss, and the numbers that make them miss least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.plants.transitions import Transitions
+from policygen.policies.parts import ENDS
+from policygen.policies.plant import NEXT, Column, Equations
+from policygen.policies.shaping import REWARD
+from policygen.quantities.compiled import compile_together
+from policygen.quantities.tree import Call, Name, Node, names_in
+
+MOST_STEPS = 12  # of the least-squares search
+DAMPING = 1e-8
+SETTLED = 1e-6  # a gain, as a share of the squared error, that ends the search
+WRONG = 1e3  # a residual at most, in usual changes; one that is no number
+OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
+PRIOR = 0.01  # how much the usual start of a hidden state counts: as one residual of so many usual changes
+LEAST_UNIT = 1e-3  # of the search for numbers without a slope
+MOST_TRIALS = 60  # of that search, for each number
+ROBUST_FITS = 3  # at most, each with the usual residual of the last
+_MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """What predictions miss, in parts of equal length: of one quantity, or of one quantity some steps ahead.
+
+    Attributes:
+        of: a function of the numbers of the plant and of its hidden states; one column of shape (n,) or (variants, n)
+            per part.
+        steps: for each part the steps that its rows are of.
+    """
+
+    of: Callable[[list[Any], Sequence[Any]], list[Any]]
+    steps: Sequence[npt.NDArray[np.intp]]
+
+
+def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp], lines: Sequence[str]) -> Residuals:
+    """Return the residuals of some lines at these steps."""
+    memory = data.memory(equations, equations.values.tolist())
+    inputs = [column[kept] for column in (*data.before.T, *memory, *equations.decided(data.actions))]
+    after, names = list(data.after[kept].T), equations.task.observation_names
+    targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
+    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
+    targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
+    predict = compile_together(
+        [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
+    )
+
+    def residuals(values: list[Any], _: Sequence[Any]) -> list[Any]:
+        found = predict([*inputs, *values, *after])
+        return [(one - targets[line]) / scales[line] for one, line in zip(found, lines, strict=True)]
+
+    return Residuals(residuals, [kept] * len(lines))
+
+
+def ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
+    """Return the residuals of predictions so many steps ahead, each in units of the usual change over that time."""
+    moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
+    changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
+    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.spreads) for change in changes]
+    decided = equations.decided(data.actions)
+    pays = REWARD in equations.computed
+    paid = float(data.rewards.std()) or 1.0
+
+    def residuals(values: list[Any], hidden: Sequence[Any]) -> list[Any]:
+        memory = [column[..., begins] for column in data.memory(equations, values, hidden)]
+        observed: list[Any] = list(data.before[begins].T)
+        found = []
+        for step in range(steps):
+            at = begins + step
+            parts = [column[at] for column in decided]
+            if pays:
+                reward, _ = equations.outcome(observed, memory, parts, values, list(data.after[at].T))
+                found.append((reward - data.rewards[at]) / paid)
+            observed, memory = equations.step(observed, memory, parts, values)
+            found += [(observed[i] - data.after[at, i]) / scales[step][i] for i in moving]
+        return found
+
+    return Residuals(residuals, [begins + step for step in range(steps) for _ in range(len(moving) + pays)])
+
+
+class Problem:
+    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode."""
+
+    def __init__(
+        self,
+        equations: Equations,
+        data: Transitions,
+        numbers: npt.NDArray[np.intp],
+        residuals: Residuals,
+        hidden: Column | None = None,
+    ) -> None:
+        self._all, self._numbers, self._of_values = equations.values, numbers, residuals.of
+        self._counts = [len(some) for some in residuals.steps]
+        self._episodes = data.episode[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
+        self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
+        starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
+        self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
+        without_slope = _without_slope(equations)
+        self._stepwise = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
+
+    def solved(self, samples: Sequence[Column]) -> tuple[Column, list[Column]]:
+        """Return the numbers that fit best, and those of each bootstrap sample, one Gauss-Newton step from them.
+
+        Args:
+            samples: the weight of each step in a sample, shape (steps,).
+
+        Returns:
+            shape (1 + samples, numbers); and for each hidden state its starts, shape (episodes,).
+        """
+        from scipy.optimize import least_squares  # start-up time
+
+        own = np.concatenate([self._all[self._numbers], self._hidden.ravel()])
+
+        def solve(start: Column, **how: Any) -> Column:
+            with np.errstate(all="ignore"):  # a number of 1e300 has no square
+                found = least_squares(
+                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=SETTLED, **how
+                )
+            return np.asarray(found.x if np.isfinite(found.x).all() else own)
+
+        if not len(own):
+            return np.zeros((1 + len(samples), 0)), []
+        best, settled = self._stepped(own)
+        best = best if settled else solve(best)
+        if self._stepwise:
+            best = solve(self._searched(best))
+        left, usual = self._left(best)
+        if (first := self._left(own))[1] < usual:  # outliers drew the numbers away from where they were
+            best, (left, usual) = own, first
+        for _ in range(ROBUST_FITS):
+            if usual == 0 or not (left > OUTLIER * usual).any():
+                break
+            best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
+            left, usual = self._left(best)
+            if usual > before / 2:  # what was usual before was not itself spoilt by outliers
+                break
+        # The weight that the robust loss gives each residual.
+        robust = 1 / np.sqrt(1 + (left / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(left)
+        residuals, slopes = self._residuals(best), self._jacobian(best)
+        found = [best]
+        for weights in samples:
+            each = [np.tile(weights, len(self._counts)), np.ones(self._hidden.size)]
+            found.append(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust))
+        numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
+        return numbers, list(hidden[0].reshape(self._hidden.shape))
+
+    def _stepped(self, theta: Column) -> tuple[Column, bool]:
+        """Take Gauss-Newton steps while they pay; return where they end, and whether that is the least.
+
+        One step finds the least of residuals that are linear in the numbers; a general search would take several.
+        """
+        left = float((self._residuals(theta) ** 2).sum())
+        for _ in range(MOST_STEPS):
+            moved = theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            after = float((self._residuals(moved) ** 2).sum())
+            if not after < left:
+                return theta, after <= left * (1 + SETTLED)
+            theta, gain, left = moved, left - after, after
+            if gain <= SETTLED * left:
+                return theta, True
+        return theta, False
+
+    def _searched(self, best: Column) -> Column:
+        """Return the numbers with those that have no slope found by trial (Powell's method), the others following."""
+        from scipy.optimize import minimize  # start-up time
+
+        units = np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT)
+
+        def moved(shares: Column) -> Column:
+            theta = best.copy()
+            theta[self._stepwise] += shares * units
+            change = _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            change[self._stepwise] = 0.0
+            return np.asarray(theta - change)
+
+        def cost(shares: Column) -> float:
+            return float(np.abs(self._residuals(moved(shares))).sum())
+
+        found = minimize(cost, np.zeros(len(units)), method="Powell", options={"maxfev": MOST_TRIALS * len(units)})
+        return moved(found.x) if found.fun < cost(np.zeros(len(units))) else best
+
+    def _left(self, theta: Column) -> tuple[Column, float]:
+        """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
+        left = np.abs(self._residuals(theta))
+        return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
+
+    def _parts(self, numbers: Sequence[Any], hidden: Sequence[Any]) -> list[Any]:
+        """Return the residuals of each part, for numbers that may be columns of shape (variants, 1)."""
+        values: list[Any] = self._all.tolist()
+        for index, value in zip(self._numbers.tolist(), numbers, strict=True):
+            values[index] = value
+        with np.errstate(all="ignore"):
+            found = self._of_values(values, hidden)
+        return [np.nan_to_num(one, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for one in found]
+
+    def _split(self, theta: Column) -> tuple[list[float], Column]:
+        numbers, hidden = np.split(theta, [len(self._numbers)])
+        return numbers.tolist(), hidden.reshape(self._hidden.shape)
+
+    def _residuals(self, theta: Column) -> Column:
+        numbers, hidden = self._split(theta)
+        parts = zip(self._parts(numbers, list(hidden)), self._counts, strict=True)
+        usual = PRIOR * (hidden - self._means) / self._spreads
+        return np.concatenate([*(np.broadcast_to(part, count) for part, count in parts), usual.ravel()])
+
+    def _jacobian(self, theta: Column) -> Column:
+        """Return the derivatives by forward differences, many at once: shape (residuals, numbers and hidden states)."""
+        here = self._residuals(theta)
+        numbers, hidden = self._split(theta)
+        n, width = sum(self._counts), len(theta)
+        found = np.zeros((len(here), width))
+        steps = 1e-6 * np.maximum(np.abs(theta), 1e-3)
+        for some in np.array_split(np.arange(len(numbers)), -(-len(numbers) * n // _MOST_AT_ONCE) or 1):
+            moved: list[Any] = list(numbers)
+            for place, index in enumerate(some.tolist()):
+                moved[index] = np.full((len(some), 1), theta[index])
+                moved[index][place] += steps[index]
+            if len(some):
+                found[:n, some] = (self._joined(moved, list(hidden), len(some)) - here[:n]).T / steps[some]
+        # The hidden state of an episode moves the residuals of that episode alone: all episodes are moved at once.
+        for k, row in enumerate(hidden):
+            columns = len(numbers) + k * len(row) + np.arange(len(row))
+            moved = [*hidden[:k], row + steps[columns], *hidden[k + 1 :]]
+            of = columns[self._episodes]
+            found[np.arange(n), of] = (self._joined(numbers, moved, 1)[0] - here[:n]) / steps[of]
+            found[n + columns - len(numbers), columns] = PRIOR / self._spreads[k, 0]
+        return found
+
+    def _joined(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:
+        parts = zip(self._parts(numbers, hidden), self._counts, strict=True)
+        return np.concatenate([np.broadcast_to(part, (variants, count)) for part, count in parts], axis=1)
+
+
+def _gauss_newton(residuals: Column, slopes: Column, weights: Column) -> Column:
+    """Return the step by which a little damped least squares would lessen the numbers; nothing if it is not finite."""
+    sizes = np.sqrt((slopes**2).mean(axis=0)) + 1e-12
+    scaled = slopes / sizes * weights[:, None]
+    gram = scaled.T @ scaled
+    gram[np.diag_indices(len(gram))] += DAMPING * len(scaled)
+    with np.errstate(all="ignore"):
+        step = np.linalg.solve(gram, scaled.T @ (residuals * weights)) / sizes
+    return np.asarray(step if np.isfinite(step).all() else np.zeros(len(sizes)))
+
+
+_STEPS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "floor", "sign"}  # functions that have no slope
+
+
+def _without_slope(equations: Equations) -> set[int]:
+    """Return the numbers that only conditions and other functions without a slope read, by index."""
+
+    def sloping(node: Node) -> set[str]:
+        if isinstance(node, Call):
+            return set() if node.function in _STEPS else set().union(*map(sloping, node.arguments))
+        return {node.name} if isinstance(node, Name) else set()
+
+    lines = [node for line, node in equations.computed.items() if not line.startswith("let ") and line != ENDS]
+    read = set().union(*map(names_in, lines)) - set().union(*map(sloping, lines))
+    return {int(name[1:]) for name in read if name.startswith("#")}
+
+
+def sample_weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:
+    """Return the weight of each step in a bootstrap sample of blocks."""
+    present, place = np.unique(blocks, return_inverse=True)
+    drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
+    return np.asarray(drawn[place], np.float64)

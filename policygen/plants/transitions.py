@@ -1,0 +1,125 @@
+"""The steps of episodes as arrays: what a plant is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.plant import Column, Equations
+from policygen.tasks.task import Task
+
+BLOCK = 10  # consecutive steps that a bootstrap sample takes or leaves together: neighbours are nearly copies
+MOST_FITTED = 4_000  # transitions of a fit; more are thinned out evenly, in blocks
+MOST_WINDOWS = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The steps of episodes as arrays, in order.
+
+    Attributes:
+        before, after: observations, shape (n, d).
+        actions: shape (n,) or (n, m).
+        rewards: shape (n,).
+        ended: whether the environment ended the episode after the step, shape (n,).
+        first: whether the step is the first of its episode, shape (n,).
+    """
+
+    task: Task
+    before: Column
+    after: Column
+    actions: npt.NDArray[Any]
+    rewards: Column
+    ended: npt.NDArray[np.bool_]
+    first: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(task: Task, episodes: Sequence[Trajectory]) -> Transitions:
+        """Return the steps of these episodes; there must be at least one."""
+        episodes = [episode for episode in episodes if episode.length]
+        starts = np.cumsum([0, *(episode.length for episode in episodes)])
+        first, ended = np.zeros((2, starts[-1]), np.bool_)
+        first[starts[:-1]] = True
+        ended[starts[1:] - 1] = [episode.terminated for episode in episodes]
+        return Transitions(
+            task,
+            np.concatenate([episode.observations[:-1] for episode in episodes]).astype(np.float64),
+            np.concatenate([episode.observations[1:] for episode in episodes]).astype(np.float64),
+            np.concatenate([episode.actions for episode in episodes]),
+            np.concatenate([episode.rewards for episode in episodes]).astype(np.float64),
+            ended,
+            first,
+        )
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes."""
+        return int(np.count_nonzero(self.first))
+
+    @cached_property
+    def blocks(self) -> npt.NDArray[np.intp]:
+        """The block of `BLOCK` steps, or fewer at the end of an episode, that each step belongs to: shape (n,)."""
+        starts = np.flatnonzero(self.first)
+        within = np.arange(len(self)) - np.repeat(starts, np.diff([*starts, len(self)]))
+        return np.asarray(np.cumsum(within % BLOCK == 0) - 1, np.intp)
+
+    @cached_property
+    def spreads(self) -> Column:
+        """The root mean square of each observation's change in a step, at least a millionth of its spread: (d,)."""
+        changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
+        least = 1e-6 * self.before.std(axis=0)
+        return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
+
+    @cached_property
+    def episode(self) -> npt.NDArray[np.intp]:
+        """The index of the episode that each step belongs to: shape (n,)."""
+        return np.asarray(np.cumsum(self.first) - 1, np.intp)
+
+    def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
+        """Return what the plant remembers at each step, and its hidden states, while it observes what was real.
+
+        Args:
+            values: for each of `equations.values` a number, or an array of shape (variants, 1).
+            hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
+
+        Returns:
+            for each a column, shape (n,) or (variants, n).
+        """
+        starts = np.flatnonzero(self.first)
+        memory: list[Any] = equations.memory(hidden, len(starts))
+        if not memory:
+            return []
+        variants = next((np.shape(one)[:1] for one in (*values, *hidden) if np.ndim(one) == 2), ())
+        rows = np.empty((len(memory), *variants, len(self)))
+        decided, lengths = equations.decided(self.actions), np.diff([*starts, len(self)])
+        for step in range(int(lengths.max())):
+            left = lengths > step
+            at, lengths = starts[left] + step, lengths[left]
+            starts = starts[left]
+            memory = [np.broadcast_to(column, (*variants, len(left)))[..., left] for column in memory]
+            rows[..., at] = memory
+            observed, parts = list(self.before[at].T), [column[at] for column in decided]
+            _, memory = equations.step(observed, memory, parts, values)
+        return list(rows)
+
+    def thinned(self) -> npt.NDArray[np.intp]:
+        """Return the indices of at most `MOST_FITTED` steps, in whole blocks, the last ones first to stay."""
+        every = -(-len(self) // MOST_FITTED)
+        last = self.blocks[-1]
+        return np.flatnonzero((last - self.blocks) % every == 0)
+
+    def windows(self) -> npt.NDArray[np.intp]:
+        """Return the first steps of whole blocks of `BLOCK` steps, evenly spread, at most `MOST_WINDOWS` of them."""
+        begins = np.flatnonzero(np.diff(self.blocks, prepend=-1))
+        whole = begins[np.bincount(self.blocks) == BLOCK]
+        every = max(1, -(-len(whole) // MOST_WINDOWS))
+        return np.asarray(whole[::-1][::every][::-1], np.intp)
