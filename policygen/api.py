@@ -177,7 +177,9 @@ def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False)
     """Return the task for a name, a `Task`, an environment or a factory."""
     if isinstance(task, Task):
         return task
-    return load_task(task, trust=trust, step_timeout=step_timeout) if isinstance(task, str) else task_of(task)
+    if isinstance(task, str):
+        return load_task(task, trust=trust, step_timeout=step_timeout)
+    return task_of(task, step_timeout)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

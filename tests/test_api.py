@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ import pytest
 from support import ALWAYS_LEFT, CHECKOUT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
 
 import policygen
-from policygen.errors import PolicyError, PolicygenError, UsageError
+from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
 from policygen.llm.messages import Prompt, Reply
 from policygen.runs import settings
 from policygen.runs.config import RunConfig
@@ -39,6 +40,29 @@ def test_a_run_needs_no_key_and_returns_what_it_found() -> None:
     observations = np.zeros((7, 4))
     assert np.array_equal(again.act(observations), result.policy.act(observations))
     assert again.act(observations[0]) == again.act(observations)[0]
+
+
+class Slow(gym.Env[Any, Any]):
+    """An environment whose steps take half a second."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+    begun = 0
+
+    def reset(self, **more: Any) -> Any:
+        super().reset(**more)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        type(self).begun += 1
+        time.sleep(0.5)
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+def test_the_step_limit_of_a_run_holds_for_an_environment_of_the_program_from_the_start() -> None:
+    with pytest.raises(EnvironmentFault, match=r"no answer within 0\.1 s"):
+        policygen.run(lambda: Slow(), step_timeout=0.1, iterations=1)
+    assert Slow.begun == 1
 
 
 def test_what_is_printed_fits_a_screen() -> None:

@@ -19,6 +19,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
+from policygen.tasks.environments import of_gymnasium_or_ours
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
@@ -113,7 +114,7 @@ class Players(AbstractContextManager["Players"]):
     @property
     def foreign(self) -> bool:
         """Whether the environment is neither Gymnasium's nor policygen's."""
-        return not self._here.origin.startswith(("('gymnasium.", "('policygen."))
+        return not of_gymnasium_or_ours(self._here.origin)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """Play one episode per seed, in the order of the seeds.

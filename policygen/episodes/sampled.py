@@ -37,7 +37,7 @@ class Sampler:
         self._ends = mdp.continues.ravel() == 0
         self._start = np.cumsum(mdp.start)
 
-    def play(self, actor: Actor, seeds: Sequence[int], lanes: int = LANES) -> Sampled:
+    def play(self, actor: Actor, seeds: Sequence[int]) -> Sampled:
         """Play one episode per seed; one generator, seeded by all seeds in order, draws them all.
 
         Observations are the states, shape (k, 1), as in the environment.
@@ -45,7 +45,7 @@ class Sampler:
         rng = np.random.default_rng(list(map(int, seeds)))
         n = len(seeds)
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
-        begun = min(n, lanes)
+        begun = min(n, LANES)
         rows = np.arange(begun)
         states = self._starts(rng.random(begun))
         decider = actor.begin(n)

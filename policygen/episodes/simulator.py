@@ -86,7 +86,7 @@ class Simulator(AbstractContextManager["Simulator"]):
                 yield
         except BaseException as error:
             self.close()
-            if isinstance(error, AssertionError | gym.error.Error):  # from vectorised dynamics
+            if isinstance(error, gym.error.Error):  # from vectorised dynamics
                 raise fault(error, env, self.task.gym_id, "step") from error
             raise
 

@@ -16,12 +16,13 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.classic_control.acrobot import AcrobotEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.batched import Copies, play_batch
+from policygen.episodes.batched import play_batch
 from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, Stepped
 from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.tasks.task import Task
@@ -31,15 +32,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether the environment has numpy dynamics with the same episodes as a single environment, seed by seed."""
-    if has_classic_form(env):
-        return True
-    entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
-    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
-
-
-def has_classic_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether `ClassicCopies` can play it: no wrapper changes observations, actions or rewards."""
+    """Whether `ClassicCopies` can play it, seed by seed: no wrapper changes observations, actions or rewards."""
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
         if type(inner) not in (TimeLimit, OrderEnforcing):
@@ -53,59 +46,15 @@ def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Seq
 
     Episodes start as a single environment starts from each seed.
     """
-    parts = chunks(seeds, VECTOR_COPIES)
-    return [episode for part in parts for episode in play_batch(task, actor, part, *_begun(task, env, part))]
-
-
-def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Copies, npt.NDArray[Any]]:
-    """Return copies at the start of an episode, and their first observations, shape (n, d)."""
-    if has_classic_form(env):
-        classic = ClassicCopies(env, seeds)
-        return classic, classic.first
-    single: Any = env.unwrapped
-    states = []
-    for seed in seeds:
-        single.reset(seed=int(seed))
-        states.append(np.asarray(single.state, np.float64))
-    return CartPoles(task, np.stack(states, axis=1)), np.array(states, np.float32)
-
-
-class CartPoles:
-    """Gymnasium's own vectorised CartPole, in given states of shape (4, n)."""
-
-    def __init__(self, task: Task, states: npt.NDArray[np.float64]) -> None:
-        self._task = task
-        self._put(states)
-
-    def _put(self, states: npt.NDArray[np.float64]) -> None:
-        # Their own time limit is one step beyond the task's, to distinguish truncation from termination in one step.
-        envs: Any = gym.make_vec(
-            self._task.gym_id,
-            num_envs=states.shape[1],
-            vectorization_mode="vector_entry_point",
-            max_episode_steps=self._task.max_steps + 1,
-            **dict(self._task.kwargs),
-        ).unwrapped
-        envs.reset(seed=0)
-        envs.state = states.copy()
-        self._envs = envs
-
-    def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
-        """Step every copy."""
-        stepped: Sequence[Any] = self._envs.step(actions)
-        return stepped
-
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
-        self._put(self._envs.state[:, which])
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._envs.close()
+    played: list[Trajectory] = []
+    for part in chunks(seeds, VECTOR_COPIES):
+        copies = ClassicCopies(env, part)
+        played += play_batch(task, actor, part, copies, copies.first)
+    return played
 
 
 class ClassicCopies:
-    """Copies of an environment with `has_classic_form`; each starts as a single environment does with its seed.
+    """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed.
 
     Attributes:
         first: observations at the start, float32 of shape (n, d).
@@ -213,6 +162,30 @@ def _accelerations(env: Any, state: Array, torque: Array) -> Array:
     return _rows(speed1, speed2, -(d2 * acceleration2 + phi1) / d1, acceleration2)
 
 
+def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """Compute `CartPoleEnv.step`.
+
+    Raises:
+        gymnasium.error.InvalidAction: an action is neither 0 nor 1.
+    """
+    right = actions == 1
+    if not (right | (actions == 0)).all():
+        raise gym.error.InvalidAction("there is no such action; there are 0 and 1")
+    place, velocity, angle, spin = state
+    force = np.where(right, env.force_mag, -env.force_mag)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    push = (force + env.polemass_length * np.square(spin) * sine) / env.total_mass
+    turn = (env.gravity * sine - cosine * push) / (
+        env.length * (4.0 / 3.0 - env.masspole * np.square(cosine) / env.total_mass)
+    )
+    acceleration = push - env.polemass_length * turn * cosine / env.total_mass
+    place, angle = place + env.tau * velocity, angle + env.tau * spin
+    state = _rows(place, velocity + env.tau * acceleration, angle, spin + env.tau * turn)
+    ended = (np.abs(place) > env.x_threshold) | (np.abs(angle) > env.theta_threshold_radians)
+    paid = (0.0, -1.0) if env.spec.kwargs.get("sutton_barto_reward") else (1.0, 1.0)
+    return Stepped(state, state.T, np.where(ended, paid[1], paid[0]), ended)
+
+
 def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     """Compute `MountainCarEnv.step`."""
     position, velocity = state
@@ -264,6 +237,7 @@ def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepp
 # Subclasses may be added if their step differs only in attributes that `advance` reads.
 ADVANCES: dict[type, Advance] = {
     AcrobotEnv: _acrobot,
+    CartPoleEnv: _cart_pole,
     MountainCarEnv: _mountain_car,
     Continuous_MountainCarEnv: _continuous_mountain_car,
     PendulumEnv: advance_pendulum,

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from policygen.errors import PolicyError, TaskError
 from policygen.tasks.spaces import ActionKind, Actuator, slug
 
-if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed: functions import it when called
+if TYPE_CHECKING:
     from gymnasium import spaces
 
-_RESERVED = ("step", "cell", "reward")  # column names of every trace
+RESERVED = ("step", "cell", "reward")  # column names of every trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def actuators_of(
         raise TaskError("the action space has no parts; wrap the environment with an ActionWrapper")
     names: list[str] = []
     for actuator in found:
-        name = actuator.name if actuator.name not in (*taken, *_RESERVED) else f"{actuator.name}_action"
+        name = actuator.name if actuator.name not in (*taken, *RESERVED) else f"{actuator.name}_action"
         while name in names:
             name = f"{name}_2"
         names.append(name)

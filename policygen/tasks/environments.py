@@ -82,6 +82,11 @@ def origin(env: gym.Env[Any, Any]) -> str:
     return re.sub(r"\b0x[0-9a-f]+", "", repr((where, spec.kwargs, spec.additional_wrappers)))
 
 
+def of_gymnasium_or_ours(where: str) -> bool:
+    """Whether an `origin` is one of Gymnasium's or policygen's own environments."""
+    return where.startswith(("('gymnasium.", "('policygen."))
+
+
 # The prefix `module:`, a module that registers environments, is optional.
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 # The extra of policygen with the packages of each environment family.

@@ -67,12 +67,12 @@ def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, .
     return _shortened(lines)
 
 
-def _shortened(lines: Sequence[str], most: int = MOST_CHARACTERS) -> tuple[str, ...]:
+def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
     """Return the first lines that fit, and a remark if some did not."""
-    if sum(map(len, lines)) <= most:
+    if sum(map(len, lines)) <= MOST_CHARACTERS:
         return tuple(lines)
     kept: list[str] = []
-    room = most - 60  # for the remark
+    room = MOST_CHARACTERS - 60  # for the remark
     for line in lines:
         room -= len(line)
         if room < 0:

@@ -29,7 +29,7 @@ class Phrases:
 
 
 def telling_phrases(
-    texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int = MOST_PHRASES
+    texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
 ) -> Phrases:
     """Choose words that about half of the texts contain, each little correlated with those chosen before.
 

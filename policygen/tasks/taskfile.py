@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from policygen.errors import TaskError, UsageError, explain
 from policygen.files import read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
-from policygen.tasks.actions import Limits, actuators_of, bounded, limits_of
+from policygen.tasks.actions import RESERVED, Limits, actuators_of, bounded, limits_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
@@ -265,7 +265,7 @@ def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where
                 f"{where}: `{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
             )
     for actuator in actuators:
-        if actuator.name in ("step", "cell", "reward"):
+        if actuator.name in RESERVED:
             raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, a column of every trace")
     outputs = actuators[0].labels if len(actuators) == 1 else ()
     _check_distinct([*quantities, *outputs], where)

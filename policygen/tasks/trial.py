@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, UsageError
-from policygen.tasks.environments import make_env, origin
+from policygen.tasks.environments import make_env, of_gymnasium_or_ours, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, misshapen, number_of
 from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
@@ -50,7 +50,7 @@ def ignores_seed(
     Warns:
         UserWarning: observations lie far outside the declared space.
     """
-    if origin(env).startswith(("('gymnasium.", "('policygen.")) and not (env.spec and env.spec.additional_wrappers):
+    if of_gymnasium_or_ours(origin(env)) and not (env.spec and env.spec.additional_wrappers):
         return False
     env.action_space.seed(0)
     first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
@@ -60,7 +60,7 @@ def ignores_seed(
     return len(first) != len(again) or not np.allclose(first, again, rtol=_ALIKE, atol=_ALIKE)
 
 
-def seeds_checked(task: Task, step_timeout: float = STEP_TIMEOUT) -> Task:
+def seeds_checked(task: Task) -> Task:
     """Return the task with `unseeded` set by `ignores_seed` for its current environment.
 
     Raises:
@@ -71,7 +71,7 @@ def seeds_checked(task: Task, step_timeout: float = STEP_TIMEOUT) -> Task:
         return task
     env = make_env(task)
     try:
-        return replace(task, unseeded=ignores_seed(env, task.observations, task.width, step_timeout))
+        return replace(task, unseeded=ignores_seed(env, task.observations, task.width, STEP_TIMEOUT))
     finally:
         close(env)
 

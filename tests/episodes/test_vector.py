@@ -14,7 +14,7 @@ import policygen.episodes.simulator
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.episodes.vector import VECTOR_COPIES, CartPoles, ClassicCopies, has_classic_form
+from policygen.episodes.vector import VECTOR_COPIES, ClassicCopies, has_vector_form
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 
@@ -79,8 +79,8 @@ def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
-    step = CartPoles.step
-    monkeypatch.setattr(CartPoles, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
+    step = ClassicCopies.step
+    monkeypatch.setattr(ClassicCopies, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
     policy = policy_for("cartpole", CLUMSY)
     with Simulator(policy.task) as simulator:
         played = simulator.play(policy, episode_seeds(0, "engines", 300))
@@ -143,6 +143,8 @@ def pushes(env: gym.Env[Any, Any], count: int, rng: np.random.Generator) -> np.n
     ("gym_id", "kwargs"),
     [
         ("Acrobot-v1", {}),
+        ("CartPole-v1", {}),
+        ("CartPole-v1", {"sutton_barto_reward": True}),
         ("MountainCar-v0", {}),
         ("MountainCar-v0", {"goal_velocity": 0.02}),
         ("MountainCarContinuous-v0", {}),
@@ -155,7 +157,7 @@ def pushes(env: gym.Env[Any, Any], count: int, rng: np.random.Generator) -> np.n
 )
 def test_copies_step_as_single_environments_bit_for_bit(gym_id: str, kwargs: dict[str, Any]) -> None:
     env = gym.make(gym_id, disable_env_checker=True, **kwargs)
-    assert has_classic_form(env)
+    assert has_vector_form(env)
     copies = ClassicCopies(env, range(COPIES))
     singles: list[Any] = [gym.make(gym_id, disable_env_checker=True, **kwargs).unwrapped for _ in range(COPIES)]
     assert np.array_equal(copies.first, [single.reset(seed=seed)[0] for seed, single in enumerate(singles)])
@@ -164,6 +166,8 @@ def test_copies_step_as_single_environments_bit_for_bit(gym_id: str, kwargs: dic
         if step % 4 == 0:  # held for a while, so that copies get far
             actions = pushes(env, len(singles), rng)
         observations, rewards, ended, _, _ = copies.step(actions)
+        for single in singles:
+            single.steps_beyond_terminated = None  # CartPole pays otherwise after the end of an episode
         stepped = [single.step(action) for single, action in zip(singles, actions, strict=True)]
         assert np.array_equal(observations.astype(np.float32), [observation for observation, *_ in stepped])
         assert rewards.tolist() == [reward for _, reward, *_ in stepped]
@@ -180,8 +184,9 @@ class Colder(gym.ObservationWrapper):
 
 
 def test_wrapped_and_other_environments_have_no_such_form() -> None:
-    assert not has_classic_form(Colder(gym.make("Acrobot-v1")))
-    assert not has_classic_form(gym.make("FrozenLake-v1"))
+    assert not has_vector_form(Colder(gym.make("Acrobot-v1")))
+    assert not has_vector_form(Colder(gym.make("CartPole-v1")))
+    assert not has_vector_form(gym.make("FrozenLake-v1"))
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,12 @@ def test_episodes_drawn_from_the_mdp_return_what_is_expected_of_them() -> None:
     policy = policy_of("| row | column | action |\n| * | * | left |\n", "cliffwalking")
     mdp = finite_mdp(policy.task)
     assert mdp is not None
-    drawn = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000), lanes=200)
+    drawn = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000))
     exact = exact_score(policy, mdp)
     assert exact is not None
     assert drawn.returns.mean() == pytest.approx(exact.mean, abs=5 * exact.std / np.sqrt(3_000) + 1e-9)
     assert drawn.lengths.max() <= policy.task.max_steps
-    again = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000), lanes=200)
+    again = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000))
     assert (again.returns == drawn.returns).all()
 
 
