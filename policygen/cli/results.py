@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from policygen.cli.options import (
 )
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
-
-if TYPE_CHECKING:
-    from policygen.plants.fit import FittedPlant
 
 
 @click.command()
@@ -240,7 +237,7 @@ def serve(folder: Path, port: int) -> None:
 @click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
 @TASK_OF_TEXT
 @TRUST
-def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
+def export(source: Path, to: Any, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -251,26 +248,11 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
     if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
-    from policygen.extensions.export.formats import exported, exported_plant
+    from policygen import api
     from policygen.runs.reading import read_policy
 
-    text = exported_plant(_plant_of(source), to) if plant else exported(read_policy(source, task_name, trust=trust), to)
-    if output is None:
-        say(text.rstrip("\n"))
-        return
-    write_named(output, text)
-    say(output)
-
-
-def _plant_of(run: Path) -> FittedPlant:
-    from policygen.api import plant
-    from policygen.plants.environment import PlantEnv
-
-    if not run.is_dir():
-        raise UsageError(f"{run} is no run folder, and only a run has a plant")
-    env = plant(run).unwrapped
-    assert isinstance(env, PlantEnv)
-    return env.plant
+    text = api.export(source if plant else read_policy(source, task_name, trust=trust), to, output, plant=plant)
+    say(text.rstrip("\n") if output is None else output)
 
 
 def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
