@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
-@cache
+@lru_cache(maxsize=4_096)  # a search makes many policies, and each is read several times while it is at hand
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
 
