@@ -434,8 +434,8 @@ def number_text(value: float) -> str:
 
 
 def known_plant(task: Task) -> Plant:
-    """Return what a task file states of the plant: its reward and its end."""
-    return Plant(reward=task.reward, ends=task.ends)
+    """Return what a task file states of the plant: its reward, its end, and how observations begin."""
+    return Plant(reward=task.reward, ends=task.ends, starts=task.starts)
 
 
 _DRAW = re.compile(r"(normal|uniform)\(\s*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)\s*\)")

@@ -10,7 +10,8 @@ from policygen.episodes.exact import best_return, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault, UsageError
+from policygen.errors import EnvironmentFault, PolicyError, UsageError
+from policygen.policies.plant import Equations, known_plant
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import make_env
@@ -32,7 +33,13 @@ SURVIVAL = 0.5  # correlation of length and return above which better policies a
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Return a task and settings as a new run uses them, without knowledge where that is withheld."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-    return task, with_sample_size(task, within_steps(task, config))
+    config = within_steps(task, config)
+    if config.refine.method == "model" and not task.text_names:
+        try:
+            Equations(task, known_plant(task))
+        except PolicyError as error:
+            raise UsageError(f"`reward`, `ends` or `starts` of {task.name} is no plant: {error}") from None
+    return task, with_sample_size(task, config)
 
 
 def within_steps(task: Task, config: RunConfig) -> RunConfig:
