@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policygen.llm import Several
+from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
@@ -23,16 +24,12 @@ from policygen.search.run import Run
 
 
 class Terminal(Listener):
-    """Shows each attempt as it is scored.
+    """Shows each attempt as it is scored; in a panel if standard output is a terminal."""
 
-    Args:
-        live: whether to draw the panel; by default when standard output is a terminal.
-    """
-
-    def __init__(self, run: Run, *, live: bool | None = None) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
-        self._is_live = self._console.is_terminal if live is None else live
+        self._is_live = self._console.is_terminal
         self._done: list[Attempt] = []
         self._activity: Activity | None = None
         self._view: Live | None = None
@@ -105,10 +102,10 @@ def share_lines(among: Sequence[Share]) -> list[str]:
     """Describe the contribution of each of several models, a sentence each."""
     lines, total = [], sum(share.proposals for share in among) or 1
     for share in among:
-        cost = "cost unknown" if share.usd is None else f"${share.usd:.4f}"
         proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
         lines.append(
-            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, {cost}"
+            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, "
+            f"{dollars(share.usd)}"
         )
     return lines
 
@@ -127,11 +124,8 @@ def _spending(run: Run) -> str:
     if not calls and not cached:
         return ""
     hits = f"{cached} from the cache, " if cached else ""
-    return f"  [{calls} calls so far, {hits}{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
-
-
-def _cost(run: Run) -> str:
-    return "cost unknown" if run.ledger.usd is None else f"${run.ledger.usd:.4f}"
+    tokens = f"{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens"
+    return f"  [{calls} calls so far, {hits}{tokens}, {dollars(run.ledger.usd)}]"
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
@@ -149,7 +143,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     calls = run.llm_calls
     if calls or run.ledger.cached:
         hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
-        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
+        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)

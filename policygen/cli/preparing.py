@@ -52,15 +52,14 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
     and actions, bins, features, hints. With --trust, the file may name a module to import.
     """
-    from policygen.runs.config import effective_config, step_timeout_of
+    from policygen.runs.config import effective_config, read_assignment, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
     limit = step_timeout_of(None, assignments, {})
     task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(_argument, arguments)))
     effective_config(task, gym_id, assignments=assignments)
-    settings = dict(_argument(text, "--set") for text in assignments)
-    task = replace(task, run=tuple({**dict(task.run), **settings}.items()))
+    task = replace(task, run=tuple({**dict(task.run), **dict(map(read_assignment, assignments))}.items()))
     path = output or Path("envs") / f"{task.name}.toml"
     if path.suffix != ".toml":
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
@@ -77,10 +76,10 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
 
 
-def _argument(text: str, option: str = "--kwarg") -> tuple[str, Any]:
+def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise UsageError(f"{option} {text}: write {option} NAME=VALUE")
+        raise UsageError(f"--kwarg {text}: write --kwarg NAME=VALUE")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):

@@ -403,6 +403,11 @@ class Attempt:
         return self.number > 0 and self.saved is None and self.kind != "resignation"
 
 
+def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt that became the best last; None before the first policy."""
+    return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+
+
 def costs_of(attempts: Iterable[Attempt]) -> Costs:
     """Return the costs of the attempts together."""
     return functools.reduce(Costs.plus, (attempt.requests for attempt in attempts), Costs())

@@ -316,7 +316,7 @@ def effective_config(
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
         take(read_toml(file), file.name, str(file))
-    take(dict(map(_assignment, assignments)), "--set")
+    take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
@@ -351,7 +351,7 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
     Raises:
         UsageError: the file cannot be read.
     """
-    stated = {**(read_toml(file) if file is not None else {}), **dict(map(_assignment, assignments)), **options}
+    stated = {**(read_toml(file) if file is not None else {}), **dict(map(read_assignment, assignments)), **options}
     try:
         return RunConfig(**{"task": "", "step_timeout": stated.get("step_timeout", STEP_TIMEOUT)}).step_timeout
     except ValidationError:
@@ -372,7 +372,7 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     Raises:
         UsageError: another setting, a value out of range, or a smaller budget.
     """
-    assigned = dict(map(_assignment, assignments))
+    assigned = dict(map(read_assignment, assignments))
     fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_SAID_AGAIN})
     if fixed:
         raise UsageError(
@@ -414,7 +414,12 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
         raise UsageError(f"{source}: {f'{stated}: ' * bool(stated)}{explain(error)}") from None
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def read_assignment(text: str) -> tuple[str, Any]:
+    """Read `NAME=VALUE` of `--set`; the value as in TOML, a table also as in JSON, or else a text.
+
+    Raises:
+        UsageError: there is no `=`.
+    """
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")

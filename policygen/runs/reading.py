@@ -10,7 +10,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.example import Example, Worth, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
@@ -110,7 +110,7 @@ def best_attempt(folder: Path) -> Attempt | None:
     Raises:
         LogbookError: it is not a run folder, or is damaged.
     """
-    return next((attempt for attempt in reversed(Logbook(folder).attempts()) if attempt.accepted), None)
+    return best_of(Logbook(folder).attempts())
 
 
 def kept_episodes(folder: Path) -> list[Trajectory]:

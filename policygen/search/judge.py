@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
@@ -139,8 +139,8 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
         resigned += 1
     if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
         return f"the model saw no improvement, {resigned} {'reply' if resigned == 1 else 'replies'} in a row"
-    last = next((attempt.number for attempt in reversed(attempts) if attempt.accepted), 0)
-    since = len(attempts) - 1 - last
+    best = best_of(attempts)
+    since = len(attempts) - 1 - (best.number if best is not None else 0)
     if config.patience is not None and since >= config.patience:
         return f"{since} attempts in a row brought no new best (--patience {config.patience})"
     return ""
@@ -152,7 +152,7 @@ def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
     Policies that differ from the best only in their numbers do not count: tuning continues from the best.
     """
     proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
-    best = next((attempt for attempt in reversed(proposals) if attempt.accepted), None)
+    best = best_of(proposals)
     if best is None:
         return None
     candidates = [

@@ -44,6 +44,11 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str)
     return EnvironmentFault(f"{gym_id} failed in `{doing}`{f' ({place})' if place else ''}: {_said(error)}")
 
 
+def name_of(env: gym.Env[Any, Any]) -> str:
+    """Return the id of an environment; the name of its class if it is not registered."""
+    return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
 def misshapen(row: Any, expected: int) -> EnvironmentFault:
     """Return the error for an observation of the wrong length."""
     return EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {expected}")
@@ -83,7 +88,7 @@ def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
     Warns:
         UserWarning: it is abandoned.
     """
-    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    name = name_of(env)
     if name in _never_closed:
         return
     try:
@@ -278,7 +283,7 @@ class Watchdog:
         with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[watched]
             if self._env is not None:
-                name = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
+                name = name_of(self._env)
                 place = _last_place(traceback.walk_stack(frame), self._env)
         return ", ".join(filter(None, (name, place)))
 

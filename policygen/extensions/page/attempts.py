@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from policygen.episodes.score import Score
 from policygen.extensions.compare.words import in_brackets, number
 from policygen.llm.messages import NO_MODEL, Exchange, FailedExchange, Reply
+from policygen.llm.prices import dollars
 from policygen.llm.transcript import KILLED
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -142,11 +143,6 @@ class AttemptView:
             return ""
         tokens = attempt.requests.tokens_in + attempt.requests.tokens_out
         return f"{duration(attempt.seconds)}{f', {tokens:,} tokens, {dollars(attempt.requests.usd)}' if tokens else ''}"
-
-
-def dollars(usd: float | None) -> str:
-    """Format a cost in USD; None is unknown."""
-    return "cost unknown" if usd is None else f"${usd:.4f}"
 
 
 def score_words(score: Score | FinalScore) -> str:

@@ -19,7 +19,7 @@ from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
-from policygen.runs.attempt import Attempt, Standing, costs_of, steps_played
+from policygen.runs.attempt import Attempt, Standing, best_of, costs_of, steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -191,7 +191,7 @@ def read_run(folder: Path) -> RunContent:
     """
     logbook = Logbook(folder)
     config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
-    best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+    best = best_of(attempts)
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
     views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
