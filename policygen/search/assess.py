@@ -335,11 +335,15 @@ def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner
     for times in PROLONGATIONS:
         if not verdict.close:
             break
-        wanted = times * runner.config.episodes
-        if not runner.affords(wanted, score, best_score):
-            verdict = undecided(verdict)
+        wanted, affordable = times * runner.config.episodes, True
+        while score.episodes < wanted and affordable:
+            # Where steps are limited, an episode may prove much shorter than what has to be left for it: one by one.
+            longer = wanted if runner.config.max_steps is None else score.episodes + 1
+            if affordable := runner.affords(longer, score, best_score):
+                score, best_score = runner.prolong(policy, score, longer), runner.prolong(best, best_score, longer)
+        score, _ = _on_common_episodes(score, best_score)
+        verdict = judge(score, best_score, last=score.episodes == PROLONGATIONS[-1] * runner.config.episodes)
+        if not affordable:
+            verdict = undecided(verdict) if verdict.close else verdict
             break
-        score = runner.prolong(policy, score, wanted)
-        best_score = runner.prolong(best, best_score, wanted)
-        verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
     return _Contest(verdict, score if verdict.accepted else best_score)
