@@ -409,9 +409,9 @@ def respelled(written: str, plain: str) -> str:
         before, after = numbers(old, every=True), numbers(new, every=True)
         if not len(before) == len(after) == len(places):
             return plain
-        for (start, end), (sign, was), (turned, now) in reversed(list(zip(places, before, after, strict=True))):
-            value = now if sign == turned else -now
-            source = source if value == was else source[:start] + format_number(value) + source[end:]
+        for (start, end), was, now in reversed(list(zip(places, before, after, strict=True))):
+            value = now.number.value if was.sign == now.sign else -now.number.value
+            source = source if value == was.number.value else source[:start] + format_number(value) + source[end:]
         candidates = [source, *(two.sub(_one_sign, source).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
         candidates = [candidate.replace("**", "^") for candidate in candidates]
         return next((c for c in candidates if parse_expression(c, words, words, texts) == new), plain)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,30 +129,34 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
     return total
 
 
-def numbers(root: Node, *, every: bool = False) -> list[tuple[int, float]]:
-    """Return the numbers of an expression from left to right, each after its sign: (-1, 0.5) in `3*x - 0.5*y`.
-
-    Args:
-        every: include those that tuning may not change, see `constants`.
-    """
-    return [(sign, number.value) for sign, number in _numbers(root, every=every)]
+_TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
 
 
-def _numbers(root: Node, *, every: bool = False) -> list[tuple[int, Number]]:
-    found: list[tuple[int, Number]] = []
-    waiting: list[tuple[int, bool, Node]] = [(1, True, root)]
+class Occurrence(NamedTuple):
+    """A number in an expression, its sign there (-1 for the 0.5 in `3*x - 0.5*y`), and whether a condition holds it."""
+
+    sign: int
+    number: Number
+    in_condition: bool
+
+
+def numbers(root: Node, *, every: bool = False) -> list[Occurrence]:
+    """Return the numbers of an expression that tuning may change, from left to right; with `every`, all of them."""
+    found: list[Occurrence] = []
+    waiting = [(root, 1, True, False)]
     while waiting:
-        sign, free, node = waiting.pop()
+        node, sign, free, tested = waiting.pop()
         match node:
             case Number():
-                found += [(sign, node)] * (every or _is_tuned(node, free))
+                found += [Occurrence(sign, node, tested)] * (every or _is_tuned(node, free))
             case Previous(_, start) if start != NOTHING:
-                waiting.append((1, free, start))
+                waiting.append((start, 1, free, tested))
             case Call(function, arguments):
                 first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
                 for i, argument in reversed(list(enumerate(arguments))):
                     own = -1 if i and function == "-" else 1 if i else first
-                    waiting.append((own, _frees(function, i, free), argument))
+                    tests = tested or function in _TESTS or (function == "where" and i == 0)
+                    waiting.append((argument, own, _frees(function, i, free), tests))
     return found
 
 
@@ -169,17 +174,17 @@ def constants(node: Node) -> tuple[float, ...]:
 
     These are all but exponents and those in `fixed(...)`; with `tune(...)` around them also these.
     """
-    return tuple(value for _, value in numbers(node))
+    return tuple(found.number.value for found in numbers(node))
 
 
 def limits(node: Node) -> tuple[tuple[float, float], ...]:
     """Return the range of each of the `constants`; it is infinite for those without `tune(...)`."""
-    return tuple(number.limits or (-math.inf, math.inf) for _, number in _numbers(node))
+    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
     """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`."""
-    return tuple(sign * value for sign, value in numbers(node))
+    return tuple(found.sign * found.number.value for found in numbers(node))
 
 
 def with_constants(node: Node, values: Iterator[float]) -> Node:
