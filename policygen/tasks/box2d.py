@@ -29,7 +29,7 @@ _TURNS: tuple[tuple[str, Callable[[Any], float]], ...] = (
 
 def has_world(env: gym.Env[Any, Any]) -> bool:
     """Whether the environment simulates a Box2D world."""
-    return all(hasattr(getattr(env.unwrapped, "world", None), name) for name in ("bodies", "joints", "gravity"))
+    return type(getattr(env.unwrapped, "world", None)).__module__.startswith("Box2D")
 
 
 def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Sequence[str]) -> list[str]:
@@ -70,9 +70,13 @@ def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     waiting = [*_parts("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _parts(f"{name}.", thing)]
-    for name, thing in waiting:
-        if (_moves(thing) or _turns(thing)) and not any(thing == other for _, other in found):
-            found.append((name, thing))
+    world: Any = env.unwrapped.world  # type: ignore[attr-defined]
+    # What the world no longer holds is not touched: its memory may be freed.
+    held = [thing for thing in (*world.bodies, *world.joints) if _moves(thing) or _turns(thing)]
+    for name, part in waiting:
+        is_held = any(isinstance(part, type(thing)) and part == thing for thing in held)
+        if is_held and not any(isinstance(part, type(other)) and part == other for _, other in found):
+            found.append((name, part))
     return found
 
 
@@ -85,7 +89,7 @@ def _parts(prefix: str, whole: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
-    return next((name for name, other in named if other == thing), "the ground")
+    return next((name for name, other in named if isinstance(other, type(thing)) and other == thing), "the ground")
 
 
 def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
