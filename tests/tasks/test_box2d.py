@@ -53,7 +53,9 @@ def test_the_landers_engines_push_the_way_that_is_told():
 def test_a_discovered_lander_is_told_its_world_before_its_constants():
     facts = discovered("LunarLander-v3").facts
     assert [fact.split()[0] for fact in facts[1:4]] == ["Bodies:", "Hinges:", "Observations"]
-    assert any(fact.startswith("fire_main_engine changes in a step lander ") and "y speed by 0." in fact for fact in facts)
+    assert any(
+        fact.startswith("fire_main_engine changes in a step lander ") and "y speed by 0." in fact for fact in facts
+    )
     assert facts[-1].startswith("Constants of the simulator: ")
     assert not has_world(gym.make("CartPole-v1"))
 
