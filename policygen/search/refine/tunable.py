@@ -89,7 +89,7 @@ class Refined:
         episodes: number of episodes played.
         constants: number of constants that were tuned.
         spread: for each constant its place (`let x`, an output, `bins x` or `levels`) and the final standard deviation
-            of the search, as a share of the constant or of its range; it is large if the return hardly depends on the constant.
+            of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
         climb: the mean of the first and of the last generation.
         watched: real episodes that the search has seen step by step.
