@@ -13,10 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import Several
+from policygen.llm import Several, read_spec
 from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
+from policygen.policies.surprises import surprises
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.turns import Share, shares
@@ -54,6 +55,8 @@ class Terminal(Listener):
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
+        if attempt.accepted and (warning := tuning_warning(attempt, self._run.config.llm)):
+            click.echo(f"Warning: {warning}", err=True)
 
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
@@ -65,6 +68,19 @@ class Terminal(Listener):
         """Close the panel."""
         if self._view is not None:
             self._view.stop()
+
+
+def tuning_warning(attempt: Attempt, llm: str) -> str:
+    """Describe in a line the `surprises` in an attempt's tuning; empty for numbers that `builtin` drew.
+
+    Args:
+        llm: the setting of the run.
+    """
+    by_chance = read_spec(attempt.requests.model or llm).name == "builtin"
+    if by_chance or attempt.policy is None or attempt.proposed is None:
+        return ""
+    changed = surprises(attempt.proposed, attempt.policy)
+    return shown(f"tuning of attempt {attempt.number} {changed}") if changed else ""
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:

@@ -55,12 +55,15 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 def _show_run(run: Path) -> None:
     """Print the plant of a run's best attempt, if it has one, and the run's steps; a damaged run is only warned of."""
     from policygen.plants.account import plant_words
+    from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, steps_played
     from policygen.runs.logbook import Logbook
 
     try:
         attempts = Logbook(run).attempts()
         best = best_of(attempts)
+        if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
+            say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
             lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
             say("\n" + "\n".join(lines))

@@ -104,6 +104,8 @@ class Problem:
         self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
         starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
+        own, free = equations.limits[:, numbers], np.full((2, self._hidden.size), [[-np.inf], [np.inf]])
+        self._low, self._high = np.concatenate([own, free], axis=1)
         without_slope = _without_slope(equations)
         self._stepwise = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
 
@@ -122,8 +124,16 @@ class Problem:
 
         def solve(start: Column, **how: Any) -> Column:
             with np.errstate(all="ignore"):  # a number of 1e300 has no square
+                bounds = (self._low, self._high)
                 found = least_squares(
-                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=SETTLED, **how
+                    self._residuals,
+                    start,
+                    self._jacobian,
+                    bounds,
+                    x_scale="jac",
+                    max_nfev=MOST_STEPS,
+                    ftol=SETTLED,
+                    **how,
                 )
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
@@ -149,9 +159,12 @@ class Problem:
         found = [best]
         for weights in samples:
             each = [np.tile(weights, len(self._counts)), np.ones(self._hidden.size)]
-            found.append(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust))
+            found.append(self._within(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust)))
         numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
         return numbers, list(hidden[0].reshape(self._hidden.shape))
+
+    def _within(self, theta: Column) -> Column:
+        return np.clip(theta, self._low, self._high)
 
     def _stepped(self, theta: Column) -> tuple[Column, bool]:
         """Take Gauss-Newton steps while they pay; return where they end, and whether that is the least.
@@ -160,7 +173,7 @@ class Problem:
         """
         left = float((self._residuals(theta) ** 2).sum())
         for _ in range(MOST_STEPS):
-            moved = theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            moved = self._within(theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1)))
             after = float((self._residuals(moved) ** 2).sum())
             if not after < left:
                 return theta, after <= left * (1 + SETTLED)
@@ -173,14 +186,15 @@ class Problem:
         """Return the numbers with those that have no slope found by trial (Powell's method), the others following."""
         from scipy.optimize import minimize  # start-up time
 
-        units = np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT)
+        room = (self._high - self._low)[self._stepwise]
+        units = np.where(np.isfinite(room), room, np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT))
 
         def moved(shares: Column) -> Column:
             theta = best.copy()
             theta[self._stepwise] += shares * units
             change = _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
             change[self._stepwise] = 0.0
-            return np.asarray(theta - change)
+            return self._within(theta - change)
 
         def cost(shares: Column) -> float:
             return float(np.abs(self._residuals(moved(shares))).sum())

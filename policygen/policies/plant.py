@@ -27,6 +27,7 @@ from policygen.quantities.tree import (
     Node,
     Number,
     constants,
+    limits,
     names_in,
     nodes_of,
     remembered_in,
@@ -141,8 +142,8 @@ def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
 class Equations:
     """A plant that computes, with its numbers apart: plants that differ in numbers only share one `Equations`.
 
-    `values` are the numbers that fitting may change: all but exponents, 0, 1, pi, and those in `fixed(...)`, in `ends`,
-    `start` and `noise`.
+    `values` are the numbers that fitting may change: those in `tune(...)`, within their range, and all others but
+    exponents, 0, 1, -1, pi and those in `fixed(...)`; none of `ends`, `start` and `noise`.
 
     Raises:
         PolicyError: the plant does not fit the task.
@@ -218,6 +219,12 @@ class Equations:
     def values(self) -> Column:
         """The numbers that fitting may change, shape (K,), in the order of the lines."""
         return np.array([value for name in self._fitted for value in constants(_apart(self.nodes[name]))])
+
+    @cached_property
+    def limits(self) -> Column:
+        """The least and the largest value of each of `values`, shape (2, K); infinite without `tune(...)`."""
+        ranges = [one for name in self._fitted for one in limits(_apart(self.nodes[name]))]
+        return np.array(ranges, np.float64).reshape(-1, 2).T
 
     @cached_property
     def _fitted(self) -> tuple[str, ...]:
@@ -409,7 +416,7 @@ _KEPT = {f"={value!r}": Number(value) for value in (0.0, 1.0, -1.0, float(np.pi)
 def _apart(node: Node) -> Node:
     """Return an expression with 0, 1, -1 and pi as names: they are no numbers to be fitted."""
     match node:
-        case Number(value) if f"={value!r}" in _KEPT:
+        case Number(value, None) if f"={value!r}" in _KEPT:
             return Name(f"={value!r}")
         case Call(function, arguments) if function != "fixed":
             return Call(function, tuple(map(_apart, arguments)))

@@ -382,8 +382,9 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert (
         "These stay: 0, pi, exponents, 1 and -1 in a `let` (in an output they move), and what is in `fixed(" in system
     )
+    assert "`tune(START, LOW, HIGH)` moves within its range, first by a fifth of it: `tune(0, -0.2, 0.2)`" in system
     told = parse(
-        "let phase = mod(prev(phase, 3) + 0.25, 2*pi)  # a clock\n"
+        "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
         "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
         "left = 1*phase - 1 + 0*a\nright = -a",
         context.task,
@@ -392,9 +393,10 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert told.problems == ()
     assert told.policy is not None
     moving = Tunable(told.policy)
+    assert sorted(moving.in_units(np.full(moving.size, 0.2))) == pytest.approx([0.05, 0.08, 0.2, 0.2, 0.4, 0.4, 0.6])
     assert sorted(zip(moving.places, moving.values.tolist(), strict=True)) == [
         *[("left", 1.0)] * 2,
-        *[("let phase", value) for value in (0.25, 2.0, 3.0)],
+        *[("let phase", value) for value in (0.0, 0.25, 1.0, 2.0, 3.0)],
     ]
     unrefined = searched("cartpole", "linear", iterations=1)
     assert "fixed" not in texts(render_prompt(*unrefined))[0]

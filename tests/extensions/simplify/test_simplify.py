@@ -236,3 +236,11 @@ def test_the_command_prints_sizes_scores_and_the_policy_and_saves_it(tmp_path: P
     assert "let lean = " in printed
     assert "\nbins lean: " in printed
     assert printed in line("show", "simple.json").out
+
+
+def test_rounding_and_smaller_parts_leave_ranges_as_they_are() -> None:
+    rounded = with_digits(written("left = 0\nright = tune(0.1236, 0.1231, 1)*angle - tune(0.777, 0, 1)", "cartpole"), 2)
+    assert rounded is not None
+    assert rounded.to_text() == "left = 0\nright = tune(0.1231, 0.1231, 1)*angle - tune(0.78, 0, 1)"
+    options = [to_text(less) for less in smaller(parse_expression("a - tune(-0.5, -1, 1)", ["a"]))]
+    assert "-tune(-0.5, -1, 1)" in options
