@@ -146,7 +146,7 @@ def _changed(
     formulas: Sequence[tuple[str, Node]], line: str, node: Node, names: Sequence[str], columns: _Columns
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return the values of a changed line and of all that read it in the same step, by name."""
-    columns, changed = list(columns), {}
+    columns, changed = list(columns), dict[str, npt.NDArray[np.float64]]()
     for name, formula in formulas:
         if name == line or names_in(formula) & changed.keys():
             changed[name] = _values(node if name == line else formula, names, columns)
