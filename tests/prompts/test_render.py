@@ -415,7 +415,8 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
 def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str) -> None:
     context, config = searched("pendulum", kind, iterations=1, grid="free")
     system, request = texts(render_prompt(context, config))
-    assert "it is 0, also of an output, or START with `prev(NAME, START)`" in " ".join(system.split())
+    begins = "it is 0, also of an output, or START" if kind == "linear" else "it is 0, or START"
+    assert f"{begins} with `prev(NAME, START)`" in " ".join(system.split())
     assert ("the reward up to the next line." if kind == "linear" else "reward (up to the next line).") in request
 
 
