@@ -53,10 +53,10 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 
 
 def _show_run(run: Path) -> None:
-    """Print the plant of a run's best attempt, if it has one, and the run's steps; a damaged run is only warned of."""
+    """Print plant and idle parts of a run's best attempt, and the run's steps; a damaged run is only warned of."""
     from policygen.plants.account import plant_words
     from policygen.progress import tuning_warning
-    from policygen.runs.attempt import best_of, steps_played
+    from policygen.runs.attempt import best_of, idle_words, steps_played
     from policygen.runs.logbook import Logbook
 
     try:
@@ -67,6 +67,8 @@ def _show_run(run: Path) -> None:
         if best is not None and best.tuned.fitted_plant is not None:
             lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
             say("\n" + "\n".join(lines))
+        for line in idle_words(best) if best is not None else ():
+            say(f"\n# {line}")
         say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:
         say(f"Warning: no plant is shown, nor the steps of the run: {error}", err=True)

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
-from policygen.quantities.compiled import compile_batch
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, remembered_in
 from policygen.tasks.actions import shaped
@@ -270,28 +269,6 @@ class Policy(ABC):
     @abstractmethod
     def names_read(self) -> frozenset[str]:
         """Names of the quantities the decision reads directly."""
-
-    def undefined(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> tuple[tuple[str, float], ...]:
-        """Return the features and outputs that were not finite, each with its share of the steps.
-
-        Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
-
-        Args:
-            episodes: for each episode the observations before its actions, shape (T, d), and the actions, shape (T,)
-                or (T, m).
-        """
-        formulas = [*self.reader.needed, *self.formulas()]
-        if not formulas or not sum(len(actions) for _, actions in episodes):
-            return ()
-        parts = [self.reader.along(observations, actions) for observations, actions in episodes]
-        columns = [np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True)]
-        found = []
-        with np.errstate(all="ignore"):
-            for name, node in formulas:
-                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.reader.names)(columns)))))
-                if share > 0:
-                    found.append((name, share))
-        return tuple(found)
 
     def formulas(self) -> list[tuple[str, Node]]:
         """Return the formulas of the decision other than the features, as (name, expression)."""

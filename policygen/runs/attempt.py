@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import from_json, to_json
 
+from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
@@ -29,6 +30,7 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
+MOST_IDLE = 6  # parts without effect that a user is told of
 MOST_CACHED = 256  # policies kept as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 AttemptKind = Literal["proposal", "resignation", "tuning"]
@@ -347,6 +349,7 @@ class Attempt:
         shaping: the objective and potential that guided its tuning; None for most attempts.
         plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
+        idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
             this round.
@@ -366,6 +369,7 @@ class Attempt:
     shaping: Shaping | None = None
     plant: Plant | None = None
     undefined: tuple[tuple[str, float], ...] = ()
+    idle: tuple[Idle, ...] = ()
     unstable: int = 0
     stopped: str = ""
     seconds: float = 0.0
@@ -406,6 +410,18 @@ class Attempt:
 def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that became the best last; None before the first policy."""
     return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+
+
+def idle_words(attempt: Attempt) -> list[str]:
+    """Describe the values of an attempt's policy that were no number and the parts without effect, a line each."""
+    strange = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
+    found = {"no finite number": strange, "without effect": [str(one) for one in attempt.idle]}
+    return [
+        f"{what} in the {len(attempt.played)} episodes of attempt {attempt.number}: {', '.join(parts[:MOST_IDLE])}"
+        + (f", and {len(parts) - MOST_IDLE} more" if len(parts) > MOST_IDLE else "")
+        for what, parts in found.items()
+        if parts
+    ]
 
 
 def costs_of(attempts: Iterable[Attempt]) -> Costs:

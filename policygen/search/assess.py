@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from policygen.episodes.idle import undefined_and_idle
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -119,13 +120,15 @@ def _assessed(
     contest = _contest(policy, performance.score, search, runner)
     verdict = contest.verdict
     untuned = runner.config.refine.method is not None and not tuned.refinement
+    undefined, idle = undefined_and_idle(policy, performance.trajectories)
     attempt = replace(
         attempt,
         saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         score=performance.score,
         played=Played.of(performance.trajectories),
-        undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
+        undefined=undefined,
+        idle=idle,
         unstable=sum(t.unstable for t in performance.trajectories),
         accepted=verdict.accepted,
         verdict=verdict.words + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PolicygenError
 from policygen.llm.messages import Prompt, Reply
@@ -61,6 +62,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
         idea="A stand-in.",
         unstable=1,
         undefined=(("stand_in", 0.5),),
+        idle=(Idle("stand_in", "stand_in > 1", "never"),),
     )
     attempts = (first_attempt, best, failed, refused, resigned)
     found = replace(now, best=best, best_score=score, attempts=attempts, buffer=buffer, comments=comments)
