@@ -30,7 +30,7 @@ from policygen.tasks.task import Task
 # Names that a trace uses itself; a feature of such a name is not traced.
 OWN_COLUMNS = ("step", "cell", "action", "reward")
 MOST_TEXT = 300  # characters of an observed text in a trace
-MOST_READ = 40  # quantities that the best policy reads in a trace; of more, the first and the last ones
+MOST_READ = 40  # most quantities of the best policy in a trace; if it reads more, the first and the last ones
 MOST_COLUMNS = 18  # with more columns, observations that the best policy does not read are left out
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart

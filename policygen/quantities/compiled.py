@@ -1,4 +1,4 @@
-"""Expressions compiled: tree -> a function over numpy columns, or over one row of plain floats.
+"""Compile expressions to functions over numpy columns, or over one row of plain floats.
 
 Both forms agree to rounding. Values that are not finite never leave a feature: see `finite`."""
 
@@ -23,7 +23,7 @@ BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
 LONG_SUM = 8  # terms of a sum that is computed as one product of two arrays
 MOST_FACTORS = 50  # of a product that is put in order; longer ones nest too deeply
-INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
+INFINITE = 1e6  # replaces an infinity, with its sign, when a feature is used
 
 
 def slot_of(name: str) -> str:
@@ -148,9 +148,9 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 
 
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
-    """Return a function of the expressions and then the weights of a long sum, and these.
+    """Return a function that computes a long sum from its expressions and weights, and these.
 
-    Its other argument is the length of the columns, None where some have two dimensions. For columns of equal length it
+    Its other argument is the length of the columns, None if some have two dimensions. For columns of equal length it
     is one product of two arrays: far fewer calls than one for each term. The weights of an episode do not change, and
     are stacked once.
     """

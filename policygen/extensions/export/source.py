@@ -31,7 +31,7 @@ MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by roundin
 
 
 class Source(Writer, ABC):
-    """A file of source code that computes something of a task.
+    """A file of source code for a task.
 
     Constants and helpers are named `pg_`, locals after a prefix of a letter. A task's words only follow such a prefix,
     or stand in a comment.
@@ -76,7 +76,7 @@ class Source(Writer, ABC):
         self.body: list[str] = []
 
     def text(self) -> str:
-        """Write one file that stands by itself; its first comment says how to call it."""
+        """Write one self-contained file; its first comment says how to call it."""
         return "\n".join([*self.lines(), ""])
 
     @abstractmethod
