@@ -112,7 +112,7 @@ class Transitions:
         return list(rows)
 
     def thinned(self) -> npt.NDArray[np.intp]:
-        """Return the indices of at most `MOST_FITTED` steps, in whole blocks, the last ones by preference."""
+        """Return the indices of at most `MOST_FITTED` steps: whole blocks, evenly spread, the last one included."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)

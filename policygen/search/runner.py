@@ -119,7 +119,7 @@ class EpisodeRunner:
         """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
-        return self._longer("search", policy, score, episodes)
+        return self._extended("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
         """Score a policy on `episodes` validation episodes, or as many as are left; no policy is selected by these.
@@ -132,9 +132,9 @@ class EpisodeRunner:
             episodes = min(episodes, played + self.left - self._reserved)
         if episodes <= max(played, 1):
             return score
-        return self._longer("validation", policy, score, episodes)
+        return self._extended("validation", policy, score, episodes)
 
-    def _longer(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
+    def _extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
         played = score.episodes if score is not None else 0
         seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)

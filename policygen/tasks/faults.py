@@ -245,7 +245,7 @@ class Watchdog:
             raise TimeLimitExceeded(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
 
     def _watch(self, watched: int) -> None:
-        """Run in a thread of its own: interrupt the watched thread, or end the process if that is in vain."""
+        """Run in a thread of its own: interrupt the watched thread, or end the process if that fails."""
         seen, quiet = self._progress(), 0
         while not self._over.wait(self.seconds / _TICKS):
             now = self._progress()

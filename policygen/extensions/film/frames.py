@@ -253,7 +253,7 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, room: float) -> str:
 @functools.cache
 def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Load a font that comes with matplotlib: the same on every machine."""
-    import matplotlib  # which a page without a film need not wait for
+    import matplotlib  # start-up time: a page without a film does not wait for it
 
     name = f"DejaVuSans{'-Bold' if bold else ''}.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)
