@@ -20,7 +20,7 @@ from support import Written
 
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
-from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
+from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
 from policygen.extensions.worlds.locked.episode import RoomReport
 from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
@@ -132,7 +132,7 @@ def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
     task = load_task(TASK)
     questions, shown = StepQuestions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
-    questions.repair(questions.prompt(Situation(shown, (Step(shown, "left", 1.0),))), "", "it is empty")
+    questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
     plans = PlanQuestions("KeyInBox")
     plans.repair(plans.prompt(RoomReport(("box", "door"), "key")), "", "it is empty")
 
