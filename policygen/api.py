@@ -295,7 +295,7 @@ def score(
     if task is None and not ours:
         raise UsageError("name the task to play: policygen.score(model, 'cartpole')")
     if ours and task is not None and not isinstance(task, str | Task):
-        played = environments.handed_over(policy.task, task)
+        played = environments.with_user_env(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
@@ -334,7 +334,7 @@ def film(
 
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
-    policy = replace(policy, task=environments.handed_over(policy.task, env)) if env is not None else policy
+    policy = replace(policy, task=environments.with_user_env(policy.task, env)) if env is not None else policy
     return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)
 
 

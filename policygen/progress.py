@@ -92,7 +92,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
-    number = f"{attempt.number:>3}/{_planned(run)}" if attempt.kind != "tuning" else f"{attempt.number:>3}  tuned on:"
+    number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
     if isinstance(run.provider, Several) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:

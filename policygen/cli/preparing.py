@@ -292,7 +292,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     """Return the variables that a template and its parts read, as path, type and example; and the names of the others.
 
-    A template of one's own is given what the shipped one is that it is most like.
+    A template of the user's own gets the variables of the most similar shipped one.
     """
     from policygen.prompts.catalogue import catalogue
     from policygen.prompts.templates import mentions, used_templates
@@ -300,7 +300,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     texts = list(used_templates([name]).values())
     rows: dict[str, list[list[str]]] = {}
     names: list[str] = []
-    # Which templates are given what is found by `tests/given.py`.
+    # `tests/given.py` finds the variables that each template is given.
     for line in Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             names = line.strip("[]").split()

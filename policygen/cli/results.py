@@ -1,4 +1,4 @@
-"""Commands for what was found: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
+"""Commands for results: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -53,7 +53,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 
 
 def _show_run(run: Path) -> None:
-    """Print plant and idle parts of a run's best attempt, and the run's steps; a damaged run is only warned of."""
+    """Print plant and idle parts of a run's best attempt, and the run's steps; warn if the run is damaged."""
     from policygen.plants.account import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
@@ -71,7 +71,7 @@ def _show_run(run: Path) -> None:
             say(f"\n# {line}")
         say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:
-        say(f"Warning: no plant is shown, nor the steps of the run: {error}", err=True)
+        say(f"Warning: the run's plant and steps are not shown: {error}", err=True)
 
 
 @click.command("eval")
@@ -102,7 +102,7 @@ def evaluate(
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
     policy = read_policy(source, task_name, trust=trust)
-    # A run has accepted it for its policy, and a task file may accept it.
+    # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:

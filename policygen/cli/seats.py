@@ -164,7 +164,7 @@ def _episode(drive: Drive) -> str:
     cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
     return (
         f"{len(ended):4d}  return {last.episode_return:.6g} in {last.length} steps"
-        f"  [{ledger.calls} requests, {counts.hits} hits{cost}]"
+        f"  [{ledger.calls} requests, {counts.hits} answers reused{cost}]"
     )
 
 

@@ -161,7 +161,7 @@ class Policy(ABC):
         """Return the text of the policy without its author's order, comments and spelling."""
 
     def _definitions(self, whole: bool) -> list[str]:
-        """Return the lines that define the features; all that the policy needs where the text is `whole`."""
+        """Return the lines that define the features; if `whole`, also those of the task that the policy needs."""
         return let_lines(self.reader.needed if whole else self.lets)
 
     @abstractmethod
@@ -435,7 +435,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         _ = task.parsed_features
         lets, names = parse_lets(read.lets.items(), task, "policy")
         policy = KINDS[read.kind]._from_record(record, task, lets, names)
-        # Versions that wrote no plain text had no other.
+        # Earlier versions saved one text, the plain one.
         written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
         return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy
     except (ExpressionError, UsageError) as error:

@@ -246,7 +246,7 @@ def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
 def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float = math.inf) -> str:
     """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`.
 
-    Where that has more than `characters`, the constants that changed least for their size are left out and counted.
+    If that has more than `characters`, the constants that changed least for their size are left out and counted.
     """
     moves = [(name, *pair) for name, pairs in tuned.items() for pair in pairs]
     sizes = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
@@ -269,7 +269,7 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float
 def _spreads(spread: Mapping[str, Sequence[float]], characters: float = math.inf) -> str:
     """Write the spread of the constants of each line, in whole per cent: `left 7 41; right 12`.
 
-    Where that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
+    If that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
     """
     lines = {place: f"{place} {' '.join(f'{value:.0f}' for value in values)}" for place, values in spread.items()}
     kept = set[str]()

@@ -164,7 +164,7 @@ def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView 
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:
-    """Return the changes of a policy from an older one: new or different lines, and the names that are gone."""
+    """Return the changes of a policy from an older one: new or different lines, and the names of removed ones."""
     plain = old.to_text(plain=True) if old is not None else ""
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())

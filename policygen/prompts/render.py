@@ -56,7 +56,7 @@ class Show:
     facts: int = 6_000  # characters
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
-    details: int = 8_000  # characters of each account of constants, of bins, of values that were no number
+    details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
     comments: int = 2_000  # characters of each comment
     policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
 

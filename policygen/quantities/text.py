@@ -68,7 +68,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
 def _read(
     text: str, names: Sequence[str], later: Sequence[str], texts: Sequence[str]
 ) -> tuple[Node, str, list[tuple[int, int]]]:
-    """The tree; the text that Python's parser was given; and where in it each number of the tree begins and ends."""
+    """Return the tree, the text that Python's parser got, and start and end of each number of the tree in that text."""
     _check_length(text)
     # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
@@ -185,7 +185,7 @@ class _Converter:
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._call(OPERATIONS["where"], (test, body, orelse), depth)
-            # `prev(NAME, START)` is no function, since its first argument is a name.
+            # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
             # `next(NAME)` is the value after the step, where the names include it: in the reward of a plant.
@@ -392,14 +392,14 @@ _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-
 
 
 def respelled(written: str, plain: str) -> str:
-    """The expression `plain` in the form of `written`: its parentheses, spaces and numbers that did not change.
+    """Return the expression `plain` in the form of `written`: with its parentheses, spaces and unchanged numbers.
 
     Args:
         written: an expression that differs in its numbers at most, and in signs that follow from them.
         plain: as `to_text` writes it.
 
     Returns:
-        What reads back as the same tree as `plain`, or `plain` itself where the two differ in more.
+        A text that reads back as the same tree as `plain`; `plain` itself if the two differ in more.
     """
     words = _WORD.findall(plain)
     texts = words if '"' in plain else ()

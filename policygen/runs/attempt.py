@@ -31,7 +31,7 @@ from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
 MOST_IDLE = 6  # parts without effect that a user is told of
-MOST_CACHED = 256  # policies kept as objects; one prompt reads fewer
+MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 Floats = npt.NDArray[np.float64]
@@ -61,7 +61,7 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Hold a policy's record without parsing it; a damaged one raises when `policy` is first used."""
+        """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
         return cls(task, zlib.compress(to_json(record, inf_nan_mode="constants"), level=1), _digest(text), log)
 
@@ -185,7 +185,7 @@ class TuningState:
     Attributes:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
             units; NaN and infinity do not occur.
-        correlations: the strict lower triangle of its correlations, row by row; empty where only the scales are kept.
+        correlations: the strict lower triangle of its correlations, row by row; empty if only the scales are kept.
         floor: least size of a constant's first changes (see `refine.methods.refine`).
         climbing: whether the returns were still rising when the episodes ended.
     """
@@ -272,7 +272,7 @@ class Tuned:
         proposed_score: its score; None also if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
         tuning: the state from which a later search can continue.
-        fitted_plant: the plant it was tuned in; None where it was tuned in the environment itself.
+        fitted_plant: the plant it was tuned in; None if it was tuned in the environment itself.
     """
 
     refinement: str = ""
@@ -284,7 +284,7 @@ class Tuned:
 
     @property
     def kept(self) -> bool:
-        """Whether the tuned policy took the place of the proposal; what does not help is dropped."""
+        """Whether the tuned policy replaced the proposal; it is dropped if it is no better."""
         return self.proposed is not None
 
 
@@ -310,8 +310,8 @@ class Standing:
     Attributes:
         best_mean, best_episodes: the score by which the best policy was chosen, and its number of episodes (0 if
             exact).
-        validated_mean, validated_episodes: the same policy's score on episodes that did not choose it; None and 0 if
-            the first score is exact, or no episodes were left.
+        validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
+            is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
         tuning_steps: those of `env_steps` that tuning played; None in a run begun before these were recorded.
         wall_seconds: the run's time up to the attempt's end.
@@ -437,7 +437,7 @@ class StepsPlayed:
         total: all of them.
         random: with random actions, before any proposal.
         tuning: for tuning proposals; None in a run begun before these were recorded.
-        judging: for scoring policies and comparing them; None where `tuning` is.
+        judging: for scoring and comparing policies; None if `tuning` is None.
     """
 
     total: int

@@ -1,4 +1,4 @@
-"""Rehearse a run's prompts, so that faulty templates of the user fail before any request is paid."""
+"""Render a run's prompts in advance, so that faulty templates of the user fail before any request is paid."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _with_a_feature(task: Task, config: RunConfig, constant: float) -> str:
 
 
 def _score(search: Search) -> Score:
-    """Return the score of random actions as that of a policy."""
+    """Return the score of random actions, as a placeholder for a policy's."""
     score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
     return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
 

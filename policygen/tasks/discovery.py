@@ -22,11 +22,11 @@ from policygen.tasks.actions import actuators_of, bounded, described
 from policygen.tasks.documentation import prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, close
+from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
 from policygen.tasks.listed import listed
-from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
+from policygen.tasks.phrases import MOST_PHRASES, Phrases, choose_phrases
 from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_names, layout_of, slug, texts_of
-from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
+from policygen.tasks.stated import arguments_in_force, clipped, describe_arguments, encoding_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
 from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
@@ -58,7 +58,7 @@ def task_from_gym(
     try:
         with Watchdog(step_timeout, lambda: None):
             env = make(gym_id, kwargs or {}) if own is None else own.make(None)
-    except TooLong as error:
+    except TimeLimitExceeded as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
         task = _discovered(env, gym_id, step_timeout)
@@ -109,7 +109,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     assumed += [UNSEEDED] * unseeded
     words = Phrases()
     if texts:
-        words = _told_apart(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
+        words = _phrases(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
         grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
     arguments = arguments_in_force(env)
@@ -129,7 +129,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         about=about,
         facts=(
             *([remark] if encoding else []),
-            *said_of_arguments(arguments, env, about),
+            *describe_arguments(arguments, env, about),
             *simulator_facts(env, _named(actuators), observed, arguments, step_timeout),
         ),
         solved=env.spec.reward_threshold if env.spec else None,
@@ -165,7 +165,7 @@ def _observed(
     return [clipped(o, env) for o in found] if named else found, texts, named
 
 
-def _told_apart(
+def _phrases(
     texts: Sequence[ObservedText],
     rows: npt.NDArray[np.float64],
     taken: Sequence[str],
@@ -174,7 +174,7 @@ def _told_apart(
 ) -> Phrases:
     """Choose words that tell texts apart, as many as a table beside `grid` has room for."""
     room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-    words = telling_phrases(texts, rows, taken, min(MOST_PHRASES, room))
+    words = choose_phrases(texts, rows, taken, min(MOST_PHRASES, room))
     if words.dimensions:
         tells = ", ".join(expression for _, expression in words.features)
         assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.tasks.box2d import has_world, world_facts
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog
+from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
@@ -60,7 +60,7 @@ def simulator_facts(
         with Watchdog(step_timeout, lambda: None, env):
             return _model_facts(env, actions)
     # The user's code: a simulator that fails here will fail again when it is played, and be reported there.
-    except (Exception, SystemExit, TooLong):
+    except (Exception, SystemExit, TimeLimitExceeded):
         return ()
 
 

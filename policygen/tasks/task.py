@@ -46,9 +46,9 @@ class Task:
     Attributes:
         observations: numbers; `texts`: observed texts, which features search for phrases.
         features: named expressions over the observations and earlier features.
-        reward, ends: what a step pays and when an episode ends, as the documentation says, in the language of plants
-            (see `policygen.policies.plant`); empty where it is to be learned.
-        starts: for some observations how an episode begins, as the documentation says: `uniform(LOW, HIGH)` or
+        reward, ends: the reward of a step and the condition that ends an episode, as documented, in the language of
+            plants (see `policygen.policies.plant`); empty if it is to be identified from the data.
+        starts: for some observations how an episode begins, as documented: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
         grid: bins of observations and features.
         layout: nesting of the environment's observations, None for one array or number.

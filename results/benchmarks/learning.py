@@ -204,7 +204,7 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     return watch.found("the run's end")
 
 
-def in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any]:
+def tune_in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any]:
     """Run policygen with `--refine model --max-steps` and `more` settings to its end, and return its record.
 
     `steps` are those that the plant was fitted to when the threshold was reached: the policy rests on no others.
@@ -401,11 +401,11 @@ def main() -> None:
                 record(task, method, seed, lambda: ours(task, method, seed))  # noqa: B023 - called at once
     if "plant" in what:
         for seed, task in itertools.product(asked.seeds, asked.tasks):
-            record(task, PLANT, seed, lambda: in_plant(task, seed, asked.max_steps))  # noqa: B023
+            record(task, PLANT, seed, lambda: tune_in_plant(task, seed, asked.max_steps))  # noqa: B023
     if "withheld" in what:
         for seed, task in itertools.product(asked.seeds, asked.tasks):
             withheld = {"ablate": "knowledge"}
-            record(task, PLANT_WITHHELD, seed, lambda: in_plant(task, seed, asked.max_steps, **withheld))  # noqa: B023
+            record(task, PLANT_WITHHELD, seed, lambda: tune_in_plant(task, seed, asked.max_steps, **withheld))  # noqa: B023
     for seed, task in itertools.product(asked.seeds, asked.tasks):
         for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):

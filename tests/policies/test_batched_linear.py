@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policygen.policies.batched_linear import BatchedLinear, Unlike
+from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.policies.parse import parse
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
@@ -53,11 +53,11 @@ def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
     ],
 )
 def test_policies_of_another_structure_are_told_apart(other: str) -> None:
-    with pytest.raises(Unlike):
+    with pytest.raises(DifferentStructure):
         BatchedLinear([*policies_of("acrobot", ACROBOT, 2), *policies_of("acrobot", other, 1)], 3)
 
 
 def test_tables_are_left_to_themselves() -> None:
     table = parse("| position | action |\n| 0 | left |\n| * | right |", load_task("cartpole")).policy
-    with pytest.raises(Unlike):
+    with pytest.raises(DifferentStructure):
         BatchedLinear([table, table], 3)

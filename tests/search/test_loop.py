@@ -377,7 +377,7 @@ def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_scor
 def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, Any]) -> None:
     (attempt,) = run([text], **settings).attempts[1:]
     assert attempt.tuned.refinement == ""
-    assert attempt.verdict.endswith("not tuned: no constant moves, or the episodes do not suffice")
+    assert attempt.verdict.endswith("not tuned: nothing to tune, or too few episodes")
 
 
 def test_what_is_no_finite_number_is_told_and_kept() -> None:

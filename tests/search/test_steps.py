@@ -49,9 +49,9 @@ def test_the_steps_are_never_exceeded(
 @pytest.mark.parametrize(
     ("limits", "stopped"),
     [
-        ({"max_steps": 250}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250}, "too few for 2 episodes of up to 60 steps"),
         ({"max_steps": 5_000, "max_episodes": 4}, "would exceed 4 (--max-episodes)"),
-        ({"max_steps": 250, "max_episodes": 900}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250, "max_episodes": 900}, "too few for 2 episodes of up to 60 steps"),
     ],
 )
 def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, int], stopped: str) -> None:
@@ -59,7 +59,7 @@ def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, 
     summary = summary_of(folder)
     assert stopped in summary["stopped"]
     assert "None" not in summary["stopped"]
-    assert ("(--max-steps)" in summary["stopped"]) == (stopped.startswith("fewer than 2 episodes"))
+    assert ("(--max-steps)" in summary["stopped"]) == (stopped.startswith("too few for 2 episodes"))
     assert summary["env_steps"] <= limits["max_steps"]
     assert summary["episodes"] <= limits.get("max_episodes", 900)
 

@@ -74,7 +74,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class AttemptView:
+class ShownAttempt:
     """An attempt with its context, or a request in progress, which has no attempt yet.
 
     Attributes:
@@ -161,19 +161,19 @@ def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
 
 def attempt_views(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
-) -> list[AttemptView]:
+) -> list[ShownAttempt]:
     """Return the views of the attempts to show and of requests in progress; `turns` has the messages of each."""
     views, shown = [], _shown(attempts)
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
             said = turns.get(attempt.number, ())
-            views.append(AttemptView(attempt.number, attempt, parent, attempt is best, said))
+            views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, said))
         if attempt.accepted:
             parent = attempt
     for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
         waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
-        views.append(AttemptView(asked, turns=waiting))
+        views.append(ShownAttempt(asked, turns=waiting))
     return views
 
 

@@ -92,7 +92,7 @@ class Refined:
             of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
         climb: the mean of the first and of the last generation.
-        watched: real episodes that the search has seen step by step.
+        watched: real episodes that the search recorded step by step.
         plant: the plant that it fitted to them.
     """
 
