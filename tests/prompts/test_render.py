@@ -351,9 +351,13 @@ def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens
     assert "random actions" in request
     assert "Lowest, mean, highest" in request
     assert "Where it lost most" not in request
-    coarse, fine = request.split("Over the whole episode:\n")[1].split("## Best")[0].split("Step by step where ")
+    coarse, fine = (
+        request.split("Over the whole episode:\n")[1]
+        .split("## Best")[0]
+        .split("Step by step at the largest change of ")
+    )
     assert coarse.count("\n") - 2 == Show().trace // 10  # header and an empty line
-    name, numbers = fine.split(" changes most:\n")
+    name, numbers = fine.split(":\n", 1)
     view = template_variables(context, config)["worst_episodes"][0]
     assert name == ", ".join(view.relevant[:3])
     steps = [int(line.split()[0]) for line in numbers.splitlines() if re.match(r"\d", line)]
@@ -361,7 +365,7 @@ def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens
     context, config = searched("cartpole", "linear", iterations=1)
     request = texts(render_prompt(context, config))[1]
     assert "Where it went wrong, steps" in request
-    assert "changes most" not in request
+    assert "largest change" not in request
 
 
 def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
