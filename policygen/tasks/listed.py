@@ -21,31 +21,10 @@ _SUBJECTS = {
 _INTRODUCTION = r"(?:[^:=.,;\n]{0,40}?(?::|=|\b(?:is|are|of|holds?|contains?|has)\b))?\s*"
 _OTHER_SUBJECT = r"^\s*(?:[-*#]+\s*)?(?:observ|action|reward|episode|start|terminat|truncat|argument|state)"
 _END = r"\.(?:\s|$)|\n\s*\n|[.,;]\s*(?=(?:actions?|controls?|inputs?|rewards?)\b\s*(?::|=|\bis\b|\bare\b))"
-_UNITS = {
-    *("m", "cm", "mm", "km", "s", "ms", "min", "h", "Hz", "rpm", "rad", "deg", "°", "kg", "g", "t", "N", "kN", "Nm"),
-    *(
-        "K",
-        "C",
-        "°C",
-        "degC",
-        "F",
-        "Pa",
-        "kPa",
-        "bar",
-        "V",
-        "mV",
-        "A",
-        "mA",
-        "W",
-        "kW",
-        "J",
-        "kJ",
-        "L",
-        "l",
-        "mol",
-        "%",
-    ),
-}
+_UNIT_WORDS = (
+    "m cm mm km s ms min h Hz rpm rad deg ° kg g t N kN Nm K C °C degC F Pa kPa bar V mV A mA W kW J kJ L l mol %"
+)
+_UNITS = frozenset(_UNIT_WORDS.split())
 # Words of sentences about a space, which name none of its numbers.
 _NO_NAMES = re.compile(
     r"\b(?:ndarray|array|box|vector|float\d*|tuple|dict|shape|space|values?|numbers?|following|elements?|none|with|where"
