@@ -416,7 +416,7 @@ def export(
 
     if plant and (isinstance(source, Policy) or Path(source).is_file()):
         raise UsageError(
-            f"{'a policy' if isinstance(source, Policy) else source} is no run folder, and only a run has a plant"
+            f"{'a policy' if isinstance(source, Policy) else source} is not a run folder; only a run has a plant"
         )
     text = exported_plant(_make_plant(str(source)).plant, to) if plant else exported(_policy(source), to)
     if path is not None:

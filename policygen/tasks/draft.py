@@ -76,6 +76,9 @@ _MORE = """
 # Optional keys; those that are not a [table] go before the first [table] above:
 # about = "What the system is, what is rewarded, how an episode ends."
 # hints = ["Close the valve before the heater is on."]
+# reward = "-(level - 1)^2"               as documented, in the language of plants, for --refine model: `reward`,
+# ends = "level > 2"                      `ends`,
+# starts = { level = "uniform(0, 1)" }    and `start level`
 # In `observations`: unit = "m/s", about = "positive to the right".
 # In `actions`: unit, about, labels = ["left", "right"] of a choice; of a number levels = { off = 0.0, full = 1.0 }, and
 # low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; the order is the environment's.

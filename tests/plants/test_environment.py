@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import TimeLimit
 from searched import made
 
 import policygen
@@ -17,6 +19,7 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
 from policygen.plants.account import PlantAccount, equations_of
 from policygen.plants.environment import PlantEnv, action_space
+from policygen.policies.plant import Equations
 from policygen.runs.reading import kept_episodes
 from policygen.tasks.discovery import task_of
 from policygen.tasks.trust import check_id
@@ -64,7 +67,12 @@ def test_the_plant_of_a_pole_is_one_too() -> None:
 
 
 def test_a_run_s_plant_moves_as_the_environment_does(plant_run: Path) -> None:
-    env, episode = policygen.plant(plant_run), kept_episodes(plant_run)[-1]
+    made, episodes = policygen.plant(plant_run).unwrapped, kept_episodes(plant_run)
+    assert isinstance(made, PlantEnv)
+    equations, episode = made.plant.equations, episodes[-1]
+    assert equations.plant.starts == (("rate", "uniform(-1, 1)"),)
+    seen_starts = replace(equations.plant, starts=())
+    env = TimeLimit(PlantEnv(Equations(equations.task, seen_starts), episodes), 200)
     first, _ = env.reset(seed=1)
     assert any(np.array_equal(first, seen.observations[0]) for seen in kept_episodes(plant_run))
     while not np.array_equal(first, episode.observations[0]):

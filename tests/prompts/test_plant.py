@@ -71,6 +71,7 @@ def words(context: Context, config: RunConfig) -> tuple[str, str]:
     return " ".join(system.split()), " ".join(request.split())
 
 
+STARTS = " ".join(f"start {name} = uniform(-0.05, 0.05)" for name in ("position", "velocity", "angle", "spin"))
 # How the other templates mention the plant: they include its templates, and add words where there is one.
 MENTIONS = re.compile(r"""\n?\{%-? include "_plant\w*\.j2" %\}|\{\{ "[^"]*" if plant \}\}""")
 
@@ -103,7 +104,8 @@ def test_the_first_prompt_states_the_language_and_what_the_task_says_of_the_plan
         assert f"`{line}`" in system
     assert "left, right (1 if taken, else 0); all names are values before the step" in system
     assert (
-        "## The plant so far ``` reward = 1 ends = abs(position) > 2.4 or abs(angle) > 0.2095 ``` Not fitted" in request
+        f"## The plant so far ``` {STARTS} reward = 1 ends = abs(position) > 2.4 or abs(angle) > 0.2095 ``` Not fitted"
+        in (request)
     )
     assert "then write it, and the plant beside it." in request
 
@@ -161,7 +163,7 @@ def test_a_plant_written_after_the_last_fit_is_shown_as_written() -> None:
     fitted = Attempt(1, None, None, plant=Plant(next=(("angle", "angle + spin"),)), tuned=Tuned(fitted_plant=FITTED))
     context = after(context, fitted, Attempt(2, None, None, plant=Plant(next=(("spin", "spin - 2*right"),))))
     _, request = words(context, config)
-    assert "``` next angle = angle + spin next spin = spin - 2*right reward = 1 ends" in request
+    assert f"``` next angle = angle + spin next spin = spin - 2*right {STARTS} reward = 1 ends" in request
     assert "Not fitted to data yet." in request
 
 
