@@ -134,7 +134,7 @@ def resume_sweep(
             f"{fixed[0]}: a resumed sweep can only change --set {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
             "of each run, and --max-calls, --max-tokens and --max-usd of all together"
         )
-    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets[name] is not None)
+    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache
