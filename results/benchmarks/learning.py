@@ -363,8 +363,10 @@ def lines() -> Iterator[str]:
             ends = "; ".join(f"{row['mean']:.4g} at {row['ended']}" for row in rows if not at(row))
             if method in (PLANT, PLANT_WITHHELD):
                 scored = sum(row["mean"] >= case.threshold for row in rows)
-                judged = f"{median(rows, 'played'):,.0f} steps with judging"
-                ends = f"{scored} of {len(rows)} final scores reach it; {judged}"
+                judged = f"; {median(rows, 'played'):,.0f} steps with judging" if any(map(at, rows)) else ""
+                finals = ", ".join(f"{row['mean']:.4g}" for row in rows if row["mean"] < case.threshold)
+                missed = f" (the others: {finals})" if finals else ""
+                ends = f"{scored} of {len(rows)} final scores reach it{missed}{judged}"
             yield (
                 (
                     f"| {task} | {case.threshold:g} | {method} | {sum(map(at, rows))} of {len(rows)} "
