@@ -15,7 +15,7 @@ STEPS = 300
 
 
 def played(*lines: str, task: str = "pendulum", steps: int = STEPS) -> tuple[list[tuple[str, float]], list[str]]:
-    """What is found in a policy that has seen a swing: cos, sin and rate of two periods."""
+    """The parts found in a policy that has seen a swing: cos, sin and rate of two periods."""
     policy = parse(fenced(*lines), policygen.load_task(task)).policy
     assert policy is not None
     phase = np.linspace(0, 4 * np.pi, steps + 1)

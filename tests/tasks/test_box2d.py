@@ -1,4 +1,4 @@
-"""What a Box2D world says of itself."""
+"""Facts of Box2D worlds."""
 
 from __future__ import annotations
 
