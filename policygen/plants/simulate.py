@@ -56,14 +56,14 @@ class PlantCopies:
         equations, plant = self._equations, self._plant
         n = len(self._state[0])
         decided = equations.decided(actions)
-        moved, memory = equations.step(self._state, self._memory, decided, self._values)
+        moved, memory = equations.step(self._state, self._memory, decided, self._values, n=n)
         after = np.empty((len(moved), n))
         for row, column in zip(after, moved, strict=True):
             row[:] = column
         left = ~((after >= self._low) & (after <= self._high)).all(axis=0)
         if left.any():
             after[:, left] = np.clip(np.nan_to_num(after[:, left]), self._low, self._high)
-        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after))
+        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after), n=n)
         rewards, ended = np.empty(n), np.empty(n, np.bool_)
         rewards[:], ended[:] = paid, ends
         failed = left | ~np.isfinite(rewards)

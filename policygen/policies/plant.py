@@ -338,7 +338,13 @@ class Equations:
         return tuple(_moments(*starts[name]) if name in starts else (0.0, 1.0) for name in self.plant.hidden)
 
     def step(
-        self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Any
+        self,
+        observed: Sequence[Any],
+        memory: Sequence[Any],
+        decided: Sequence[Any],
+        values: Any,
+        *,
+        n: int | None = None,
     ) -> tuple[list[Any], list[Any]]:
         """Return the observations after a step, and the memory.
 
@@ -347,9 +353,10 @@ class Equations:
             memory: a column for each of `remembered` and each hidden state; see `memory`.
             decided: the columns that `decided` returns.
             values: for each of `values` a number or an array that broadcasts with the columns.
+            n: the length of the columns, if none has two dimensions; a step is faster with it.
         """
         with np.errstate(all="ignore"):
-            found = self._advance([*observed, *memory, *decided, *values])
+            found = self._advance([*observed, *memory, *decided, *values], n)
         width = len(self.task.observation_names)
         return found[:width], found[width:]
 
@@ -360,10 +367,12 @@ class Equations:
         decided: Sequence[Any],
         values: Any,
         after: Sequence[Any],
+        *,
+        n: int | None = None,
     ) -> tuple[Any, Any]:
-        """Return what a step pays, and whether the episode ends after it (1 or 0)."""
+        """Return what a step pays, and whether the episode ends after it (1 or 0); for the arguments see `step`."""
         with np.errstate(all="ignore"):
-            reward, ends = self._judge([*observed, *memory, *decided, *values, *after])
+            reward, ends = self._judge([*observed, *memory, *decided, *values, *after], n)
         return reward, ends
 
     @cached_property

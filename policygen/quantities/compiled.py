@@ -5,10 +5,11 @@ Both forms agree to rounding. Values that are not finite never leave a feature: 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, is_not, itemgetter
+from operator import attrgetter, is_not, itemgetter, mul
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,13 @@ def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
     return _compiled(node, tuple(names), _SCALAR)
 
 
-def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[Sequence[Array]], list[Array]]:
+def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[..., list[Array]]:
     """Compile several expressions to one function of columns that computes each part they share only once.
 
-    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node.
+    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node. A
+    second argument tells the length of the columns if none has two dimensions, which saves looking at all of them.
     Columns of numbers that are fitted, named `#...`, are factored out of products: `#1*x*y^2` and `#2*x*y^2` share
-    `x*y*y`, and a long sum of such products is one product of two arrays.
+    `x*y*y`, and a long sum of such products is a few operations on arrays that hold all its terms.
     """
     places: dict[Node, int] = {}
     for index, name in enumerate(names):
@@ -101,10 +103,11 @@ def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[S
 
     wanted = [place_of(node) for node in nodes]
 
-    def computed(columns: Sequence[Array]) -> list[Array]:
+    def computed(columns: Sequence[Array], n: int | None = None) -> list[Array]:
         values = list(columns)
-        arrays = [column for column in values if isinstance(column, np.ndarray)]
-        n = None if any(array.ndim > 1 for array in arrays) else max((array.size for array in arrays), default=1)
+        if n is None:
+            arrays = [column for column in values if isinstance(column, np.ndarray)]
+            n = None if any(array.ndim > 1 for array in arrays) else max((array.size for array in arrays), default=1)
         for function, arguments, is_long in steps:
             some = [values[i] for i in arguments]
             values.append(function(some, n) if is_long else function(*some))
@@ -148,31 +151,39 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 
 
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
-    """Return a function of the expressions and then the weights of a long sum, and these.
+    """Return a function of the factors of a long sum's terms and then of their weights, and these.
 
-    Its other argument is the length of the columns, None where some have two dimensions. For columns of equal length it
-    is one product of two arrays: far fewer calls than one for each term. The weights of an episode do not change, and
-    are stacked once.
+    Its other argument is the length of the columns, None where some have two dimensions. Columns of equal length are
+    multiplied and summed for all terms together: far fewer calls than some for each term. The weights of an episode do
+    not change, and are stacked once.
     """
     signs = np.array([sign for sign, _, _ in terms], np.float64)
-    count = len(terms)
+    products = [some if len(some := _factors(term)) <= MOST_FACTORS else [term] for _, term, _ in terms]
+    factors = list(dict.fromkeys(factor for some in products for factor in some))
+    places = [[factors.index(factor) for factor in some] for some in products]
+    count, one = len(factors), len(factors)
+    rows = np.array(list(itertools.zip_longest(*places, fillvalue=one)))
     last: list[Any] = [None, None]
 
     def computed(values: Sequence[Any], n: int | None) -> Any:
-        if n is None:
-            return sum(s * values[i] * values[count + i] for i, s in enumerate(signs.tolist()))
-        stacked = np.empty((count, n))
-        for row, value in zip(stacked, values[:count], strict=True):
-            row[:] = value
         weights = values[count:]
-        if last[0] is None or len(last[1]) != count or last[1].shape[1] != n or any(map(is_not, last[0], weights)):
-            held = np.empty((count, n))
+        if n is None:
+            multiplied = (functools.reduce(mul, [values[i] for i in some]) for some in places)
+            return sum(s * term * weight for s, term, weight in zip(signs.tolist(), multiplied, weights, strict=True))
+        columns = np.ones((count + 1, n))
+        for row, value in zip(columns, values[:count], strict=False):
+            row[:] = value
+        stacked = columns[rows[0]]
+        for some in rows[1:]:
+            stacked *= columns[some]
+        if last[0] is None or last[1].shape[1] != n or any(map(is_not, last[0], weights)):
+            held = np.empty((len(signs), n))
             for row, value in zip(held, weights, strict=True):
                 row[:] = value
             last[:] = weights, held * signs[:, None]
         return np.einsum("kn,kn->n", stacked, last[1])
 
-    return computed, [*(term for _, term, _ in terms), *(weight for _, _, weight in terms)]
+    return computed, [*factors, *(weight for _, _, weight in terms)]
 
 
 def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:

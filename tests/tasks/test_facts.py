@@ -159,7 +159,12 @@ def test_a_template_shows_as_many_facts_as_there_is_room_for(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     facts = ["abc", "defgh", "ij"]
     shown = {room: render_template("few", {"facts": facts, "room": room}).strip() for room in (10, 8, 5, 2)}
-    assert shown == {10: "abc/defgh/ij", 8: "abc/defgh", 5: "abc/de ...", 2: "ab ..."}
+    assert shown == {
+        10: "abc/defgh/ij",
+        8: "abc/defgh/... (1 more left out)",
+        5: "abc/... (2 more left out)",
+        2: "ab .../... (2 more left out)",
+    }
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ RESTARTS = 2  # further searches in the plant before it is believed that it prom
 PREDICTED = 24  # episodes in the plant by which policies are compared
 FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
 ROUND_STEPS = 50  # of the environment between two fits, at least: one short episode tells little
+REACHED = 2  # episodes that reached the end that is sought; a single one may have done so by luck
 NEAR = 0.05  # predictions that differ by this share of the returns seen agree
 NEARNESS = 0.1  # how much less an episode is worth that came no nearer to the end that is sought, as a share
 
@@ -88,6 +89,8 @@ def in_plant(
             real += trials.watch(found.refined.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real
+        if inside.seeks_end and sum(one.terminated for one in seen) < REACHED:
+            continue  # no judge need see it; what the episode showed may let the next search reach the end
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
@@ -157,6 +160,11 @@ class _Inside:
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._least = fitted.worst * fitted.equations.task.max_steps
+
+    @property
+    def seeks_end(self) -> bool:
+        """Whether the end of an episode is what the reward asks for."""
+        return self._margin is not None
 
     @property
     def pursues_objective(self) -> bool:

@@ -214,6 +214,21 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
     assert inside._value(idle) < inside._value(near) < inside._value(there) == there.episode_return
 
 
+def test_a_policy_that_misses_the_end_it_seeks_is_not_the_last_word_even_if_the_plant_said_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "_agrees", lambda *_: True)
+    one = replace(load_task("mountaincar"), max_steps=60)
+    refined = in_plant(
+        policy("right = velocity\nleft = -0.5*position\nnone = 0", one),
+        replace(trials(played(one, (1, 2)), []), watch=lambda actor, seeds: played(one, seeds, actor)),
+        3,
+    )
+    assert refined is not None
+    assert not any(trajectory.terminated for trajectory in refined.watched)
+    assert len(refined.watched) == model.MOST_ROUNDS
+
+
 def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure() -> None:
     """Known only near the valley: a policy that leaves it is worth more than one that stays."""
     one = replace(load_task("mountaincar"), max_steps=60, reward="", ends="")
