@@ -295,7 +295,7 @@ def score(
     if task is None and not ours:
         raise UsageError("name the task to play: policygen.score(model, 'cartpole')")
     if ours and task is not None and not isinstance(task, str | Task):
-        played = environments.handed_over(policy.task, task)
+        played = environments.with_user_env(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
@@ -334,7 +334,7 @@ def film(
 
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
-    policy = replace(policy, task=environments.handed_over(policy.task, env)) if env is not None else policy
+    policy = replace(policy, task=environments.with_user_env(policy.task, env)) if env is not None else policy
     return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)
 
 
@@ -397,16 +397,28 @@ def simplify(
 
 
 def export(
-    source: Policy | str | Path, to: Literal["c", "python", "json", "latex"], path: str | Path | None = None
+    source: Policy | str | Path,
+    to: Literal["c", "python", "json", "latex"],
+    path: str | Path | None = None,
+    *,
+    plant: bool = False,
 ) -> str:
     """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
 
-    Raises:
-        PolicygenError: there is no policy, no such language, or the file cannot be written.
-    """
-    from policygen.extensions.export.formats import exported
+    Args:
+        plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
+            Python) or as equations (LaTeX).
 
-    text = exported(_policy(source), to)
+    Raises:
+        PolicygenError: there is no policy or plant, no such language, or the file cannot be written.
+    """
+    from policygen.extensions.export.formats import exported, exported_plant
+
+    if plant and (isinstance(source, Policy) or Path(source).is_file()):
+        raise UsageError(
+            f"{'a policy' if isinstance(source, Policy) else source} is no run folder, and only a run has a plant"
+        )
+    text = exported_plant(_make_plant(str(source)).plant, to) if plant else exported(_policy(source), to)
     if path is not None:
         write_named(Path(path), text)
     return text

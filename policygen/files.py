@@ -260,17 +260,17 @@ def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
         raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
 
 
-def read_named(path: Path, most: int = LARGEST_FILE) -> str:
+def read_named(path: Path) -> str:
     """Read a text file that the user named, following links.
 
     Raises:
-        UsageError: it cannot be read, is a pipe or a device, has more than `most` bytes, or is not UTF-8 text.
+        UsageError: it cannot be read, is a pipe or a device, is larger than `LARGEST_FILE`, or is not UTF-8 text.
     """
     try:
         with os.fdopen(_opened(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
-            content = file.read(most + 1)
-        if len(content) > most:
-            raise UsageError(f"cannot read {path}: it has more than {most:,} bytes")
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise UsageError(f"cannot read {path}: it has more than {LARGEST_FILE:,} bytes")
         return content.decode()
     except UnicodeDecodeError:
         raise UsageError(f"cannot read {path}: it is not a UTF-8 text file") from None

@@ -13,9 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import Several
+from policygen.llm import Several, read_spec
+from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
+from policygen.policies.surprises import surprises
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.turns import Share, shares
@@ -23,16 +25,12 @@ from policygen.search.run import Run
 
 
 class Terminal(Listener):
-    """Shows each attempt as it is scored.
+    """Shows each attempt as it is scored; in a panel if standard output is a terminal."""
 
-    Args:
-        live: whether to draw the panel; by default when standard output is a terminal.
-    """
-
-    def __init__(self, run: Run, *, live: bool | None = None) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
-        self._is_live = self._console.is_terminal if live is None else live
+        self._is_live = self._console.is_terminal
         self._done: list[Attempt] = []
         self._activity: Activity | None = None
         self._view: Live | None = None
@@ -57,6 +55,8 @@ class Terminal(Listener):
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
+        if attempt.accepted and (warning := tuning_warning(attempt, self._run.config.llm)):
+            click.echo(f"Warning: {warning}", err=True)
 
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
@@ -70,6 +70,19 @@ class Terminal(Listener):
             self._view.stop()
 
 
+def tuning_warning(attempt: Attempt, llm: str) -> str:
+    """Describe in a line the `surprises` in an attempt's tuning; empty for numbers that `builtin` drew.
+
+    Args:
+        llm: the setting of the run.
+    """
+    by_chance = read_spec(attempt.requests.model or llm).name == "builtin"
+    if by_chance or attempt.policy is None or attempt.proposed is None:
+        return ""
+    changed = surprises(attempt.proposed, attempt.policy)
+    return shown(f"tuning of attempt {attempt.number} {changed}") if changed else ""
+
+
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """Describe one attempt in one line of plain text, without terminal control characters."""
     line = _attempt_line(run, attempt)
@@ -79,7 +92,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
-    number = f"{attempt.number:>3}/{_planned(run)}" if attempt.kind != "tuning" else f"{attempt.number:>3}  tuned on:"
+    number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
     if isinstance(run.provider, Several) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
@@ -105,10 +118,10 @@ def share_lines(among: Sequence[Share]) -> list[str]:
     """Describe the contribution of each of several models, a sentence each."""
     lines, total = [], sum(share.proposals for share in among) or 1
     for share in among:
-        cost = "cost unknown" if share.usd is None else f"${share.usd:.4f}"
         proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
         lines.append(
-            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, {cost}"
+            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, "
+            f"{dollars(share.usd)}"
         )
     return lines
 
@@ -127,11 +140,8 @@ def _spending(run: Run) -> str:
     if not calls and not cached:
         return ""
     hits = f"{cached} from the cache, " if cached else ""
-    return f"  [{calls} calls so far, {hits}{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
-
-
-def _cost(run: Run) -> str:
-    return "cost unknown" if run.ledger.usd is None else f"${run.ledger.usd:.4f}"
+    tokens = f"{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens"
+    return f"  [{calls} calls so far, {hits}{tokens}, {dollars(run.ledger.usd)}]"
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
@@ -149,7 +159,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     calls = run.llm_calls
     if calls or run.ledger.cached:
         hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
-        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
+        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)

@@ -58,6 +58,13 @@ def numbers() -> st.SearchStrategy[float]:
 
 
 @functools.cache
+def ranged() -> st.SearchStrategy[Number]:
+    """Numbers in `tune(START, LOW, HIGH)`."""
+    some = st.lists(st.floats(-1e20, 1e20), min_size=3, max_size=3).map(sorted)
+    return some.map(lambda values: Number(values[1], (values[0], values[2])))
+
+
+@functools.cache
 def nasty_floats() -> st.SearchStrategy[float]:
     return st.one_of(st.sampled_from(NASTY), st.floats(-10, 10), st.floats())
 
@@ -81,13 +88,19 @@ def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> s
 
         return st.one_of(
             st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from(binary), inner, inner),
-            inner.map(lambda node: Number(-node.value) if isinstance(node, Number) else Call("neg", (node,))),
+            inner.map(
+                lambda node: (
+                    Number(-node.value) if isinstance(node, Number) and not node.limits else Call("neg", (node,))
+                )
+            ),
             inner.map(lambda node: Call("not", (node,))),
             st.sampled_from(sorted(functions)).flatmap(call),
         )
 
     return st.recursive(
-        st.one_of(st.builds(Name, st.sampled_from(names)), st.builds(Number, numbers())), grown, max_leaves=leaves
+        st.one_of(st.builds(Name, st.sampled_from(names)), st.builds(Number, numbers()), ranged()),
+        grown,
+        max_leaves=leaves,
     )
 
 

@@ -20,8 +20,8 @@ from support import Written
 
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
-from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
-from policygen.extensions.worlds.locked.episode import Report
+from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
+from policygen.extensions.worlds.locked.episode import RoomReport
 from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
@@ -31,7 +31,7 @@ from policygen.proposers.make import make_proposer
 from policygen.runs.attempt import Tuned
 from policygen.runs.budget import Ledger
 from policygen.runs.config import Refinement, effective_config
-from policygen.runs.example import Example, Worth, example_of
+from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.load import load_task
@@ -75,7 +75,7 @@ def given() -> dict[str, Mapping[str, Any]]:
     with watching() as of_linear:
         _search("linear", best)
     with watching() as of_plants:
-        _search("linear", best, in_plant=True)
+        _search("linear", best, tune_in_plant=True)
     with watching() as of_seats:
         _seats()
     found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
@@ -100,12 +100,12 @@ def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
         yield kept
 
 
-def _search(kind: str, example: Example | None = None, *, in_plant: bool = False) -> Example | None:
+def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = False) -> Example | None:
     """Ask for the prompts of a search, which may have tuned in a plant; return its best policy."""
     task = load_task(TASK)
     options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
     options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
-    options["refine"] = "model" if in_plant else "cma:60" if kind == "linear" else "coordinate:60"
+    options["refine"] = "model" if tune_in_plant else "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
     search = new_search(task, config, example)
@@ -113,7 +113,7 @@ def _search(kind: str, example: Example | None = None, *, in_plant: bool = False
     list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
     context = search.context(len(search.attempts), config)
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
-    if in_plant:
+    if tune_in_plant:
         *earlier, last = context.attempts
         context = dataclasses.replace(
             context, attempts=(*earlier, dataclasses.replace(last, tuned=Tuned(fitted_plant=PLANT)))
@@ -121,16 +121,20 @@ def _search(kind: str, example: Example | None = None, *, in_plant: bool = False
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)
     policy, score = context.incumbent, context.best_score
-    return example_of(policy, Worth(score.mean, score.ci95, 8, exact=False, fresh=True)) if policy and score else None
+    return (
+        example_of(policy, ExampleScore(score.mean, score.ci95, 8, exact=False, fresh=True))
+        if policy and score
+        else None
+    )
 
 
 def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
     task = load_task(TASK)
     questions, shown = StepQuestions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
-    questions.repair(questions.prompt(Situation(shown, (Step(shown, "left", 1.0),))), "", "it is empty")
+    questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
     plans = PlanQuestions("KeyInBox")
-    plans.repair(plans.prompt(Report(("box", "door"), "key")), "", "it is empty")
+    plans.repair(plans.prompt(RoomReport(("box", "door"), "key")), "", "it is empty")
 
 
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from support import outcome
 
 from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
 from policygen.extensions.sweeps.executor import Executor
-from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
+from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan, product_of
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, Tell, carry_out_cell
 
 SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
@@ -29,10 +29,10 @@ def plan_of(
     templates: Sequence[str] = (),
     seeds: Sequence[int] = (1,),
     settings: tuple[str, ...] = (),
-    limits: Limits | None = None,
+    limits: SweepLimits | None = None,
 ) -> SweepPlan:
     product = product_of(names, llms, templates, seeds)
-    return SweepPlan(products=(product,), settings=settings, limits=limits or Limits())
+    return SweepPlan(products=(product,), settings=settings, limits=limits or SweepLimits())
 
 
 def opened(*names: str, seeds: Sequence[int] = (100, 101), overrides: Sequence[str] = (), **more: Any) -> Sweep:

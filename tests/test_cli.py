@@ -115,7 +115,7 @@ MISTAKES = {
     ),
     "a price that is not known": (
         ("run", "cartpole", "--llm", "compatible:x", "--base-url", "http://127.0.0.1:9", "--max-usd", "1"),
-        "--max-usd cannot be held because the price of compatible:x is unknown; state it with --set price_in=USD",
+        "--max-usd cannot be enforced because the price of compatible:x is unknown; state it with --set price_in=USD",
     ),
     "an unknown template": (("prompt", "cartpole", "--template", "nope"), "there is no template `nope`"),
     "a prompt that cannot be short enough": (("prompt", "cartpole", "--set", "prompt_tokens=500"), "at its shortest"),

@@ -14,19 +14,24 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Scripted
+from refining import policy_of
 from support import (
     ALWAYS_LEFT,
     FALLING,
     LEANING,
     NO_POLICY,
+    Line,
     command,
     environment,
+    fenced,
     in_a_process,
     sentences,
     summary_of,
     the_run,
     transcript_of,
 )
+
+from policygen.search.refine.tunable import Refined
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -78,6 +83,26 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert "against the best" in attempts[3]
     assert attempts[4].endswith("[4 calls so far, 8,400 tokens, cost unknown]")
     assert "stopped: all 4 iterations are done" in done.stdout
+
+
+@pytest.mark.parametrize("llm", ["manual:replies", "builtin"])
+def test_signs_that_tuning_turned_in_the_best_policy_are_warned_of_and_those_of_builtin_are_not(
+    llm: str, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = Refined(policy_of("left = 0\nright = 10*angle + 2*spin"), 10, "cma", 2)
+    monkeypatch.setattr("policygen.search.assess.refine", lambda *_, **__: tuned)
+    Path("replies").mkdir()
+    Path("replies/reply-001.md").write_text(fenced("left = 0", "right = -10*angle + 2*spin"))
+    settings = ("--policy", "equations", "--iterations", 1, "--refine", "cma:96", "--set", "final_episodes=5")
+    said = line("run", "cartpole", "--llm", llm, *settings)
+    assert said.code == 0, said.err
+    warning = "Warning: tuning of attempt 1 turned the sign of -10 to 10 in `right`\n"
+    shown = line("show", the_run(Path("results")))
+    if llm == "builtin":
+        assert "turned" not in said.err + shown.err
+    else:
+        assert warning in said.err
+        assert warning in shown.err
 
 
 # --- a terminal ------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from policygen.errors import UsageError, explain
 if TYPE_CHECKING:
     from policygen.extensions.sweeps.conduct import Sweep
     from policygen.extensions.sweeps.executor import Executor
-    from policygen.extensions.sweeps.plan import Limits
+    from policygen.extensions.sweeps.plan import SweepLimits
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ def resume_sweep(
         UsageError: a setting would change its runs.
     """
     from policygen.extensions.sweeps.conduct import open_sweep
-    from policygen.extensions.sweeps.plan import Limits
+    from policygen.extensions.sweeps.plan import SweepLimits
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
     each = [
-        name for name in BUDGETS if name not in Limits.model_fields
+        name for name in BUDGETS if name not in SweepLimits.model_fields
     ]  # per run; the others are for all runs together
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
@@ -143,13 +143,13 @@ def resume_sweep(
     _conduct(begun, place, shared)
 
 
-def _limits(options: Mapping[str, Any]) -> Limits:
+def _limits(options: Mapping[str, Any]) -> SweepLimits:
     from pydantic import ValidationError
 
-    from policygen.extensions.sweeps.plan import Limits
+    from policygen.extensions.sweeps.plan import SweepLimits
 
     try:
-        return Limits(**{name: options[name] for name in Limits.model_fields})
+        return SweepLimits(**{name: options[name] for name in SweepLimits.model_fields})
     except ValidationError as error:
         raise UsageError(f"the options: {explain(error)}") from None
 

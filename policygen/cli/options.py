@@ -148,12 +148,12 @@ MODEL_BUDGETS = all_of(
     click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
 )
 BUDGET_OPTIONS = all_of(
-    click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
+    click.option("--iterations", type=int, help="Rounds of requests for proposals (default 20)."),
     click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
     MODEL_BUDGETS,
     click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
     click.option(
-        "--max-steps", type=int, help="Most steps of the environment while searching, all but the final score's."
+        "--max-steps", type=int, help="Most steps of the environment while searching, before the final score."
     ),
 )
 RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`

@@ -52,15 +52,14 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
     and actions, bins, features, hints. With --trust, the file may name a module to import.
     """
-    from policygen.runs.config import effective_config, step_timeout_of
+    from policygen.runs.config import effective_config, read_assignment, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
     limit = step_timeout_of(None, assignments, {})
     task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(_argument, arguments)))
     effective_config(task, gym_id, assignments=assignments)
-    settings = dict(_argument(text, "--set") for text in assignments)
-    task = replace(task, run=tuple({**dict(task.run), **settings}.items()))
+    task = replace(task, run=tuple({**dict(task.run), **dict(map(read_assignment, assignments))}.items()))
     path = output or Path("envs") / f"{task.name}.toml"
     if path.suffix != ".toml":
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
@@ -77,10 +76,10 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
 
 
-def _argument(text: str, option: str = "--kwarg") -> tuple[str, Any]:
+def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise UsageError(f"{option} {text}: write {option} NAME=VALUE")
+        raise UsageError(f"--kwarg {text}: write --kwarg NAME=VALUE")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
@@ -293,7 +292,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     """Return the variables that a template and its parts read, as path, type and example; and the names of the others.
 
-    A template of one's own is given what the shipped one is that it is most like.
+    A template of the user's own gets the variables of the most similar shipped one.
     """
     from policygen.prompts.catalogue import catalogue
     from policygen.prompts.templates import mentions, used_templates
@@ -301,7 +300,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     texts = list(used_templates([name]).values())
     rows: dict[str, list[list[str]]] = {}
     names: list[str] = []
-    # Which templates are given what is found by `tests/given.py`.
+    # `tests/given.py` finds the variables that each template is given.
     for line in Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             names = line.strip("[]").split()

@@ -1,4 +1,4 @@
-"""Commands for what was found: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
+"""Commands for results: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from policygen.cli.options import (
 )
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
-
-if TYPE_CHECKING:
-    from policygen.plants.fit import FittedPlant
 
 
 @click.command()
@@ -56,20 +53,25 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 
 
 def _show_run(run: Path) -> None:
-    """Print the plant of a run's best attempt, if it has one, and the run's steps; a damaged run is only warned of."""
+    """Print plant and idle parts of a run's best attempt, and the run's steps; warn if the run is damaged."""
     from policygen.plants.account import plant_words
-    from policygen.runs.attempt import steps_played
+    from policygen.progress import tuning_warning
+    from policygen.runs.attempt import best_of, idle_words, steps_played
     from policygen.runs.logbook import Logbook
 
     try:
         attempts = Logbook(run).attempts()
-        best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+        best = best_of(attempts)
+        if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
+            say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
             lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
             say("\n" + "\n".join(lines))
+        for line in idle_words(best) if best is not None else ():
+            say(f"\n# {line}")
         say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:
-        say(f"Warning: no plant is shown, nor the steps of the run: {error}", err=True)
+        say(f"Warning: the run's plant and steps are not shown: {error}", err=True)
 
 
 @click.command("eval")
@@ -100,7 +102,7 @@ def evaluate(
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
     policy = read_policy(source, task_name, trust=trust)
-    # A run has accepted it for its policy, and a task file may accept it.
+    # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:
@@ -240,7 +242,7 @@ def serve(folder: Path, port: int) -> None:
 @click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
 @TASK_OF_TEXT
 @TRUST
-def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
+def export(source: Path, to: Any, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -251,26 +253,11 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
     if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
-    from policygen.extensions.export.formats import exported, exported_plant
+    from policygen import api
     from policygen.runs.reading import read_policy
 
-    text = exported_plant(_plant_of(source), to) if plant else exported(read_policy(source, task_name, trust=trust), to)
-    if output is None:
-        say(text.rstrip("\n"))
-        return
-    write_named(output, text)
-    say(output)
-
-
-def _plant_of(run: Path) -> FittedPlant:
-    from policygen.api import plant
-    from policygen.plants.environment import PlantEnv
-
-    if not run.is_dir():
-        raise UsageError(f"{run} is no run folder, and only a run has a plant")
-    env = plant(run).unwrapped
-    assert isinstance(env, PlantEnv)
-    return env.plant
+    text = api.export(source if plant else read_policy(source, task_name, trust=trust), to, output, plant=plant)
+    say(text.rstrip("\n") if output is None else output)
 
 
 def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:

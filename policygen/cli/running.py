@@ -187,7 +187,7 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     from policygen.api import learning_curve
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
-    from policygen.runs.attempt import steps_played
+    from policygen.runs.attempt import idle_words, steps_played
     from policygen.search.run import carry_out
 
     say_key(begun.provider)
@@ -217,6 +217,8 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {begun.final}{seeds}{remark}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
+    for line in idle_words(best):
+        say(line)
     say(f"steps of the environment before the final score: {steps_played(begun.search.attempts)}")
     say(f"results: {begun.folder}")
 

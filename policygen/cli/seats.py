@@ -164,13 +164,14 @@ def _episode(drive: Drive) -> str:
     cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
     return (
         f"{len(ended):4d}  return {last.episode_return:.6g} in {last.length} steps"
-        f"  [{ledger.calls} requests, {counts.hits} hits{cost}]"
+        f"  [{ledger.calls} requests, {counts.hits} answers reused{cost}]"
     )
 
 
 def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     """Yield the lines of the final report."""
     from policygen.episodes.score import engine_words, sampled_score
+    from policygen.llm.prices import dollars
 
     yield ""
     if outcome.stopped:
@@ -201,10 +202,9 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
-        usd = "cost unknown" if outcome.usd_per_episode is None else f"${outcome.usd_per_episode:.4f}"
         yield (
             f"{outcome.decision_seconds:.2g} s a decision, {outcome.answer_seconds:.2g} s an answer; "
-            f"{tokens} tokens and {usd} an episode"
+            f"{tokens} tokens and {dollars(outcome.usd_per_episode)} an episode"
         )
     yield f"results: {drive.folder}"
 
@@ -321,6 +321,7 @@ def mediate(
 def _mediate_report(outcome: MediationResult) -> Iterator[str]:
     """Yield the lines of the final report."""
     from policygen.extensions.seats.mediate import learned_verdict
+    from policygen.llm.prices import dollars
 
     for room, text in outcome.tables:
         yield f"\n{room}, learned:\n{text}"
@@ -335,5 +336,4 @@ def _mediate_report(outcome: MediationResult) -> Iterator[str]:
         f"{counts.fallback_uses} times"
     )
     if outcome.is_language_model:
-        usd = "cost unknown" if outcome.usd is None else f"${outcome.usd:.4f}"
-        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {usd}"
+        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}"

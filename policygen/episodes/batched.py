@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Decider, Indices, Learning, Rows, Trajectory, chunks
-from policygen.policies.batched_linear import BatchedLinear, Unlike
+from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.tasks.task import Task
 
 
 class Copies(Protocol):
-    """Copies of an environment that step together; a copy whose episode has ended steps too, and is ignored."""
+    """Copies of an environment that step together; those whose episode has ended step too, but are ignored."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
         """Step all copies; return observations of shape (k, d), rewards, whether each episode terminated, and more."""
@@ -118,7 +118,7 @@ class BatchedActors:
         """Begin new episodes: `each` for every actor."""
         try:
             return BatchedLinear(self.actors, self.each)
-        except Unlike:
+        except DifferentStructure:
             pass
         return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
 

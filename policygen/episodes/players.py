@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 from policygen.tasks.user_env import can_travel
 
-# Handing work to other processes costs milliseconds, and starting them seconds: less work than this stays here.
+# Handing work to other processes costs milliseconds, and starting them seconds: less work is played here.
 SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
 TRIED_FIRST = 2  # episodes that measure the time of one
@@ -218,7 +218,7 @@ def _play_in_worker(
     """Play in a worker process, keeping environments between calls.
 
     Returns:
-        None where the task's id is unknown or means another environment than `expected`.
+        None if the task's id is unknown or means another environment than `expected`.
     """
     token = task.given.token if task.given is not None else ""
     key = repr((task.gym_id, task.kwargs, task.max_steps, step_timeout, token))

@@ -104,7 +104,7 @@ def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t distribution at a probability, with so many degrees of freedom."""
+    """Return the quantile of Student's t distribution at a probability and a number of degrees of freedom."""
     from scipy.special import stdtrit  # start-up time
 
     return float(stdtrit(degrees, probability))

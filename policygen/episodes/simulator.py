@@ -22,7 +22,7 @@ from policygen.episodes.vector import VECTOR_COPIES, has_vector_form, play_vecto
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
-from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, misshapen, number_of
+from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, number_of, wrong_length
 from policygen.tasks.spaces import Layout, Words, flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -233,7 +233,7 @@ class RunningEpisode:
     def _note_seen(self) -> None:
         row = flatten(self.layout, self.seen)
         if row.shape != (self.task.width,):
-            raise misshapen(row, self.task.width)
+            raise wrong_length(row, self.task.width)
         self.observations.append(row.copy())
 
     def _note_terms(self, info: Mapping[str, Any]) -> None:

@@ -151,11 +151,11 @@ class RandomActor:
 
 
 class HeldRandomActor(RandomActor):
-    """Random actions that hold for a few steps, so that they move a slow system; in episodes played one by one.
+    """Random actions, each repeated for a few steps to move a slow system; for episodes played one by one.
 
-    Each episode holds them for another time: 1 step up to a 25th of the step limit, about 20 steps at least. From the
-    third episode on numbers are also drawn from a part of their range, `STRENGTHS` in turn: where full actions end an
-    episode soon, they hardly show the states that matter.
+    Each episode draws its own mean number of repetitions, from 1 to a 25th of the step limit or 20 if that is more.
+    From the third episode on, numbers may be drawn from a part of their range, as `STRENGTHS` says in turn: strong
+    actions may end episodes before they show the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -169,7 +169,7 @@ class HeldRandomActor(RandomActor):
         self._numbers = np.array(numbers)
 
     def begin(self, episodes: int, /) -> HeldRandomActor:
-        """Begin an episode with a new time to hold."""
+        """Begin an episode with a new mean number of repetitions."""
         self._change = 1 / float(np.exp(self._rng.uniform(0, np.log(self._longest))))
         self._held: npt.NDArray[Any] | None = None
         self._strength = STRENGTHS[self._episodes % len(STRENGTHS)]

@@ -235,7 +235,7 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
         raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
     if f"://{HIDDEN}@" in read.address:
         raise UsageError(
-            f"the user name and password in {spec} are not stored: give the model again, with them in the place of the "
+            f"the user name and password in {spec} are not stored: give the model again, with them instead of the "
             "stars, by --llm"
         )
     if read.address:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, not_taken, split_thinking, worded
+from policygen.llm.base import Diagnosis, LLMOptions, counted, dropped_warning, joined, one_word, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
@@ -48,7 +48,7 @@ class Anthropic(HostedModel):
         )
         refused = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.request_seed}
         for name in (name for name, value in refused.items() if value is not None):
-            warnings.warn(not_taken(self.spec, name), stacklevel=3)
+            warnings.warn(dropped_warning(self.spec, name), stacklevel=3)
 
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         system, spoken = prompt.system, [message for message in prompt.messages if message.role != "system"]
@@ -70,10 +70,10 @@ class Anthropic(HostedModel):
         thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
         read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
-        finish = worded(message.stop_reason)
+        finish = one_word(message.stop_reason)
         return Reply(
             text=thought.text,
-            model=worded(message.model) or self.model,
+            model=one_word(message.model) or self.model,
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
             tokens_out=counted(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or thought.unclosed,
@@ -91,7 +91,7 @@ class Anthropic(HostedModel):
 
     def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = str(error.api_message or error.message)
-        if worded(error.error_code) in _SPENT or error.type == "billing_error":
+        if one_word(error.error_code) in _SPENT or error.type == "billing_error":
             said = faults.one_line(message, self._key)
             return ProviderError(f"Anthropic says that the account is out of credit: {said}")
-        return faults.Refusal(error.status_code, message, faults.wait_asked(error.response.headers))
+        return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))

@@ -93,12 +93,12 @@ def counted(usage: object, name: str) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
-def worded(value: object) -> str:
+def one_word(value: object) -> str:
     """Shorten a server's value to one word; empty if it is not a text."""
     return value[:200] if isinstance(value, str) else ""
 
 
-def not_taken(spec: str, parameter: str) -> str:
+def dropped_warning(spec: str, parameter: str) -> str:
     """Return the warning that a parameter is left out."""
     name = {"temperature": "a temperature", "seed": "a seed of its sampling"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"

@@ -88,7 +88,7 @@ def timeout_fault(server: str, seconds: float) -> TransientProviderError:
     return TransientProviderError(f"{server} gave no answer within {seconds:g} s")
 
 
-def wait_asked(headers: Mapping[str, str]) -> float | None:
+def requested_wait(headers: Mapping[str, str]) -> float | None:
     """Return the server's requested wait in s (`Retry-After-Ms`, or `Retry-After` as number or date), or None.
 
     Source: RFC 9110, section 10.2.3.

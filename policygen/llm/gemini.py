@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
@@ -82,7 +82,7 @@ class Gemini(HostedModel):
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
         return Reply(
             text=thought.text,
-            model=worded(response.model_version) or self.model,
+            model=one_word(response.model_version) or self.model,
             tokens_in=counted(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
@@ -113,7 +113,7 @@ class Gemini(HostedModel):
             found = faults.rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if found:
                 return RejectedParameter(f"{self.spec} does not take {found!r}: {said}", _NAMES[found])
-        wait = faults.wait_asked(getattr(error.response, "headers", None) or {})
+        wait = faults.requested_wait(getattr(error.response, "headers", None) or {})
         if wait is None:
             wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
         return faults.Refusal(faults.status_of(error.code), message, wait)

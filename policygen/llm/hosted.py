@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from policygen.errors import PolicygenError, ProviderError
 from policygen.llm import faults
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, not_taken
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, dropped_warning
 from policygen.llm.keys import Key, check_destination, goes_to
 from policygen.llm.messages import Prompt, Reply
 
@@ -64,7 +64,7 @@ class HostedModel:
         if parameter not in SAMPLING or parameter in self._dropped:
             return False
         self._dropped.add(parameter)
-        warnings.warn(not_taken(self.spec, parameter), stacklevel=2)
+        warnings.warn(dropped_warning(self.spec, parameter), stacklevel=2)
         return True
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
@@ -93,7 +93,7 @@ class HostedModel:
         raise NotImplementedError
 
     def _refusal(self, error: Any, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
-        """Read an error status; return the exception of a refusal that only this provider knows, as of spent credit."""
+        """Read an error status; for a refusal special to this provider, such as spent credit, return its exception."""
         raise NotImplementedError
 
     @contextmanager

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Prompt, Reply
@@ -102,7 +102,7 @@ class _Chat(HostedModel):
         text, thinking, finish = "", "", ""
         if completion.choices:
             choice = completion.choices[0]
-            finish = worded(choice.finish_reason)
+            finish = one_word(choice.finish_reason)
             if choice.message is not None:
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
@@ -110,7 +110,7 @@ class _Chat(HostedModel):
         thought = split_thinking(text)
         return Reply(
             text=thought.text,
-            model=worded(completion.model) or self.model,
+            model=one_word(completion.model) or self.model,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             truncated=finish == "length" or thought.unclosed,
@@ -144,16 +144,16 @@ class _Chat(HostedModel):
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = _message(error)
         said = faults.one_line(message, self._key)
-        if {worded(error.code), worded(error.type)} & _SPENT:
+        if {one_word(error.code), one_word(error.type)} & _SPENT:
             return ProviderError(f"{self._server.name} says that the account is out of credit: {said}")
         if error.status_code in (400, 422):
-            parameter = faults.rejected_parameter(message, (self._limit, *sent), worded(error.param))
+            parameter = faults.rejected_parameter(message, (self._limit, *sent), one_word(error.param))
             # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
         if error.status_code in (401, 403) and self._key is None:
             return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({said})")
-        return faults.Refusal(error.status_code, message, faults.wait_asked(error.response.headers))
+        return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))
 
 
 class OpenAI(_Chat):

@@ -9,6 +9,11 @@ from policygen.llm.base import LLMOptions
 _LISTED = {"openai": "openai", "gemini": "google", "anthropic": "anthropic"}
 
 
+def dollars(usd: float | None) -> str:
+    """Format a cost in USD; None is unknown."""
+    return "cost unknown" if usd is None else f"${usd:.4f}"
+
+
 def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int | None) -> float | None:
     """Return USD for one request; None if the provider, the model or a token count is unknown.
 

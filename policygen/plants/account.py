@@ -1,4 +1,4 @@
-"""A plant as an attempt records it: its equations again, its predictions of an episode, and its description."""
+"""The record of a fitted plant in an attempt: its equations, its predictions of an episode, its description."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
 MOST_UNCERTAIN = 5  # numbers that an account names
-UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
+UNCERTAIN = 0.1  # least standard deviation of an uncertain number, as a share of the number
 SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
 
 
@@ -30,7 +30,7 @@ class PredictionError(NamedTuple):
 
     Attributes:
         one: of one step.
-        ahead: of `AHEAD` steps; None where no episode is that long.
+        ahead: of `AHEAD` steps; None if no episode is that long.
     """
 
     name: str
@@ -52,7 +52,7 @@ class UncertainNumber(NamedTuple):
 
 
 class PredictedValue(NamedTuple):
-    """An observation before a step, after it, and as predicted for after it."""
+    """An observation before a step, after it, and its prediction for after it."""
 
     name: str
     before: float
@@ -81,7 +81,7 @@ class PlantAccount:
     Attributes:
         text: its lines, with the fitted numbers.
         steps: number of transitions it was fitted to.
-        errors: those of each observation.
+        errors: the prediction errors of each observation.
         uncertain: the least certain numbers.
     """
 
@@ -150,10 +150,10 @@ def equations_of(account: PlantAccount, task: Task) -> Equations:
 def predicted(equations: Equations, episode: Trajectory) -> Column:
     """Return the observations that the equations predict from the start of an episode and its actions, without noise.
 
-    Hidden states begin as fits the episode best.
+    Hidden states start with the values that fit the episode best.
 
     Returns:
-        shape (steps + 1, d): the first row is the observed start; NaN or infinite where the equations break down.
+        shape (steps + 1, d): the first row is the observed start; NaN or infinite if the equations break down.
     """
     observed = list(episode.observations[:1].astype(np.float64).T)
     hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))

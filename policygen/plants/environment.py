@@ -23,16 +23,16 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     """Episodes inside a plant, as tuning plays them.
 
     An observation is the row of the task's numbers, float32 of shape (d,), within the bounds that the task states. An
-    action is what a policy returns: a choice, or the row of all actuators (a Box where they are numbers; where they are
-    mixed, a choice stands as the index of its label). Numbers beyond their bounds are clipped.
+    action is what a policy returns: a choice, or the row of all actuators (a Box if any is a number; a choice in it
+    is the index of its label). Numbers beyond their bounds are clipped.
 
-    An episode is truncated at the task's step limit. It ends where the plant says so, and also where a state leaves the
-    region that the data cover, beyond which the equations are a guess: then the steps that are left pay the least that
-    a step has paid, if that is negative.
+    An episode is truncated at the task's step limit. It ends when the plant says so, and when a state leaves the region
+    that the data cover, because the equations are a guess there. After such an end each remaining step counts the
+    lowest reward seen, if that is negative.
 
     Args:
         equations: the plant, with its numbers.
-        episodes: real episodes: they give the region, and the starts that the plant does not state.
+        episodes: real episodes; the region and the starts that the plant does not state come from them.
 
     Attributes:
         plant: the plant with its region and its starts.

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.least_squares import Problem, ahead, one_step, sample_weights
+from policygen.plants.least_squares import LeastSquares, ahead, one_step, sample_weights
 from policygen.plants.transitions import BLOCK, Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
 from policygen.quantities.tree import names_in
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
-AHEAD = 20  # steps over which predictions are tested, beside one
+AHEAD = 20  # steps of the long predictions that are tested beside those of one step
 MARGIN = 0.3  # share of the range seen by which a prediction may leave it
-WORST = 1e6  # an error at most, as an account states it
-SLIGHT = 0.02  # an error of one step that is not fitted to longer predictions
-MOST_AHEAD = 40  # numbers that are fitted to longer predictions: each of them plays all windows
-BETTER = 0.8  # share of the squared error far ahead that the longer predictions must leave at most
+WORST = 1e6  # largest error that is recorded
+SLIGHT = 0.02  # error of one step up to which numbers are not fitted to longer predictions
+MOST_AHEAD = 40  # most numbers that are fitted to longer predictions: each of them plays all windows
+BETTER = 0.8  # a fit to longer predictions is kept if it reduces the squared error far ahead below this share
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +32,12 @@ class FittedPlant:
     Attributes:
         equations: the structure, with the numbers from which the fit began.
         values: the numbers of each member, shape (members, K).
-        low, high: what an observation may be in a prediction, shape (d,): beyond it the data say nothing.
+        low, high: bounds of the observations in a prediction, shape (d,): there are no data beyond them.
         starts: the first observations of the episodes, and then their hidden states: shape (episodes, d + h).
-        worst: what each step beyond the data pays, at most 0: the least seen, or 0 where a step usually pays more.
+        worst: reward of each step beyond the data, at most 0: the lowest seen, or 0 if steps pay more on average.
         steps: number of transitions it was fitted to.
-        error, error_ahead: of one step, and of `AHEAD` steps (None where no episode is that long): for each
-            observation the root mean square, as a share of the change over that time. 1 is as good as "nothing
+        error, error_ahead: root mean square errors of predicting each observation one step and `AHEAD` steps ahead
+            (None if no episode is that long), as a share of its change over that time: 1 is as good as "nothing
             changes".
     """
 
@@ -57,7 +57,7 @@ class FittedPlant:
         return self.equations.with_values(self.values[0])
 
     def doubt(self, episodes: Sequence[Trajectory]) -> float:
-        """Return how far the members disagree about the steps of an episode: shares of the region, summed."""
+        """Return how far the members disagree about the steps of an episode: the sum, as shares of the region."""
         data = Transitions.of(self.equations.task, episodes)
         values = list(self.values.T[:, :, None])
         hidden = list(_usual_starts(self.equations, data))
@@ -81,18 +81,18 @@ class FittedPlant:
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator, members: int = MEMBERS) -> FittedPlant:
-    """Fit the numbers of a plant, and its hidden states in each episode, starting from those it has.
+    """Fit the numbers of a plant, and its hidden states in each episode, starting from its present numbers.
 
-    One-step predictions of all observations, each in units of its usual change, and of the reward. A residual far
-    beyond the usual counts about as its size, not as its square (SciPy's `soft_l1`). Where these leave an error, the
-    numbers are fitted again to predictions of `BLOCK` steps, which noise misleads less; those are kept if predictions
-    far ahead are better for it.
+    They are fitted to one-step predictions of the reward and of all observations, each in units of its usual change. A
+    residual far beyond the usual counts about as its size, not as its square (SciPy's `soft_l1`). If an error remains,
+    they are fitted again to predictions of `BLOCK` steps, which noise misleads less; this second fit is kept if it
+    predicts better far ahead.
     """
     kept = data.thinned()
     values = np.tile(equations.values, (members, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent(equations):
-            problem = Problem(equations, data, numbers, one_step(equations, data, kept, lines))
+            problem = LeastSquares(equations, data, numbers, one_step(equations, data, kept, lines))
             values[:, numbers], _ = problem.solved([sample_weights(data.blocks[kept], rng) for _ in range(members - 1)])
         found = fitted(equations, values, data, [])
     else:
@@ -114,7 +114,7 @@ def _fitted_ahead(
     steps = 1 if found is None else BLOCK
     hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episodes)
     residuals = ahead(start, data, begins, steps)
-    problem = Problem(start, data, numbers, residuals, hidden)
+    problem = LeastSquares(start, data, numbers, residuals, hidden)
     values, starts = problem.solved([sample_weights(data.blocks[begins], rng) for _ in range(members - 1)])
     return fitted(equations, values, data, starts)
 
@@ -151,7 +151,7 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
         return []
     residuals = ahead(equations, data, data.thinned(), 1)
     nothing = np.zeros(0, np.intp)
-    _, hidden = Problem(equations, data, nothing, residuals, _usual_starts(equations, data)).solved([])
+    _, hidden = LeastSquares(equations, data, nothing, residuals, _usual_starts(equations, data)).solved([])
     return hidden
 
 
@@ -161,9 +161,9 @@ def _usual_starts(equations: Equations, data: Transitions) -> Column:
 
 
 def _worst(data: Transitions) -> float:
-    """Return what each step beyond the data pays: the least seen, or 0 where steps that end no episode pay on average.
+    """Return the reward of each step beyond the data: the lowest seen, or 0 if steps before an end pay on average.
 
-    There an episode that ends has lost enough; a price beside it would make an early end the better way out.
+    In the second case leaving the data already loses later rewards; a penalty would make an early end look better.
     """
     going = data.rewards[~data.ended]
     return 0.0 if len(going) and going.mean() > 0 else min(0.0, float(data.rewards.min()))
@@ -181,7 +181,7 @@ def _independent(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.i
             groups.remove(group)
             lines, numbers = group[0] + lines, group[1] | numbers
         groups.append((lines, numbers))
-    # A number of a quantity that the motion shares with the reward is fitted to both.
+    # A number in a quantity that both the motion and the reward read is fitted to both.
     return [(lines, np.array(sorted(numbers), np.intp)) for lines, numbers in groups]
 
 
@@ -190,7 +190,7 @@ def _longest(data: Transitions) -> int:
 
 
 def _error(equations: Equations, values: Column, hidden: Sequence[Column], data: Transitions, steps: int) -> Column:
-    """Return the error of predictions so many steps ahead, as a share of the change."""
+    """Return the error of predictions `steps` steps ahead, as a share of the change."""
     n = len(data)
     begins = np.arange(n - steps + 1)
     begins = begins[data.episode[begins] == data.episode[begins + steps - 1]][:: max(1, n // 2_000)]

@@ -3,8 +3,8 @@
 The change of each observation is a sum of products of observations and parts of the action, and terms are dropped while
 the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz,
 "Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
-Two observations whose squares add up to 1 are the cosine and sine of an angle. Where actions act late, the sums read
-those of so many steps before.
+Two observations whose squares add up to 1 are the cosine and sine of an angle. If actions act with a delay, the sums
+read the actions of that many steps before.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
 THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least size of a term, as a share of what is predicted
-TOLERATED = 1.1  # by which factor the error on held-out steps may grow for fewer terms
+TOLERATED = 1.1  # factor by which the error on held-out steps may grow for fewer terms
 NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of what is predicted
-AT_A_LIMIT = 3  # values that are exactly the largest, or the least, show a limit
+AT_A_LIMIT = 3  # number of values equal to the largest, or to the least, that shows a limit
 ON_A_CIRCLE = 1e-3
 RIDGE = 1e-8
 STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
 MOST_IN_A_LINE = 30  # terms
 LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
 MOST_DELAY = 8  # steps
-DELAY_PAYS = 0.9  # a delay is believed if it makes the squared error smaller than this share
+DELAY_PAYS = 0.9  # a delay is assumed if it makes the squared error smaller than this share
 GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
-APART = 10.0  # a residual beyond so many median residuals is that of an outlier
+APART = 10.0  # a residual above this multiple of the median is that of an outlier
 MOST_APART = 0.3  # share of steps that may be outliers
-WITHOUT_THEM = 0.5  # outliers are left out where the others' error is at most this share of the error of all
+WITHOUT_THEM = 0.5  # outliers are left out if the others' error is at most this share of the error of all
 REWEIGHTED = 20  # rounds of a fit by least absolute residuals
-RARELY = 0.1  # share of steps in which an observation differs from its usual value, below which none reads it
-NEW = 0.01  # share of a product that the others do not express, at least
+RARELY = 0.1  # no sum reads an observation that differs from its usual value in a smaller share of steps
+NEW = 0.01  # least share of a product that the others must not express
 
 Product = tuple[int, ...]  # the variables of a term, by index
 
 
-def identified(data: Transitions, known: Plant) -> Plant:
-    """Return a plant for the data; the reward and the end are those of `known`, where it has them."""
+def identify_plant(data: Transitions, known: Plant) -> Plant:
+    """Return a plant for the data; the reward and the end are those of `known`, if it has them."""
     return _Identification(data, known).plant()
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A sum of products of variables that predicts something.
+    """A sum of products of variables that predicts a target.
 
-    `error` is the root mean square on held-out steps, as a share of what is predicted.
+    `error` is the root mean square error on held-out steps, as a share of the target's spread.
     """
 
     products: tuple[Product, ...]
@@ -102,14 +102,14 @@ class _Identification:
         self._pairs = _circles(np.concatenate([data.before, data.after]))
 
     def _late(self, delay: int) -> Column:
-        """Return what was decided so many steps before, 0 where the episode had not begun: a column per part."""
+        """Return the decisions `delay` steps before, a column per part; 0 if the episode had not begun."""
         late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
         late[delay:] = self._decided[: len(late) - delay]
         late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
         return late
 
     def _unexplained(self, delay: int) -> float:
-        """Return what linear equations leave of the observations' changes on held-out steps: squared shares, summed."""
+        """Return the error of linear predictions of the changes on held-out steps: squared shares, summed."""
         data, held_out = self._data, self._held_out
         if held_out.all() or not held_out.any():
             return 0.0
@@ -133,7 +133,7 @@ class _Identification:
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
         everywhere = dict(inside)
         products, columns, sums = self._explicit(values, targets, inside, set(sines))
-        # Most simulators move with the speeds after the step: a line may read what another one says of that.
+        # Most simulators move positions by the speeds after the step, so a line may read another's value after it.
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
@@ -159,9 +159,9 @@ class _Identification:
         inside: dict[int, npt.NDArray[np.bool_]],
         sines: set[int],
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
-        """Return sums over what is known before the step, each of the degree that predicts held-out steps best."""
+        """Return sums over the values before the step, each of the degree that predicts held-out steps best."""
         sums: dict[int, _Sum] = {}
-        lawful, most = set[int](), 0
+        cleared, most = set[int](), 0
         rare = {i for i in range(len(self._names)) if _share_of_usual(values[:, i]) > 1 - RARELY}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
@@ -172,9 +172,9 @@ class _Identification:
             products = _expressing([one for one in offered if not rare & set(one)], values)
             columns = _columns(products, values)
             for i, target in targets.items():
-                if i not in lawful and (law := _lawful(columns, target, inside[i])) is not None:
-                    lawful.add(i)
-                    inside[i] = law
+                if i not in cleared and (rest := _without_outliers(columns, target, inside[i])) is not None:
+                    cleared.add(i)
+                    inside[i] = rest
                 found = _sparse(products, columns, target, self._held_out, inside[i])
                 if i not in sums or found.error < sums[i].error / TOLERATED - NEGLIGIBLE:
                     sums[i] = found
@@ -237,12 +237,12 @@ class _Identification:
         low, high = float(after.min()), float(after.max())
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
-        reached = [after == limit for limit in (low, high)]  # what never changes in an episode has no limits
+        reached = [after == limit for limit in (low, high)]  # a constant in each episode has no limits
         at = [np.count_nonzero(one) >= AT_A_LIMIT and bool((one & arrived).any()) for one in reached]
         return low if at[0] else None, high if at[1] else None
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
-        """Return the reward as text: a polynomial of the step, and what an end pays beside it."""
+        """Return the reward as text: a polynomial of the step, and the additional reward of an end."""
         data, names = self._data, self._names
         plain = ~data.ended if not data.ended.all() else np.ones(len(data), np.bool_)
         angles = [name for name, text in lets if text.startswith("atan2(")]
@@ -363,7 +363,7 @@ def _share_of_usual(column: Column) -> float:
 
 
 def _expressing(products: Sequence[Product], values: Column) -> list[Product]:
-    """Return the products that those before them do not express nearly; where they do, weights would be anything."""
+    """Return the products that earlier ones do not nearly express; the weights of the others would be arbitrary."""
     columns = _columns(products, values)
     basis = np.empty((len(columns), 0))
     kept: list[Product] = []
@@ -411,8 +411,8 @@ def _sparse(
     return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
 
 
-def _lawful(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
-    """Return the steps `where` that one sum of the columns predicts well, if a few others do not follow it; else None.
+def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """Return the steps `where` without the few that no sum fitting the others predicts; None without such a sum.
 
     A joint that hits its limit does not move as it does elsewhere; steps with such a hit would spoil the sum.
     """

@@ -1,4 +1,4 @@
-"""Least squares for the numbers of a plant: what predictions miss, and the numbers that make them miss least."""
+"""Least squares for the numbers of a plant: the residuals of predictions, and the numbers that minimise them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from policygen.quantities.tree import Call, Name, Node, names_in
 MOST_STEPS = 12  # of the least-squares search
 DAMPING = 1e-8
 SETTLED = 1e-6  # a gain, as a share of the squared error, that ends the search
-WRONG = 1e3  # a residual at most, in usual changes; one that is no number
-OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
-PRIOR = 0.01  # how much the usual start of a hidden state counts: as one residual of so many usual changes
+WRONG = 1e3  # largest residual, in usual changes; also stands for NaN
+OUTLIER = 10.0  # residuals above this multiple of the median count less than their square
+PRIOR = 0.01  # weight of a hidden state's usual start, as a residual of this many usual changes
 LEAST_UNIT = 1e-3  # of the search for numbers without a slope
 MOST_TRIALS = 60  # of that search, for each number
 ROBUST_FITS = 3  # at most, each with the usual residual of the last
@@ -30,12 +30,12 @@ _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What predictions miss, in parts of equal length: of one quantity, or of one quantity some steps ahead.
+    """The residuals of predictions, in parts of equal length: each of one quantity, one or several steps ahead.
 
     Attributes:
         of: a function of the numbers of the plant and of its hidden states; one column of shape (n,) or (variants, n)
             per part.
-        steps: for each part the steps that its rows are of.
+        steps: for each part the steps that its rows belong to.
     """
 
     of: Callable[[list[Any], Sequence[Any]], list[Any]]
@@ -62,7 +62,7 @@ def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp]
 
 
 def ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
-    """Return the residuals of predictions so many steps ahead, each in units of the usual change over that time."""
+    """Return the residuals of predictions `steps` steps ahead, each in units of the usual change over that time."""
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
     changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
     scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.spreads) for change in changes]
@@ -87,7 +87,7 @@ def ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp],
     return Residuals(residuals, [begins + step for step in range(steps) for _ in range(len(moving) + pays)])
 
 
-class Problem:
+class LeastSquares:
     """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode."""
 
     def __init__(
@@ -104,6 +104,8 @@ class Problem:
         self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
         starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
+        own, free = equations.limits[:, numbers], np.full((2, self._hidden.size), [[-np.inf], [np.inf]])
+        self._low, self._high = np.concatenate([own, free], axis=1)
         without_slope = _without_slope(equations)
         self._stepwise = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
 
@@ -122,8 +124,16 @@ class Problem:
 
         def solve(start: Column, **how: Any) -> Column:
             with np.errstate(all="ignore"):  # a number of 1e300 has no square
+                bounds = (self._low, self._high)
                 found = least_squares(
-                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=SETTLED, **how
+                    self._residuals,
+                    start,
+                    self._jacobian,
+                    bounds,
+                    x_scale="jac",
+                    max_nfev=MOST_STEPS,
+                    ftol=SETTLED,
+                    **how,
                 )
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
@@ -134,33 +144,36 @@ class Problem:
         if self._stepwise:
             best = solve(self._searched(best))
         left, usual = self._left(best)
-        if (first := self._left(own))[1] < usual:  # outliers drew the numbers away from where they were
+        if (first := self._left(own))[1] < usual:  # outliers made the fit worse than the first numbers
             best, (left, usual) = own, first
         for _ in range(ROBUST_FITS):
             if usual == 0 or not (left > OUTLIER * usual).any():
                 break
             best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
             left, usual = self._left(best)
-            if usual > before / 2:  # what was usual before was not itself spoilt by outliers
+            if usual > before / 2:  # outliers had not distorted the last usual residual
                 break
-        # The weight that the robust loss gives each residual.
+        # The weight of each residual under the robust loss.
         robust = 1 / np.sqrt(1 + (left / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(left)
         residuals, slopes = self._residuals(best), self._jacobian(best)
         found = [best]
         for weights in samples:
             each = [np.tile(weights, len(self._counts)), np.ones(self._hidden.size)]
-            found.append(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust))
+            found.append(self._within(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust)))
         numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
         return numbers, list(hidden[0].reshape(self._hidden.shape))
 
-    def _stepped(self, theta: Column) -> tuple[Column, bool]:
-        """Take Gauss-Newton steps while they pay; return where they end, and whether that is the least.
+    def _within(self, theta: Column) -> Column:
+        return np.clip(theta, self._low, self._high)
 
-        One step finds the least of residuals that are linear in the numbers; a general search would take several.
+    def _stepped(self, theta: Column) -> tuple[Column, bool]:
+        """Take Gauss-Newton steps while they reduce the error; return the numbers, and whether they are a minimum.
+
+        One step finds the minimum if residuals are linear in the numbers; a general search would take several.
         """
         left = float((self._residuals(theta) ** 2).sum())
         for _ in range(MOST_STEPS):
-            moved = theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            moved = self._within(theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1)))
             after = float((self._residuals(moved) ** 2).sum())
             if not after < left:
                 return theta, after <= left * (1 + SETTLED)
@@ -170,17 +183,18 @@ class Problem:
         return theta, False
 
     def _searched(self, best: Column) -> Column:
-        """Return the numbers with those that have no slope found by trial (Powell's method), the others following."""
+        """Return the numbers after a trial search over those without a slope (Powell's method); the others follow."""
         from scipy.optimize import minimize  # start-up time
 
-        units = np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT)
+        room = (self._high - self._low)[self._stepwise]
+        units = np.where(np.isfinite(room), room, np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT))
 
         def moved(shares: Column) -> Column:
             theta = best.copy()
             theta[self._stepwise] += shares * units
             change = _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
             change[self._stepwise] = 0.0
-            return np.asarray(theta - change)
+            return self._within(theta - change)
 
         def cost(shares: Column) -> float:
             return float(np.abs(self._residuals(moved(shares))).sum())
@@ -241,7 +255,7 @@ class Problem:
 
 
 def _gauss_newton(residuals: Column, slopes: Column, weights: Column) -> Column:
-    """Return the step by which a little damped least squares would lessen the numbers; nothing if it is not finite."""
+    """Return the slightly damped least-squares step, to be subtracted from the numbers; zeros if it is not finite."""
     sizes = np.sqrt((slopes**2).mean(axis=0)) + 1e-12
     scaled = slopes / sizes * weights[:, None]
     gram = scaled.T @ scaled
@@ -251,7 +265,7 @@ def _gauss_newton(residuals: Column, slopes: Column, weights: Column) -> Column:
     return np.asarray(step if np.isfinite(step).all() else np.zeros(len(sizes)))
 
 
-_STEPS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "floor", "sign"}  # functions that have no slope
+_WITHOUT_SLOPE = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "floor", "sign"}  # functions that have no slope
 
 
 def _without_slope(equations: Equations) -> set[int]:
@@ -259,7 +273,7 @@ def _without_slope(equations: Equations) -> set[int]:
 
     def sloping(node: Node) -> set[str]:
         if isinstance(node, Call):
-            return set() if node.function in _STEPS else set().union(*map(sloping, node.arguments))
+            return set() if node.function in _WITHOUT_SLOPE else set().union(*map(sloping, node.arguments))
         return {node.name} if isinstance(node, Name) else set()
 
     lines = [node for line, node in equations.computed.items() if not line.startswith("let ") and line != ENDS]

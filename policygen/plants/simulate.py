@@ -13,14 +13,14 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.fit import FittedPlant
 from policygen.policies.plant import Column, drawn_starts
 
-ROOM = 4_096  # episodes that are played side by side
+LANES = 4_096  # episodes that are played side by side
 
 
 class PlantCopies:
     """Copies of a fitted plant, one per seed; a seed decides on the member of the ensemble, the start and the noise.
 
-    What leaves the region that the data cover has failed: the episode ends, and each step that is left pays the least
-    that a step has paid, if that is negative.
+    A copy that leaves the region that the data cover has failed: its episode ends, and each remaining step pays the
+    lowest reward seen, if that is negative.
 
     Attributes:
         first: observations at the start, float32 of shape (n, d).
@@ -47,7 +47,7 @@ class PlantCopies:
         self._left = equations.task.max_steps
         noise = dict(equations.plant.noise)
         self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
-        # Candidates that are played on the same seed see the same noise, whatever is played beside them.
+        # Candidates that are played on the same seed get the same noise, whatever is played beside them.
         different, self._noise_of = np.unique(np.asarray(seeds, np.int64), return_inverse=True)
         self._rngs = [np.random.default_rng([seed, 1]) for seed in different.tolist()] if noise else []
 
@@ -91,7 +91,7 @@ class PlantCopies:
 
 
 def _start(plant: FittedPlant, seed: int) -> Column:
-    """Return the start of an episode, hidden states last: one that was seen, with the `start` lines of the plant."""
+    """Return the start of an episode, hidden states last: one that was seen, changed by the plant's `start` lines."""
     rng = np.random.default_rng(seed)
     start = plant.starts[rng.integers(len(plant.starts))].copy()
     for name, value in drawn_starts(plant.equations.plant, rng):
@@ -105,11 +105,11 @@ def play_in_plant(
     """Play each actor in the plant, an episode for each seed.
 
     Args:
-        starts: first observations, shape (seeds, d), in the place of those that the seeds draw; for one actor.
+        starts: first observations, shape (seeds, d), instead of those that the seeds draw; for one actor.
     """
 
     def play(actor: Actor, some: Sequence[int]) -> list[Trajectory]:
         copies = PlantCopies(plant, some, starts)
         return play_batch(plant.equations.task, actor, some, copies, copies.first)
 
-    return play_together(play, actors, seeds, ROOM if starts is None else len(seeds))
+    return play_together(play, actors, seeds, LANES if starts is None else len(seeds))

@@ -1,4 +1,4 @@
-"""The steps of episodes as arrays: what a plant is fitted to."""
+"""The steps of episodes as arrays, for fitting a plant."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Transitions:
         return np.asarray(np.cumsum(self.first) - 1, np.intp)
 
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
-        """Return what the plant remembers at each step, and its hidden states, while it observes what was real.
+        """Return the plant's memory and hidden states at each step, given the real observations.
 
         Args:
             values: for each of `equations.values` a number, or an array of shape (variants, 1).
@@ -112,7 +112,7 @@ class Transitions:
         return list(rows)
 
     def thinned(self) -> npt.NDArray[np.intp]:
-        """Return the indices of at most `MOST_FITTED` steps, in whole blocks, the last ones first to stay."""
+        """Return the indices of at most `MOST_FITTED` steps: whole blocks, evenly spread, the last one included."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)

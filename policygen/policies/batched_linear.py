@@ -20,7 +20,7 @@ from policygen.quantities.tree import Call, Name, Node, Number, negated
 Array = npt.NDArray[np.float64]
 
 
-class Unlike(Exception):
+class DifferentStructure(Exception):
     """The policies differ in more than constants."""
 
 
@@ -30,18 +30,18 @@ class BatchedLinear:
     Episodes 0 to `each` - 1 are the first policy's, the next `each` the second's, and so on.
 
     Raises:
-        Unlike: the policies differ in more than constants, or are not all linear.
+        DifferentStructure: the policies differ in more than constants, or are not all linear.
     """
 
     def __init__(self, policies: Sequence[Any], each: int) -> None:
         # A policy with memory needs its own decider.
         if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
-            raise Unlike
+            raise DifferentStructure
         self._first: LinearPolicy = policies[0]
         self._each = each
         self._rows: npt.NDArray[np.integer[Any]] | None = None
         if len({(_names(p.reader.features), frozenset(_names(p.reader.needed)), len(p.terms)) for p in policies}) > 1:
-            raise Unlike
+            raise DifferentStructure
         needed = _names(self._first.reader.needed)
         values: list[tuple[float, ...]] = []
         features = [
@@ -105,7 +105,7 @@ def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
     """Return the common expression of the nodes, with names of columns of `values` in place of differing numbers.
 
     Raises:
-        Unlike: they differ in more than numbers.
+        DifferentStructure: they differ in more than numbers.
     """
     first = nodes[0]
     if all(node == first for node in nodes):
@@ -115,6 +115,6 @@ def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
         return Name(f"#{len(values) - 1}")
     calls = [node for node in nodes if isinstance(node, Call)]
     if len(calls) < len(nodes) or len({(call.function, len(call.arguments)) for call in calls}) > 1:
-        raise Unlike
+        raise DifferentStructure
     arguments = zip(*(call.arguments for call in calls), strict=True)
     return Call(calls[0].function, tuple(_lifted(argument, values) for argument in arguments))

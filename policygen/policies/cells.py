@@ -126,7 +126,7 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
 
 def split_comment(line: str) -> tuple[str, str]:
     """Return a line without its comment, and the comment."""
-    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
+    # A `#` before a pipe is a column's header; `//` also divides, so it starts a comment only at the start of a line.
     if (stripped := line.strip()).startswith(("#", "//")):
         return "", stripped.lstrip(stripped[0]).strip()
     found = _COMMENT.search(line)

@@ -184,7 +184,7 @@ class Reader:
             found = "something else in their place"
         return PolicyError(
             f"expected one observation of {self._width} numbers, got {found}; "
-            "the environment's own observations, of whatever form, are for `policy.controller()`"
+            "pass the environment's own observations, of any form, to `policy.controller()`"
         )
 
 
@@ -278,7 +278,7 @@ def parse_lets(
     return tuple(lets), known
 
 
-def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
+def depends_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
     """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
     lets, seen, waiting = {**others, **changed}, set[str](), list(wanted)
     while waiting:

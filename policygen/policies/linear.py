@@ -39,7 +39,7 @@ ROWS_AT_A_TIME = 65_536
 class LinearPolicy(Policy):
     """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
 
-    A choice takes the label with the highest score, the first of equals; a number is clipped to the action space.
+    A choice takes the first label with the highest score; a number is clipped to the action space.
     Non-linear terms of an equation are features of their own (`terms`), so the map from terms to outputs is a matrix.
 
     Raises:

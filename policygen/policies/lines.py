@@ -1,8 +1,8 @@
-"""Text -> the statements of its last policy, and where a text is wrong.
+"""Find the last policy in a text and split it into statements; keep a list of the text's problems.
 
-Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated. What
-the statements say together, and whether that is right, is for `parts`. A further kind of line is a class and a pattern
-here, and a method and a field there.
+Reading tolerates text around a policy (prose, code fences, headings) and decoration of its lines. `parts` combines the
+statements and checks their names. A new kind of line needs a class and a pattern here, and a method and a field in
+`parts`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Problem:
 
 
 class Problems(list[Problem]):
-    """The problems of one text, in the order in which reading meets them."""
+    """The problems of one text, in the order in which they are found."""
 
     def add(self, line: int | None, found: str, expected: str) -> None:
-        """Note one more thing that is wrong."""
+        """Add a problem."""
         self.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
@@ -64,7 +64,7 @@ class Blank(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Let(Statement):
-    """`let NAME = EXPRESSION`; `text` is what follows `let`, and the expression is empty where it has no `=`."""
+    """`let NAME = EXPRESSION`; `text` is all after `let`, and the expression is empty if there is no `=`."""
 
     text: str
     name: str
@@ -96,7 +96,7 @@ class Row(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Statement):
-    """`NAME = EXPRESSION`: an equation, a feature without its `let`, or what the search aims at."""
+    """`NAME = EXPRESSION`: an equation, a feature without `let`, or `objective`, `potential`, `reward`, `ends`."""
 
     name: str
     expression: str
@@ -104,7 +104,7 @@ class Assignment(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Motion(Statement):
-    """`next NAME = EXPRESSION`, `start NAME = DISTRIBUTION`, `noise NAME = NUMBER` or `hidden NAME`: of a plant."""
+    """A plant's line: `next NAME = EXPRESSION`, `start NAME = DISTRIBUTION`, `noise NAME = NUMBER`, `hidden NAME`."""
 
     word: str
     name: str
@@ -132,7 +132,7 @@ _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
 def statements(text: str, task: Task) -> Iterator[Statement]:
-    """Yield the statements of the last policy in `text`, a reply or a hand-written file, one a line."""
+    """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
     for number, raw in _policy_lines(_with_names(text, task)):
         if (statement := _statement(number, raw)) is not None:
             yield statement
@@ -154,7 +154,7 @@ def _statement(number: int, raw: str) -> Statement | None:
         return TooLong(number, "", len(raw)) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
-        # A heading is of what surrounds a policy.
+        # A heading belongs to the text around a policy.
         return None if raw.lstrip().startswith("##") else Blank(number, comment)
     if match := _LET.match(line):
         name, _, expression = match[1].partition("=")
@@ -227,8 +227,8 @@ def _cleaned(line: str) -> tuple[str, str]:
 def _with_names(text: str, task: Task) -> str:
     """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
 
-    A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
-    as it is; parts of a Dict or Tuple have no number but their names.
+    A number that is the whole action may be called `action`. Such a name stays if the task has it or the text defines
+    it. Parts of a Dict or Tuple have names only, no numbers.
     """
     numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
@@ -239,7 +239,7 @@ def _with_names(text: str, task: Task) -> str:
         *output_names(task),
     }
 
-    # Sought once, as a reply may have as many aliases as words; the word after `let` may be another `let`.
+    # Found once, because every word of a reply may be an alias; the word after `let` may be another `let`.
     defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 
     def named(match: re.Match[str]) -> str:

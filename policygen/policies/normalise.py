@@ -88,6 +88,6 @@ def normalisable(task: Task) -> tuple[str, ...]:
 def is_definition(name: str, node: Node) -> bool:
     """Whether a feature has the form of a `Definition`, whose two numbers only set the scale of the feature."""
     match node:
-        case Call("/", (Call("-" | "+", (Name(quantity), Number())), Number())):
+        case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
             return name == PREFIX + quantity
     return False

@@ -24,7 +24,7 @@ from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20
-# For each kind of policy what makes it of the parts of a text.
+# For each kind of policy the function that makes it from the parts of a text.
 READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read_table, "linear": read_equations}
 
 
@@ -36,8 +36,8 @@ class Parsed:
         coverage: share of cells (of outputs, for a linear policy) that the text decides; the others keep the
             incumbent's action.
         resigned: whether the text says, instead of a policy, that it cannot improve on the incumbent.
-        shaping: the objective and the potential in the text; with nothing else in it, the policy is the incumbent.
-        plant: the plant in the text; its lines, too, may stand without a policy.
+        shaping: the objective and the potential in the text; if it has nothing else, the policy is the incumbent.
+        plant: the plant in the text, which may also stand without a policy.
     """
 
     policy: Policy | None
@@ -91,7 +91,7 @@ def parse(
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
     plant = read_plant(parts, scope, problems)
     shaping = read_shaping(parts, scope, problems, learner=learner)
-    # A name that only these read is a feature, and no misspelt output.
+    # A name that only a plant, objective or potential reads is a feature, not a misspelt output.
     beside = read_by(shaping.values()) | {name for name, _ in (plant.lets if plant is not None else ())}
     parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in beside})
     read = Reading(incumbent)
@@ -113,7 +113,7 @@ def parse(
 
 
 def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:
-    """Return the policy that a text says, with the text's form."""
+    """Return the policy that a text states, in the form of its author."""
     if (policy := read.policy) is None:
         return None
     written = {**parts.form, **read.form}.values()
@@ -124,7 +124,7 @@ def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy
 
 
 def _unreadable(policy: Policy) -> Problem | None:
-    """Whether the text of the policy, which may be longer than the text it was read from, would be too long to read."""
+    """Return a problem if the policy's text, which may be longer than the text read, is too long to be read back."""
     text = policy.to_text()
     longest = max(map(len, text.splitlines()), default=0)
     if longest > MAX_LINE:

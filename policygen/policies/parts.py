@@ -1,6 +1,6 @@
-"""Statements -> the named parts of a policy text, each with the line that states it.
+"""Combine statements into the named parts of a policy text, each with the line that states it.
 
-A part says what its lines say. `read_table` and `read_equations` check whether the parts make a whole policy.
+`read_table` and `read_equations` then check whether the parts make a whole policy.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from policygen.quantities.text import parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
-MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
-MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
+MOST_EDGES = 500  # per quantity: their line can still be read when tuning has added digits
+MOST_FEATURES = 100  # or two for each observation if that is more: all can be standardised and summed
 ENDS = "ends"  # an equation of a plant, as `reward` is
 HIDDEN = "hidden"  # the word of a line that names a state of a plant
 NOTHING_FOUND = "no policy was found"
@@ -93,7 +93,7 @@ class Parts:
         shaping: an objective and a potential, as text.
         plant: the lines of a plant as text, by word (`next`, `start`, `noise`, `hidden`, `reward`, `ends`) and name.
         plant_lets: the features that read the action of the step or a hidden state, which only a plant may.
-        form: the policy's own lines without decoration, by line number: what its author's order and comments are.
+        form: the policy's own lines without decoration, by line number; it has the author's order and comments.
     """
 
     lets: Mapping[str, Node]
@@ -109,7 +109,7 @@ class Parts:
     form: Mapping[int, str]
 
     def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
-        """Return each of `count` params, or None where some are missing or there are more."""
+        """Return each of `count` params, or None if some are missing or there are more."""
         beyond = [index for index in self.params if index >= count]
         missing = [index for index in range(count) if index not in self.params]
         if beyond:
@@ -124,11 +124,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A policy made from parts, or None where they have problems.
+    """A policy made from parts, or None if they have problems.
 
     Attributes:
         coverage: the share of cells, or of outputs, that the text itself decides.
-        form: what a policy writes in the place of some lines of the text, by line number.
+        form: the standard form of some lines of the text, by line number.
     """
 
     policy: Policy | None = None
@@ -137,7 +137,7 @@ class Reading:
 
 
 def read_parts(text: str, scope: Scope, problems: Problems) -> Parts:
-    """Read the last policy in a reply or a hand-written file; add what is wrong with its lines to `problems`."""
+    """Read the last policy in a reply or a hand-written file; add the problems of its lines to `problems`."""
     reader = _PartsReader(scope, problems)
     if len(text) > MAX_CHARACTERS:
         problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
@@ -154,7 +154,7 @@ def most_features(task: Task) -> int:
 def in_order_of_need(lets: Mapping[str, Node], wanted: Iterable[str], task: Task, problems: Problems) -> Lets:
     """Return the features that are needed, each after those whose present values it needs.
 
-    What is only remembered may stand anywhere: its value is that of the step before.
+    A feature that only `prev` reads may come anywhere, because that value is from the previous step.
     """
     ordered: dict[str, Node] = {}
     open_names: list[str] = []
@@ -179,7 +179,7 @@ def in_order_of_need(lets: Mapping[str, Node], wanted: Iterable[str], task: Task
         remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
         waiting = sorted(name for name in remembered if name in lets and name not in ordered and not problems)
     most = most_features(task)
-    if len(ordered) > most:  # kept ones count: the policy's own text must read back
+    if len(ordered) > most:  # including kept ones: the policy's own text must read back
         problems.add(None, f"the policy has {len(ordered)} features", f"use at most {most}")
     return tuple(ordered.items())
 
@@ -233,7 +233,7 @@ class _PartsReader:
         )
 
     def read(self, lines: Sequence[Statement]) -> None:
-        """Read the statements of a text, up to the first feature that is one too many."""
+        """Read the statements of a text; stop at the first feature beyond the maximum."""
         defined = (line.name for line in lines if isinstance(line, Let) and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
         self.hidden = [line.name for line in lines if isinstance(line, Motion) and line.word == HIDDEN]
@@ -300,7 +300,7 @@ class _PartsReader:
             self.problems.add(line.line, found, "write it once")
 
     def _reads_action(self, line: Let) -> bool:
-        """Whether a feature is of the plant alone, because it reads the action of the step or a hidden state."""
+        """Whether only the plant may use a feature, because it reads the action of the step or a hidden state."""
         if not self.states_plant:
             return False
         try:
@@ -325,8 +325,8 @@ class _PartsReader:
             read.append((self.header.line, frozenset(self.header.cells)))
         for line, names in read:
             for name in sorted(names & self.plant_lets.keys()):
-                found = f"`{name}` reads the action of the step or a hidden state, so it is for the plant alone"
-                self.problems.add(line, found, "write for the policy what it needs without them")
+                found = f"`{name}` reads the action of the step or a hidden state, so only the plant may use it"
+                self.problems.add(line, found, "give the policy features that read neither")
 
     def _params(self, line: Params) -> None:
         for index, value in line.values:
@@ -376,7 +376,7 @@ class _PartsReader:
         if name in (OBJECTIVE, POTENTIAL) and name not in self.known:
             self.shaping[name] = Stated(line.line, text)
         elif is_name(name) and not self._taken(name):
-            # `let` left out: taken as a feature if it reads as one and something uses it.
+            # Without `let`: a feature if its expression can be read and something uses it.
             try:
                 if self.unread.get(text) == len(self.known):  # a rambling reply repeats itself
                     raise ExpressionError
@@ -407,7 +407,7 @@ class _PartsReader:
         return None
 
     def _expression(self, line: int, text: str) -> Node | None:
-        """The expression on a line; None where it cannot be read, which is a new problem."""
+        """The expression on a line; None if it cannot be read, which is a new problem."""
         try:
             return parse_expression(text, self.known, self.later, self.task.text_names)
         except ExpressionError as error:
@@ -423,7 +423,7 @@ class _PartsReader:
             return False
 
     def _taken(self, name: str) -> str:
-        """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
+        """Describe what has this name already, ignoring case as headers do; empty for a free or redefined name."""
         kinds = {"an action": self.outputs, "a quantity of the task": self.task.quantity_names}
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):

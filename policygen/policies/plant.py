@@ -27,6 +27,7 @@ from policygen.quantities.tree import (
     Node,
     Number,
     constants,
+    limits,
     names_in,
     nodes_of,
     remembered_in,
@@ -39,7 +40,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
-MOST_TERMS = 50_000  # of a line, those of the quantities that it needs included
+MOST_TERMS = 50_000  # of a line, including those of the quantities that it needs
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -52,14 +53,14 @@ class Plant:
     """The equations of motion of a task's environment, as text.
 
     Attributes:
-        lets: the quantities that the other lines need, each over those before it.
-        next: for each observation or hidden state its value after a step, over quantities, hidden states, `prev(...)`
-            and the parts of an action before it (the name of a choice is 1 where it is chosen). What has no line does
-            not change.
-        reward: what a step pays, over the same names, `next(NAME)` for a value after the step, and `ends`.
-        ends: whether the episode ends in a state, over quantities; empty: it never does.
-        starts: for each observation or hidden state how it starts: `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`;
-            the others start as in the episodes that were seen.
+        lets: the quantities that the other lines need; each may read those before it.
+        next: for each observation or hidden state its value after a step. It may read quantities, hidden states,
+            `prev(...)` and the parts of the action (a label of a choice is 1 if chosen). Observations and hidden states
+            without a line do not change.
+        reward: the reward of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`.
+        ends: a condition on quantities after a step that ends the episode; empty: none does.
+        starts: for each observation or hidden state the distribution of its start: `normal(MEAN, DEVIATION)` or
+            `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
         noise: for each observation the standard deviation of the noise in it.
         hidden: states that are not observed, such as an unknown load; their starts are fitted for each episode.
     """
@@ -87,10 +88,10 @@ class Plant:
         return "\n".join(self.lines)
 
     def revised_by(self, new: Plant) -> Plant:
-        """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay.
+        """Return this plant with the lines of `new` instead of its own; lines that `new` leaves out stay.
 
-        Each `let` stands after those that it reads, which a revised one may do of a new one; one that nothing reads any
-        more falls away, as does a hidden state.
+        Each `let` comes after those that it reads; a revised one may read a new one. A `let` or hidden state that
+        nothing reads any more is removed.
         """
         moved = _merged(self.next, new.next)
         reward, ends = new.reward or self.reward, new.ends or self.ends
@@ -115,12 +116,12 @@ def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> t
 
 
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
-    """Return the definitions that lines read, each after those that it reads; a circle stays, and is refused later."""
+    """Return the definitions that lines read, each after those that it reads; a circle is kept and refused later."""
     ordered: dict[str, str] = {}
     begun: set[str] = set()
 
     def visit(text: str) -> None:
-        # The previous value of a quantity may be defined later; what only that reads follows at the end.
+        # A quantity may be defined after lines that read its previous value; so those that only `prev` reads come last.
         for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
             if name in lets and name not in begun:
                 begun.add(name)
@@ -139,10 +140,10 @@ def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
 
 @dataclass(frozen=True)
 class Equations:
-    """A plant that computes, with its numbers apart: plants that differ in numbers only share one `Equations`.
+    """A plant compiled for computation, with its numbers as parameters: plants that differ only in these share it.
 
-    `values` are the numbers that fitting may change: all but exponents, 0, 1, pi, and those in `fixed(...)`, in `ends`,
-    `start` and `noise`.
+    `values` are the numbers that fitting may change: those in `tune(...)`, within their range, and all others but
+    exponents, 0, 1, -1, pi and those in `fixed(...)`; none of `ends`, `start` and `noise`.
 
     Raises:
         PolicyError: the plant does not fit the task.
@@ -181,7 +182,7 @@ class Equations:
             raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
 
     def _check_size(self) -> None:
-        """Refuse lines that grow without bound as what they need is put into them: each `let` may double the last."""
+        """Refuse lines that grow too long when quantities are replaced by definitions: each `let` may double a line."""
         terms: dict[str, int] = {}
 
         def count(node: Node) -> int:
@@ -193,7 +194,7 @@ class Equations:
             terms.setdefault(ENDS, count(self.nodes[ENDS]))
         most = max((count(node) for node in self.nodes.values()), default=0)
         if most > MOST_TERMS:
-            raise PolicyError(f"a line of the plant has more than {MOST_TERMS:,} terms, those that it needs included")
+            raise PolicyError(f"a line of the plant has over {MOST_TERMS:,} terms, including those of its quantities")
 
     @cached_property
     def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
@@ -218,6 +219,12 @@ class Equations:
     def values(self) -> Column:
         """The numbers that fitting may change, shape (K,), in the order of the lines."""
         return np.array([value for name in self._fitted for value in constants(_apart(self.nodes[name]))])
+
+    @cached_property
+    def limits(self) -> Column:
+        """The least and the largest value of each of `values`, shape (2, K); infinite without `tune(...)`."""
+        ranges = [one for name in self._fitted for one in limits(_apart(self.nodes[name]))]
+        return np.array(ranges, np.float64).reshape(-1, 2).T
 
     @cached_property
     def _fitted(self) -> tuple[str, ...]:
@@ -246,7 +253,7 @@ class Equations:
 
     @cached_property
     def computed(self) -> dict[str, Node]:
-        """The expressions over observations, decisions and memory alone, their `values` as names `#0`, `#1`, ..."""
+        """The lines as expressions of observations, decisions and memory only; `values` are named `#0`, `#1`, ..."""
         count = 0
         lifted: dict[str, Node] = {}
         for name in self.nodes:
@@ -265,7 +272,7 @@ class Equations:
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
             lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
-        # A quantity of that name goes first.
+        # If a quantity is called `ends`, the name means that quantity.
         ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
         return {
             **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
@@ -275,7 +282,7 @@ class Equations:
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
-        """Names of the quantities and decisions whose values of the step before the plant reads."""
+        """Names of the quantities and decisions whose values at the previous step the plant reads."""
         lines = [node for name, node in self.computed.items() if not name.startswith("let ")]
         wanted: set[str] = set().union(*map(remembered_in, lines))
         known = -1
@@ -289,7 +296,7 @@ class Equations:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """The names of the columns that the expressions of `computed` are over, but for those after the step."""
+        """The names of the columns that the expressions of `computed` read, except those after the step."""
         remembered = map(slot_of, self.remembered)
         numbers = (f"#{i}" for i in range(len(self.values)))
         return [
@@ -370,16 +377,16 @@ class Equations:
         *,
         n: int | None = None,
     ) -> tuple[Any, Any]:
-        """Return what a step pays, and whether the episode ends after it (1 or 0); for the arguments see `step`."""
+        """Return the reward of a step, and whether the episode ends after it (1 or 0); for the arguments see `step`."""
         with np.errstate(all="ignore"):
             reward, ends = self._judge([*observed, *memory, *decided, *values, *after], n)
         return reward, ends
 
     @cached_property
     def margin(self) -> Any:
-        """A function of observations as columns: how far a state is beyond the bound of `ends`, negative before it.
+        """A function from observations, as columns, to their distance beyond the bound of `ends`, negative before it.
 
-        None if the plant states no comparison by which an episode ends.
+        None if `ends` has no comparison.
         """
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
         if node is None or remembered_in(node) or names_in(node) - {next_of(n) for n in self.task.observation_names}:
@@ -407,9 +414,9 @@ _KEPT = {f"={value!r}": Number(value) for value in (0.0, 1.0, -1.0, float(np.pi)
 
 
 def _apart(node: Node) -> Node:
-    """Return an expression with 0, 1, -1 and pi as names: they are no numbers to be fitted."""
+    """Return an expression with 0, 1, -1 and pi as names, because these are not fitted."""
     match node:
-        case Number(value) if f"={value!r}" in _KEPT:
+        case Number(value, None) if f"={value!r}" in _KEPT:
             return Name(f"={value!r}")
         case Call(function, arguments) if function != "fixed":
             return Call(function, tuple(map(_apart, arguments)))
@@ -434,8 +441,8 @@ def number_text(value: float) -> str:
 
 
 def known_plant(task: Task) -> Plant:
-    """Return what a task file states of the plant: its reward and its end."""
-    return Plant(reward=task.reward, ends=task.ends)
+    """Return the part of the plant that a task file states: its reward, its end, and how observations begin."""
+    return Plant(reward=task.reward, ends=task.ends, starts=task.starts)
 
 
 _DRAW = re.compile(r"(normal|uniform)\(\s*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)\s*\)")

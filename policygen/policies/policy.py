@@ -20,7 +20,6 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
-from policygen.quantities.compiled import compile_batch
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, remembered_in
 from policygen.tasks.actions import shaped
@@ -162,7 +161,7 @@ class Policy(ABC):
         """Return the text of the policy without its author's order, comments and spelling."""
 
     def _definitions(self, whole: bool) -> list[str]:
-        """Return the lines that define the features; all that the policy needs where the text is `whole`."""
+        """Return the lines that define the features; if `whole`, also those of the task that the policy needs."""
         return let_lines(self.reader.needed if whole else self.lets)
 
     @abstractmethod
@@ -270,28 +269,6 @@ class Policy(ABC):
     @abstractmethod
     def names_read(self) -> frozenset[str]:
         """Names of the quantities the decision reads directly."""
-
-    def undefined(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> tuple[tuple[str, float], ...]:
-        """Return the features and outputs that were not finite, each with its share of the steps.
-
-        Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
-
-        Args:
-            episodes: for each episode the observations before its actions, shape (T, d), and the actions, shape (T,)
-                or (T, m).
-        """
-        formulas = [*self.reader.needed, *self.formulas()]
-        if not formulas or not sum(len(actions) for _, actions in episodes):
-            return ()
-        parts = [self.reader.along(observations, actions) for observations, actions in episodes]
-        columns = [np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True)]
-        found = []
-        with np.errstate(all="ignore"):
-            for name, node in formulas:
-                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.reader.names)(columns)))))
-                if share > 0:
-                    found.append((name, share))
-        return tuple(found)
 
     def formulas(self) -> list[tuple[str, Node]]:
         """Return the formulas of the decision other than the features, as (name, expression)."""
@@ -458,7 +435,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         _ = task.parsed_features
         lets, names = parse_lets(read.lets.items(), task, "policy")
         policy = KINDS[read.kind]._from_record(record, task, lets, names)
-        # Versions that wrote no plain text had no other.
+        # Earlier versions saved one text, the plain one.
         written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
         return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy
     except (ExpressionError, UsageError) as error:

@@ -1,4 +1,4 @@
-"""The parts of a text -> a linear policy, and the objective and potential beside any policy; or what is wrong."""
+"""Make a linear policy from the parts of a text; read an objective and a potential beside any policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from policygen.errors import ExpressionError
-from policygen.policies.features import rests_on
+from policygen.policies.features import depends_on
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import Problems
 from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
@@ -18,16 +18,16 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 
 def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
-    """Return the policy that the equations make, with the share of outputs that they write; add what is wrong.
+    """Return the policy that the equations make, with the share of outputs that they write; add their problems.
 
-    The incumbent's equations stay where the text has none.
+    An output without an equation keeps the incumbent's.
     """
     task, offered, inherited = scope.task, scope.offered, scope.inherited
     old = dict(scope.incumbent.equations) if isinstance(scope.incumbent, LinearPolicy) else {}
     outputs = output_names(task)
     written = parts.equations or _equations_from_params(parts, task, outputs, problems)
     used = read_by([*written.values(), *parts.lets.values()])
-    revises = not written and rests_on(read_by(old.values()), parts.lets, inherited)
+    revises = not written and depends_on(read_by(old.values()), parts.lets, inherited)
     for name, line in parts.bare.items():
         if name not in used and not (revises and name in inherited):
             problems.refuse(line, unknown_name(name, outputs, what="output"))
@@ -83,7 +83,7 @@ _OF_THE_STATE = "a potential depends only on the state: use quantities alone, an
 
 
 def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: bool) -> dict[str, Node]:
-    """The expressions of a text's objective and potential, as far as they can be read; `problems` get the rest.
+    """Return the readable expressions of a text's objective and potential; add the problems of the others.
 
     Args:
         learner: whether a learner uses them, which sees one step at a time: the objective may then not use memory.
@@ -139,7 +139,7 @@ def _remembered(node: Node, features: Mapping[str, Node]) -> str:
 
 
 def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: Problems) -> Shaping | None:
-    """The expressions with the features that they need; None where there are none, or these need themselves."""
+    """Return the expressions with the features that they need; None if there are none, or a feature needs itself."""
     if not read or problems:
         return None
     lets = in_order_of_need(scope.features(parts.lets), read_by(read.values()), scope.task, problems)
@@ -152,7 +152,7 @@ def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: P
 
 
 def only_shapes(parts: Parts, scope: Scope) -> bool:
-    """Whether a text says nothing of a policy, so that the incumbent is to be tuned again as it is."""
+    """Whether a text has no line of a policy, so that the incumbent itself is tuned again."""
     if scope.incumbent is None or not (parts.shaping or parts.plant):
         return False
     if parts.equations or parts.rows or parts.header or parts.params or parts.bins:

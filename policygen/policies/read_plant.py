@@ -1,4 +1,4 @@
-"""The parts of a text -> the plant that it states, or what is wrong with it."""
+"""Read the plant that the parts of a text state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policygen.tasks.task import decision_names
 
 
 def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
-    """Return the plant that a text states, with the features it needs; None where it states none, or has problems."""
+    """Return the plant that a text states, with the features it needs; None if it states none, or has problems."""
     if not parts.plant:
         return None
     task, before = scope.task, len(problems)

@@ -1,4 +1,4 @@
-"""The parts of a text -> a table policy, or what is wrong with it."""
+"""Make a table policy from the parts of a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.policies.cells import action_text, bins_text, read_action, read_bins, row_line, with_comment
-from policygen.policies.features import rests_on
+from policygen.policies.features import depends_on
 from policygen.policies.lines import Problems, Row
 from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
 from policygen.policies.rows import Rule, dense_table, visible
@@ -19,7 +19,7 @@ from policygen.tasks.task import Task
 
 
 def read_table(parts: Parts, scope: Scope, problems: Problems) -> Reading:
-    """Return the table that the parts make, with the share of cells that their rows cover; add what is wrong."""
+    """Return the table that the parts make, with the share of cells that their rows cover; add their problems."""
     task, old = scope.task, scope.incumbent if isinstance(scope.incumbent, TablePolicy) else None
     grid = old.grid if old is not None else task.grid
     if not scope.free_grid and grid is not None:
@@ -69,7 +69,7 @@ def _keeps_rows(parts: Parts, scope: Scope, grid: Grid, old: TablePolicy) -> boo
     """Whether a text without rows changes what the columns of the old table read or where their bins end."""
     if parts.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
         return False
-    return grid != old.grid or rests_on(grid.names, parts.lets, scope.inherited)
+    return grid != old.grid or depends_on(grid.names, parts.lets, scope.inherited)
 
 
 def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None, problems: Problems) -> Grid | None:

@@ -69,7 +69,7 @@ class Measure:
         except ExpressionError as error:
             raise PolicyError(f"damaged objective: {error}") from None
         if self._of_state.remembered or REWARD in self._of_step.recalled:
-            raise PolicyError("damaged objective: it remembers what it cannot")
+            raise PolicyError("damaged objective: it reads a previous value that it may not")
 
     @cached_property
     def _defined(self) -> tuple[Lets, list[str]]:

@@ -105,7 +105,7 @@ class TablePolicy(Policy):
         else:
             whole = np.rint(self.dense[0]).astype(np.int64)
             actions = whole[:, 0] if self.task.action_space == "discrete" else whole
-        actions.setflags(write=False)  # `act_one` hands out its rows
+        actions.setflags(write=False)  # `act_one` returns its rows
         return actions
 
     @cached_property

@@ -17,7 +17,7 @@ from typing import Any
 
 import jinja2
 
-LARGEST = 2_000_000  # characters or items of one value, items of items included
+LARGEST = 2_000_000  # characters or items of one value, including items of items
 MOST = 5_000_000  # characters, items and turns of loops of one rendering
 SECONDS = 3.0  # processor time of one rendering
 CALL = 50  # a call or a filter counts as this many turns of a loop
@@ -70,7 +70,7 @@ def spend(amount: int) -> None:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Limit the templates rendered in this context; outside of one the environment renders nothing."""
+    """Limit the templates rendered in this context; outside of it, the environment renders nothing."""
     token = _allowance.set(_Allowance())
     try:
         yield

@@ -133,7 +133,7 @@ def difference(names: Sequence[str]) -> str:
         original = _original(path)
         if original is None:
             raise TemplateError(
-                f"no shipped template is like `{names[0]}`: say which one it is to be compared with, "
+                f"no shipped template is like `{names[0]}`: name one to compare it with, as in "
                 f"policygen templates diff {names[0]} improve_table"
             )
         return _diff(original, path)

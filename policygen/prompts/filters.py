@@ -4,31 +4,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from policygen.prompts.signals import turning_points
-from policygen.prompts.traces import STILL, EpisodeView, first_and_last
+from policygen.prompts.traces import STILL, EpisodeView
 from policygen.quantities.text import format_number
+
+SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
+MOST_FOLLOWED = 3  # quantities by which a window is chosen if there are none
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """Return `rows` consecutive steps of an episode as records: its `end`, `start`, `middle` or `fault`.
+    """Return `rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, `fault` or `change`.
 
+    `change` is where most happens, see `_most_changed`.
     `fault` is the first anomaly, with a third of the rows before it. Without an anomaly it is the end of an episode
     that failed, and else the steps with the least total reward.
     """
     last = episode.length - rows
-    first = {"start": 0, "middle": last // 2, "end": last, "fault": last}[where]
+    first = {"start": 0, "middle": last // 2, "end": last, "fault": last, "change": last}[where]
     if where == "fault" and episode.anomaly is not None:
         first = min(last, episode.anomaly.step - rows // 3)
     elif where == "fault" and not episode.failed and last > 0:
         summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
         first = int(np.argmin(summed[rows:] - summed[:-rows]))
+    elif where == "change":
+        _, first = _change(episode, rows)
     first = max(0, first)
     chosen = range(first, min(episode.length, first + rows))
     return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
+
+
+def _most_changed(episode: EpisodeView, rows: int) -> str:
+    """Return the names of the quantities by which the window `change` of `rows` steps is chosen.
+
+    This is what keeps its value in nine of ten steps, such as a set point, where it jumps furthest for its range: the
+    window has a quarter of its rows before that. If nothing does, it is what reward and ends depend on most (if that is
+    unknown, all that is shown): the window has the largest changes of these for their ranges.
+    """
+    return ", ".join(_change(episode, min(rows, episode.length))[0])
+
+
+def _change(episode: EpisodeView, rows: int) -> tuple[Sequence[str], int]:
+    """Return the result of `_most_changed`, as names, and the first step of its window."""
+    columns = {name: _as_numbers(episode.columns[name]) for name in (*episode.traced, *episode.outputs)}
+    columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
+    jumps = {}
+    for name, values in columns.items():
+        moves = np.abs(np.diff(values))
+        if np.mean(moves > 0) <= SELDOM:
+            jumps[name] = float(moves.max() / np.ptp(values)), int(moves.argmax()) + 1
+    if jumps:
+        name = max(jumps, key=lambda name: jumps[name][0])
+        return [name], jumps[name][1] - rows // 4
+    names = [name for name in episode.relevant if name in columns][:MOST_FOLLOWED] or list(columns)
+    table = np.stack([columns[name] / np.ptp(columns[name]) for name in names]) if names else np.zeros((1, rows))
+    windows = np.lib.stride_tricks.sliding_window_view(table, max(1, min(rows, table.shape[1])), axis=1)
+    return names, int(np.ptp(windows, axis=2).sum(axis=0).argmax())
+
+
+def _as_numbers(column: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Return a column as numbers; words, and tuples of bins, are numbered."""
+    values = np.asarray(column if isinstance(column[0], float) else list(map(str, column)))
+    if values.dtype.kind != "f":
+        values = np.unique(values, return_inverse=True)[1]
+    return np.nan_to_num(values.astype(np.float64))
 
 
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
@@ -38,13 +82,38 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
     a table are joined while cell and action stay the same; steps of a linear policy while no observation moves by more
     than its threshold in `still`. If the environment ended the episode, a last row `end` holds the final observation;
     it takes the place of the first row if not all rows fit.
+
+    `cycle` is one period of the reference signal in the middle of the episode, all of it: where that has more steps
+    than `rows`, steps that differ more are joined until it fits.
     """
+    if where == "cycle":
+        return _cycle(episode, rows)
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
     start = max(i for i, (a, _) in enumerate(groups) if a <= first)
     start = max(0, min(start, len(groups) - rows)) if where != "end" else max(0, len(groups) - rows)
+    found = _joined(episode, groups[start : start + rows])
+    if where != "start" and episode.final and found and found[-1]["last"] == episode.length - 1:
+        end = {"steps": "end", "count": 0, "first": episode.length, "last": episode.length - 1, "total": None}
+        found = [*found[len(groups) > rows > 1 :], {**episode.final, **end}]
+    return found
+
+
+def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
+    period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
+    first = max(0, (episode.length - period) // 2)
+    some = replace(episode, columns={n: c[first : first + period] for n, c in episode.columns.items()})
+    some = replace(some, length=len(some.columns["step"]))
+    slack = 0.0
+    while len(groups := _groups(some, slack)) > rows:
+        slack = 1.5 * slack or 0.2
+    return _joined(episode, [(first + a, first + b) for a, b in groups])
+
+
+def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return a record for each group of steps from a first to a last one, see `_condensed`."""
     rewards = episode.columns["reward"]
-    found = [
+    return [
         {
             **{name: column[a] for name, column in episode.columns.items()},
             "steps": f"{a}" if a == b else f"{a}-{b}",
@@ -53,16 +122,15 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
             "last": b,
             "total": float(sum(rewards[a : b + 1])),
         }
-        for a, b in groups[start : start + rows]
+        for a, b in groups
     ]
-    if where != "start" and episode.final and found and found[-1]["last"] == episode.length - 1:
-        end = {"steps": "end", "count": 0, "first": episode.length, "last": episode.length - 1, "total": None}
-        found = [*found[len(groups) > rows > 1 :], {**episode.final, **end}]
-    return found
 
 
-def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
-    """Return first and last step of each group of consecutive steps that hardly differ."""
+def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
+    """Return first and last step of each group of consecutive steps that hardly differ.
+
+    `slack` times the usual thresholds is how much observations and reward of a group may differ.
+    """
     columns = episode.columns
     starts = [0]
     if "cell" in columns:
@@ -71,7 +139,7 @@ def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
     else:
         names = [*episode.still, "reward"]
         table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
-        near = np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
+        near = slack * np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
         for i in range(1, episode.length):
             read = any(columns[name][i] != columns[name][starts[-1]] for name in episode.texts)
             if read or (np.abs(table[i] - table[starts[-1]]) > near).any():
@@ -109,12 +177,12 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
-    """Return the columns of a trace: step, at most `most` observations and features, texts, actions, reward.
+    """Return the columns of a trace: step, the `most` important observations and features, texts, actions, reward.
 
     The quantity of the first anomaly is always among them.
     """
-    kept = {*first_and_last(episode.traced, most), *([episode.anomaly.name] if episode.anomaly else [])}
-    return ["step", *(name for name in episode.traced if name in kept), *episode.texts, *episode.outputs, "reward"]
+    kept = {*episode.traced[:most], *([episode.anomaly.name] if episode.anomaly else [])}
+    return ["step", *(name for name in episode.columns if name in kept), *episode.texts, *episode.outputs, "reward"]
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
@@ -178,7 +246,7 @@ def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
 def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float = math.inf) -> str:
     """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`.
 
-    Where that has more than `characters`, the constants that changed least for their size are left out and counted.
+    If that has more than `characters`, the constants that changed least for their size are left out and counted.
     """
     moves = [(name, *pair) for name, pairs in tuned.items() for pair in pairs]
     sizes = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
@@ -201,7 +269,7 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float
 def _spreads(spread: Mapping[str, Sequence[float]], characters: float = math.inf) -> str:
     """Write the spread of the constants of each line, in whole per cent: `left 7 41; right 12`.
 
-    Where that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
+    If that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
     """
     lines = {place: f"{place} {' '.join(f'{value:.0f}' for value in values)}" for place, values in spread.items()}
     kept = set[str]()
@@ -257,6 +325,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "condensed": _condensed,
     "coarse": _coarse,
     "window": _window,
+    "most_changed": _most_changed,
     "within": _within,
     "sample": _sample,
     "turns": _turns,

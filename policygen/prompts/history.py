@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text, bins_line
 from policygen.policies.linear import LinearPolicy
@@ -80,6 +81,7 @@ class BestView:
         tuned: the constants that tuning changed, before and after, by the name of their equation.
         proposed: the text of a table before tuning.
         spread: the final spread of the search for the constants of each place, in per cent.
+        idle: its parts without effect in its episodes.
     """
 
     number: int
@@ -94,6 +96,7 @@ class BestView:
     proposed: str
     tuned: Mapping[str, Sequence[tuple[float, float]]]
     spread: Mapping[str, Sequence[float]]
+    idle: tuple[Idle, ...]
     played: tuple[Mapping[str, Any], ...]
     terms: tuple[str, ...]
 
@@ -161,7 +164,7 @@ def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView 
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:
-    """Return the changes of a policy from an older one: new or different lines, and the names that are gone."""
+    """Return the changes of a policy from an older one: new or different lines, and the names of removed ones."""
     plain = old.to_text(plain=True) if old is not None else ""
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
@@ -231,6 +234,7 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         proposed,
         tuned,
         spread,
+        best.idle,
         played,
         tuple(name for name, _ in best.played.terms),
     )

@@ -15,7 +15,7 @@ from policygen.runs.state import Context, revised
 
 @dataclass(frozen=True, slots=True)
 class PlantView:
-    """The plant so far: the one fitted last, or that of the replies where one was written since.
+    """The plant so far: the one fitted last, or the one of the replies if a reply has written one since.
 
     Attributes:
         lines: the plant in the policy language.

@@ -17,7 +17,7 @@ from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import PARTS, reached_its_goal
-from policygen.prompts.traces import episode_view, first_and_last, reader_for
+from policygen.prompts.traces import episode_view, reader_for
 from policygen.quantities.tree import signed_constants
 from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
@@ -166,9 +166,15 @@ def _row(attempt: Attempt, t: Trajectory, first: int, last: int, task: Task) -> 
     view = episode_view(Episode(attempt.number, t), task, reader, policy)
     names = (
         "step",
-        *first_and_last(view.traced, MOST_NAMES),
+        *_first_and_last(view.traced, MOST_NAMES),
         *(["cell"] if "cell" in view.columns else []),
         *view.outputs,
         "reward",
     )
     return {name: view.columns[name][step] for name in names}
+
+
+def _first_and_last(names: Sequence[str], most: int) -> list[str]:
+    """Return at most `most` names, the first and the last ones: observations come first, the decisive features last."""
+    kept = min(most, len(names))
+    return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]

@@ -19,7 +19,8 @@ from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem, Problems
 from policygen.policies.parts import Scope, most_features, read_parts
 from policygen.policies.table import TablePolicy
-from policygen.prompts.account import account
+from policygen.prompts.account import account, reached_its_goal
+from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.objectives import objective_views
 from policygen.prompts.plant import plant_view
@@ -47,7 +48,7 @@ class Show:
     worst: int = 3
     rows: int = 24
     trace: int = 50
-    columns: int = 40  # quantities of a trace
+    columns: int = 24  # quantities of a trace
     changes: int = 1_500  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
@@ -55,7 +56,7 @@ class Show:
     facts: int = 6_000  # characters
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
-    details: int = 8_000  # characters of each account of constants, of bins, of values that were no number
+    details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
     comments: int = 2_000  # characters of each comment
     policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
 
@@ -69,24 +70,23 @@ _SHRINK = (
     ("rows", 8),
     ("changes", 200),
     ("trace", 16),
-    ("policy_rows", 24),
     ("details", 300),
     ("best", 1),
     ("worst", 1),
 )
 # When no evidence is left to shrink, these shrink one after the other. Facts that explain the numbers, such as lengths
-# and masses, shrink after columns of numbers; a policy may be very long.
+# and masses, shrink after columns of numbers; the best policy, which a reply may revise, shrinks last.
 _SHRINK_LAST = (
     ("columns", 16),
     ("prose", 2_500),
     ("columns", 8),
     ("details", 200),
     ("prose", 1_500),
-    ("policy", 3_000),
     ("facts", 400),
     ("prose", 800),
-    ("policy", 600),
     ("comments", 300),
+    ("policy_rows", 24),
+    ("policy", 600),
 )
 
 
@@ -98,10 +98,13 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         grid = None
     reader = reader_for(task, grid, incumbent)
     best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
-    # The worst episodes of the best policy show what to improve; before there is one, the worst of all.
+    # The worst episodes of the best policy show what to improve; before there is one, the worst of all. One that was
+    # won is among them only if all were.
     own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    worst = _unlike([e for e in own if e not in highest and not _as_good(e, task)])[: _FULL.worst]
+    poor = [e for e in own if e not in highest and not _as_good(e, task)]
+    lost = [e for e in poor if not reached_its_goal(e.trajectory, task.solved)]
+    worst = _unlike(lost or poor)[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
         best = replace(best, played=replace(best.played, terms=())) if best is not None else None
         highest, own, worst = (
@@ -110,7 +113,23 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     trajectories = [e.trajectory for e in own]
     usual = usual_of(trajectories, task, reader) if context.kind == "linear" else None
     beside = foot_heights(task) if usual is not None and config.ablate != "knowledge" else None
-    viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual, beside=beside)
+    # Random actions reach more than one policy does.
+    varied = (
+        [*trajectories, *(e.trajectory for e in context.buffer.of_attempt(0))] if best is not None else trajectories
+    )
+    relevance = context.buffer.once(
+        ("relevance", best.number if best is not None else 0, len(own)),
+        lambda: relevance_of(varied if context.kind == "linear" else (), task),
+    )
+    viewed = functools.partial(
+        episode_view,
+        task=task,
+        reader=reader,
+        best=incumbent,
+        usual=usual,
+        beside=beside,
+        relevance=replace(relevance, turn=context.number),
+    )
     visits, seen = None, []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)

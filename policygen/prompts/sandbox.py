@@ -133,7 +133,7 @@ class _Guard(NodeTransformer):
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with the three rules on top."""
+    """Jinja's sandbox, with the further limits of this module."""
 
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
     concat = staticmethod(concatenated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,15 +13,14 @@ from policygen.episodes.buffer import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader, Reader, cell_reader
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import reached_its_goal
+from policygen.prompts.columns import NOTHING_RELEVANT, Relevance, ranked
 from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
-from policygen.quantities.tree import names_in
 from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
@@ -30,17 +28,9 @@ from policygen.tasks.task import Task
 # Names that a trace uses itself; a feature of such a name is not traced.
 OWN_COLUMNS = ("step", "cell", "action", "reward")
 MOST_TEXT = 300  # characters of an observed text in a trace
-MOST_READ = 40  # quantities that the best policy reads in a trace; of more, the first and the last ones
-MOST_COLUMNS = 18  # with more columns, observations that the best policy does not read are left out
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
 MOST_RANGE = 1e3
-MOST_WATCHED = 6  # unobserved height, tilt and speed of a body that are always shown
-_WATCHED = re.compile(
-    r"\bheight\b|\blean\b|\bspeed\b|\bvx\b|\bz[- ]coordinate of the (torso|front)|"
-    r"(?<!r )\bangle of the (torso|front tip|hull)|\bvelocity of the (x[- ]coordinate|tip along the x)|"
-    r"\bx[- ]coordinate velocity|\borientation of the torso"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +41,9 @@ class EpisodeView:
         columns: `step`, every observation, text and feature (of the task and of the best policy), for tables `cell`
             (bins, in the order of the grid), `action` in the task's words, each continuous actuator by its name, and
             `reward`.
-        traced: names of the observations and features to show.
+        traced: names of the observations and features to show, the most important first.
+        relevant: those of the observations that reward and ends depend on most, the most relevant first.
+        constant: the values of such observations where they do not change in this episode.
         unobserved: those of them that no policy can read.
         outputs: names of the columns of actions.
         texts: names of the columns of observed texts.
@@ -61,7 +53,7 @@ class EpisodeView:
         terms: the sum of each reward term, if the environment reports them.
         final: the values of the columns after the last action, None for those without one; empty if the time limit
             ended the episode.
-        failed: whether it ended early without success.
+        failed: whether it ended early without success; `won`: with success.
         still: the largest change of each observation that counts as none.
     """
 
@@ -70,9 +62,12 @@ class EpisodeView:
     length: int
     ending: str
     failed: bool
+    won: bool
     still: Mapping[str, float]
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]
+    relevant: tuple[str, ...]
+    constant: Mapping[str, float]
     unobserved: tuple[str, ...]
     outputs: tuple[str, ...]
     signals: tuple[Signal, ...]
@@ -91,12 +86,14 @@ def episode_view(
     usual: Mapping[str, tuple[float, float]] | None = None,
     *,
     beside: Heights | None = None,
+    relevance: Relevance = NOTHING_RELEVANT,
 ) -> EpisodeView:
     """Return the view of an episode with the quantities of `reader`.
 
     Args:
         usual: usual ranges; if given, the view has rhythms and the first anomaly.
         beside: computes unobserved quantities to show from the observations; see `policygen.tasks.feet`.
+        relevance: what reward and ends depend on; if given, only some of many quantities are traced.
     """
     t = episode.trajectory
     arrays = _quantities(t, task, reader)
@@ -115,7 +112,9 @@ def episode_view(
     else:
         found, reference = rhythms(arrays | unobserved, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = [*_names_to_show(arrays, task, best), *unobserved]
+    changing = _names_to_show(arrays, task, best)
+    traced = [*unobserved, *(ranked(changing, best, relevance, relevance.turn) if relevance.variance else changing)]
+    relevant = [name for name in relevance.relevant if name in arrays]
     reached = reached_its_goal(t, task.solved)
     return EpisodeView(
         attempt=episode.attempt,
@@ -125,9 +124,12 @@ def episode_view(
         if not t.terminated
         else f"terminated by the environment{', its goal reached' if reached else ''}",
         failed=t.terminated and not reached,
+        won=reached,
         still=_still(arrays, task),
         columns=columns,
         traced=tuple(traced),
+        relevant=tuple(name for name in relevant if name in traced),
+        constant={name: float(v[0]) for name, v in arrays.items() if name in relevant and np.ptp(v) == 0},
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
         signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
@@ -209,18 +211,12 @@ def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> 
 
 
 def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
-    """Return the names of observations and features that change; of many, only those that the best policy reads."""
+    """Return the names of observations and features that change, without copies of others."""
     actions = {a.name for a in task.actuators}
     copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
-    names = _without_duplicates(
+    return _without_duplicates(
         {n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0}
     )
-    if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
-        return names[:MOST_COLUMNS]
-    read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
-    watched = [o.name for o in task.observations if _WATCHED.search(f"{o.name} {o.about}".replace("_", " ").lower())]
-    read |= set(watched[:MOST_WATCHED])
-    return first_and_last([name for name in names if name in read], MOST_READ) or names[:MOST_COLUMNS]
 
 
 def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
@@ -244,12 +240,6 @@ def _without_duplicates(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[s
             seen.add(key)
             kept.append(name)
     return kept
-
-
-def first_and_last(names: Sequence[str], most: int) -> list[str]:
-    """Return at most `most` names, the first and the last ones: observations come first, the decisive features last."""
-    kept = min(most, len(names))
-    return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]
 
 
 def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:

@@ -56,7 +56,7 @@ def visit_views(
 ) -> list[VisitView]:
     """Return at most `most` cells with an action: those before failures first, then the most visited.
 
-    Left out are those whose return to go overlaps that of another action in the cell, two standard errors each way.
+    Those whose return to go is within two standard errors, each way, of that of another action there are left out.
     If no other action was taken often enough, a row before a failure is kept if it differs significantly from the mean
     over all cells.
 

@@ -62,11 +62,11 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     if context.tuning is not None:
         # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
         if (tuned := _to_tune_on(context)) is not None:
-            return "A policy once more, for the numerical search to tune on.", tuned.to_text()
+            return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
         if (first := _first_proposed(context)) is not None:
-            return "The plain structure once more, for another numerical search.", first.to_text()
+            return "The plain structure again, for another numerical search.", first.to_text()
         matrix, rate = np.zeros(shape), memory.RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):

@@ -20,7 +20,7 @@ from policygen.tasks.task import Task
 
 
 def make_proposer(provider: Provider, config: RunConfig) -> Proposer:
-    """The proposer for a run with these settings."""
+    """Return the proposer for a run with these settings."""
     if isinstance(provider, Several):
         return Team(provider, config)
     return LanguageModel(provider, config) if provider.is_language_model else PlainSearch(provider, config)
@@ -41,7 +41,7 @@ class Team:
         }
 
     def check(self, task: Task) -> None:
-        """Refuse a limit of cost that cannot be held.
+        """Refuse a cost limit that cannot be enforced.
 
         Raises:
             UsageError: a model's price is unknown.
@@ -50,13 +50,13 @@ class Team:
             member.check(task)
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """A policy for attempt `context.number` by the model whose turn it is; see `LanguageModel.propose`."""
+        """Return a policy for attempt `context.number` by the model whose turn it is; see `LanguageModel.propose`."""
         chosen = whose_turn(context.number, context.attempts, tuple(self._members), self._config)
         return self._members[chosen].propose(prompt, context, request_log)
 
 
 def _options(provider: Provider, config: RunConfig) -> LLMOptions:
-    """The run's, but that prices which the user states are those of models whose price is not known."""
+    """Return the run's options; prices that the user states apply only to models whose price is not known."""
     options = replace(llm_options(config), price_in=None, price_out=None)
     known = cost(options, provider.spec, (provider.model,), 1, 1) is not None
     return options if known else llm_options(config)

@@ -19,17 +19,17 @@ _WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) fo
 
 
 def terms(inputs: Sequence[str]) -> tuple[str, ...]:
-    """The names of what is weighed beside the standardised `inputs`."""
+    """Return the names of the terms beside the standardised `inputs`."""
     return (*(name for name, _ in _WAVES), *(SUM + name for name in inputs))
 
 
 def names(inputs: Sequence[str]) -> tuple[str, ...]:
-    """All names that are defined."""
+    """Return all names that are defined."""
     return (CLOCK, *terms(inputs))
 
 
 def lines(inputs: Sequence[str], rate: float) -> list[str]:
-    """Their definitions; tuning moves the clock's rate alone, the weights do the rest."""
+    """Return the definitions of these names; tuning changes only the clock's rate in them."""
     return [
         f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
         *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
@@ -38,7 +38,7 @@ def lines(inputs: Sequence[str], rate: float) -> list[str]:
 
 
 def rate_of(policy: Policy | None) -> float:
-    """The rate of a policy's clock in radians a step; what it is at first where there is none."""
+    """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
     clock = dict(policy.lets).get(CLOCK) if policy is not None else None
     found = constants(clock) if clock is not None else ()
     return found[0] if len(found) == 1 else RATE

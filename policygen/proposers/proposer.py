@@ -28,7 +28,7 @@ class Proposal:
     """A proposal for an attempt: a policy or problems, and the exchanges it took.
 
     `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
-    constants weigh standardised quantities, so that all have the same natural size. `model` is who was asked.
+    constants weigh standardised quantities, so that all have the same natural size. `model` is the one asked.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Proposer(Protocol):
     is_language_model: bool
 
     def check(self, task: Task) -> None:
-        """Refuse what could only fail later, after episodes were played and a folder made.
+        """Refuse settings that would only fail later, after episodes were played and a folder made.
 
         Raises:
             UsageError: the provider cannot be used for the task with the run's settings.
@@ -63,7 +63,7 @@ class Proposer(Protocol):
         ...
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """A policy for attempt `context.number`, or the problems that remain.
+        """Return a policy for attempt `context.number`, or the problems that remain.
 
         Raises:
             BudgetExhausted: not even the first request is affordable.
@@ -89,7 +89,7 @@ class LanguageModel:
         self._options = options or llm_options(config)
 
     def check(self, task: Task) -> None:
-        """Refuse a limit of cost that cannot be held.
+        """Refuse a cost limit that cannot be enforced.
 
         Raises:
             UsageError: the model's price is unknown.
@@ -98,12 +98,12 @@ class LanguageModel:
             return
         if cost(self._options, self.provider.spec, (self.provider.model,), 1, 1) is None:
             raise UsageError(
-                f"--max-usd cannot be held because the price of {self.provider.spec} is unknown; "
+                f"--max-usd cannot be enforced because the price of {self.provider.spec} is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"
             )
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """A policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
+        """Return a policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
 
         Raises:
             BudgetExhausted: not even the first request is affordable.
@@ -139,7 +139,7 @@ class Round:
 def propose_round(
     proposer: Proposer, prompts: Sequence[Prompt], contexts: Sequence[Context], request_log: RequestLog
 ) -> Round:
-    """One proposal for each prompt. Where a budget ends, those made by then, which are paid for.
+    """Ask for one proposal per prompt; if a budget ends, return those made before, which are paid for.
 
     Raises:
         ProviderError: the provider cannot be asked.
@@ -154,7 +154,7 @@ def propose_round(
 
 
 def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
-    """The policy in a reply to a prompt, or its problems."""
+    """Read the policy in a reply to a prompt, or its problems."""
     parsed = parse(
         reply.text,
         context.task,
@@ -164,9 +164,9 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
-    if reply.model == NO_MODEL and parsed.policy is not None:  # nobody wrote it: its text is as any other of its kind
+    if reply.model == NO_MODEL and parsed.policy is not None:  # no author: keep the plain text
         parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
-        # Even if what arrived happens to read as a policy, its last row may be half a row.
+        # The part that arrived may read as a policy, but its last row may be incomplete.
         return Parsed(None, (CUT_OFF, *parsed.problems))
     return parsed

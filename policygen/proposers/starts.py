@@ -22,7 +22,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, text_digest
 
-Search = list[Attempt]
+SearchAttempts = list[Attempt]
 
 FIRST = 2  # searches before the better one is continued
 STALLED = (
@@ -78,7 +78,7 @@ def _tuned(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [one for one in attempts if one.number > 0 and one.score is not None]
 
 
-def _failed(search: Search, exchanges: Set[bytes]) -> bool:
+def _failed(search: SearchAttempts, exchanges: Set[bytes]) -> bool:
     """Whether a search started from exchanged labels and found no new best policy."""
     return search[0].digests[0] in exchanges and not any(attempt.accepted for attempt in search)
 
@@ -113,10 +113,10 @@ def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
     return attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
 
 
-def _searches(attempts: Sequence[Attempt]) -> list[Search]:
+def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
     """Return the attempts of each search, in order; an attempt belongs to the search whose policy it continued."""
-    searches: list[Search] = []
-    by_policy: dict[bytes | None, Search] = {}
+    searches: list[SearchAttempts] = []
+    by_policy: dict[bytes | None, SearchAttempts] = {}
     start = None
     for attempt in attempts:
         proposed, tuned = attempt.digests

@@ -1,4 +1,4 @@
-"""Expressions compiled: tree -> a function over numpy columns, or over one row of plain floats.
+"""Compile expressions to functions over numpy columns, or over one row of plain floats.
 
 Both forms agree to rounding. Values that are not finite never leave a feature: see `finite`."""
 
@@ -24,7 +24,7 @@ BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
 LONG_SUM = 8  # terms of a sum that is computed as one product of two arrays
 MOST_FACTORS = 50  # of a product that is put in order; longer ones nest too deeply
-INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
+INFINITE = 1e6  # replaces an infinity, with its sign, when a feature is used
 
 
 def slot_of(name: str) -> str:
@@ -151,9 +151,9 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 
 
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
-    """Return a function of the factors of a long sum's terms and then of their weights, and these.
+    """Return a function that computes a long sum from the factors of its terms and their weights, and these.
 
-    Its other argument is the length of the columns, None where some have two dimensions. Columns of equal length are
+    Its other argument is the length of the columns, None if some have two dimensions. Columns of equal length are
     multiplied and summed for all terms together: far fewer calls than some for each term. The weights of an episode do
     not change, and are stacked once.
     """

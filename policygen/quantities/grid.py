@@ -1,4 +1,4 @@
-"""Quantities <-> cell indices: the grid behind a table policy, and its hot path.
+"""The grid of a table policy: fast conversion of quantities to cell indices.
 
 A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins; bin 0 lies below the first edge,
 and a value equal to an edge belongs to the bin above it. NaN belongs to the top bin. Cells are numbered in C order.

@@ -32,6 +32,9 @@ MAX_NODES = 400
 MAX_DEPTH = 50
 
 CONSTANTS = {"pi": math.pi}
+_WIDEST = 1e29  # of a range; tuning takes still larger numbers for "no limit"
+_TUNE = ("START", "LOW", "HIGH")  # arguments of `tune`
+_HOW_TUNE = "write three numbers, such as `tune(0, -0.2, 0.2)`"
 
 # Unicode that people and models type instead of ASCII operators.
 _SPELLINGS = str.maketrans(
@@ -65,7 +68,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
 def _read(
     text: str, names: Sequence[str], later: Sequence[str], texts: Sequence[str]
 ) -> tuple[Node, str, list[tuple[int, int]]]:
-    """The tree; the text that Python's parser was given; and where in it each number of the tree begins and ends."""
+    """Return the tree, the text that Python's parser got, and start and end of each number of the tree in that text."""
     _check_length(text)
     # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
@@ -160,7 +163,7 @@ class _Converter:
                 return Number(-self._number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
-                if not isinstance(inner, Number):
+                if not isinstance(inner, Number) or inner.limits is not None:
                     return Call("neg", (inner,))
                 self.places[-1] = _place(tree)
                 return Number(-inner.value)
@@ -182,7 +185,7 @@ class _Converter:
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._call(OPERATIONS["where"], (test, body, orelse), depth)
-            # `prev(NAME, START)` is no function, since its first argument is a name.
+            # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
             # `next(NAME)` is the value after the step, where the names include it: in the reward of a plant.
@@ -192,6 +195,8 @@ class _Converter:
                 return Name(next_of(name))
             case ast.Call(func=ast.Name(id="next"), args=arguments):
                 raise ExpressionError(self._misplaced_next(arguments))
+            case ast.Call(func=ast.Name(id="tune"), args=arguments, keywords=keywords):
+                return self._tuned([] if keywords else arguments, depth)
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
                 return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
@@ -234,6 +239,23 @@ class _Converter:
             "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
             "`prev(speed)` or `prev(speed, 1)`; to remember anything else, name it with `let` first"
         )
+
+    def _tuned(self, arguments: Sequence[ast.expr], depth: int) -> Number:
+        """Return the number START of `tune(START, LOW, HIGH)` with its limits."""
+        if len(arguments) != len(_TUNE):
+            raise ExpressionError(f"tune() takes {', '.join(_TUNE)} in this order; {_HOW_TUNE}")
+        found: list[float] = []
+        for name, argument in zip(_TUNE, arguments, strict=True):
+            number = self.convert(argument, depth + 1)
+            if not isinstance(number, Number) or number.limits is not None:
+                raise ExpressionError(f"{name} of tune() is no plain number; {_HOW_TUNE}")
+            found.append(number.value)
+        del self.places[1 - len(_TUNE) :]  # only START changes
+        start, low, high = found
+        number = Number(start, (low, high))
+        if not low <= start <= high or high - low > _WIDEST:
+            raise ExpressionError(f"`{to_text(number)}` has no range; write LOW <= START <= HIGH, at most 1e29 apart")
+        return number
 
     def _misplaced_next(self, arguments: Sequence[ast.expr]) -> str:
         """Describe a `next(...)` that cannot be read in one sentence."""
@@ -333,8 +355,10 @@ def to_text(node: Node) -> str:
 def _text(node: Node) -> tuple[str, int]:
     """Return the text of a node and its precedence."""
     match node:
-        case Number(value):
+        case Number(value, None):
             return format_number(value), (HIGHEST_LEVEL if value >= 0 else NEGATION_LEVEL)
+        case Number(value, (low, high)):
+            return f"tune({', '.join(map(format_number, (value, low, high)))})", HIGHEST_LEVEL
         case Name(name):
             return name, HIGHEST_LEVEL
         case Previous(name, start):
@@ -368,14 +392,14 @@ _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-
 
 
 def respelled(written: str, plain: str) -> str:
-    """The expression `plain` in the form of `written`: its parentheses, spaces and numbers that did not change.
+    """Return the expression `plain` in the form of `written`: with its parentheses, spaces and unchanged numbers.
 
     Args:
         written: an expression that differs in its numbers at most, and in signs that follow from them.
         plain: as `to_text` writes it.
 
     Returns:
-        What reads back as the same tree as `plain`, or `plain` itself where the two differ in more.
+        A text that reads back as the same tree as `plain`; `plain` itself if the two differ in more.
     """
     words = _WORD.findall(plain)
     texts = words if '"' in plain else ()
@@ -385,9 +409,9 @@ def respelled(written: str, plain: str) -> str:
         before, after = numbers(old, every=True), numbers(new, every=True)
         if not len(before) == len(after) == len(places):
             return plain
-        for (start, end), (sign, was), (turned, now) in reversed(list(zip(places, before, after, strict=True))):
-            value = now if sign == turned else -now
-            source = source if value == was else source[:start] + format_number(value) + source[end:]
+        for (start, end), was, now in reversed(list(zip(places, before, after, strict=True))):
+            value = now.number.value if was.sign == now.sign else -now.number.value
+            source = source if value == was.number.value else source[:start] + format_number(value) + source[end:]
         candidates = [source, *(two.sub(_one_sign, source).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
         candidates = [candidate.replace("**", "^") for candidate in candidates]
         return next((c for c in candidates if parse_expression(c, words, words, texts) == new), plain)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A literal constant."""
+    """A literal constant.
+
+    Attributes:
+        limits: the range that tuning never leaves, as in `tune(START, LOW, HIGH)`; None where none is stated.
+    """
 
     value: float
+    limits: tuple[float, float] | None = None
 
 
 NOTHING = Number(0.0)  # value of `prev(NAME)` at the first step
@@ -83,7 +90,7 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
-@cache
+@lru_cache(maxsize=4_096)  # a search makes many policies, and each is read several times while it is at hand
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
 
@@ -122,66 +129,95 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
     return total
 
 
-def numbers(root: Node, *, every: bool = False) -> list[tuple[int, float]]:
-    """Return the numbers of an expression from left to right, each after its sign: (-1, 0.5) in `3*x - 0.5*y`.
+_TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
 
-    Args:
-        every: include exponents and numbers in `fixed(...)`, which tuning may not change.
-    """
-    found: list[tuple[int, float]] = []
-    waiting: list[tuple[int, Node]] = [(1, root)]
+
+class Occurrence(NamedTuple):
+    """A number in an expression, its sign there (-1 for the 0.5 in `3*x - 0.5*y`), and whether a condition holds it."""
+
+    sign: int
+    number: Number
+    in_condition: bool
+
+
+def numbers(root: Node, *, every: bool = False) -> list[Occurrence]:
+    """Return the numbers of an expression that tuning may change, from left to right; with `every`, all of them."""
+    found: list[Occurrence] = []
+    waiting = [(root, 1, True, False)]
     while waiting:
-        sign, node = waiting.pop()
+        node, sign, free, tested = waiting.pop()
         match node:
-            case Number(value):
-                found.append((sign, value))
+            case Number():
+                found += [Occurrence(sign, node, tested)] * (every or _is_tuned(node, free))
             case Previous(_, start) if start != NOTHING:
-                waiting.append((1, start))
-            case Call(function, arguments) if every or function != "fixed":
+                waiting.append((start, 1, free, tested))
+            case Call(function, arguments):
                 first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
-                others = [(-1 if function == "-" else 1, argument) for argument in arguments[1:]]
-                waiting += [] if function == "^" and not every else reversed(others)
-                waiting.append((first, arguments[0]))
+                for i, argument in reversed(list(enumerate(arguments))):
+                    own = -1 if i and function == "-" else 1 if i else first
+                    tests = tested or function in _TESTS or (function == "where" and i == 0)
+                    waiting.append((argument, own, _frees(function, i, free), tests))
     return found
 
 
+def _is_tuned(number: Number, free: bool) -> bool:
+    return free if number.limits is None else number.limits[0] < number.limits[1]
+
+
+def _frees(function: str, argument: int, free: bool) -> bool:
+    """Whether tuning may change the plain numbers in an argument: those of exponents and in `fixed(...)` stay."""
+    return free and function != "fixed" and not (function == "^" and argument)
+
+
 def constants(node: Node) -> tuple[float, ...]:
-    """Return the numbers of an expression that tuning may change, from left to right."""
-    return tuple(value for _, value in numbers(node))
+    """Return the numbers of an expression that tuning may change, from left to right.
+
+    These are all but exponents and those in `fixed(...)`; with `tune(...)` around them also these.
+    """
+    return tuple(found.number.value for found in numbers(node))
+
+
+def limits(node: Node) -> tuple[tuple[float, float], ...]:
+    """Return the range of each of the `constants`; it is infinite for those without `tune(...)`."""
+    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
     """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`."""
-    return tuple(sign * value for sign, value in numbers(node))
+    return tuple(found.sign * found.number.value for found in numbers(node))
 
 
 def with_constants(node: Node, values: Iterator[float]) -> Node:
-    """Return the expression with its `constants` replaced by `values`, in the same order."""
-    return _with_numbers(node, lambda: Number(next(values)))
+    """Return the expression with its `constants` replaced by `values`, in the same order; each stays in its range."""
+
+    def new(old: Number) -> Number:
+        if old.limits is None:
+            return Number(next(values))
+        low, high = old.limits
+        return Number(min(max(next(values), low), high), old.limits)
+
+    return _with_numbers(node, new)
 
 
 def with_named_constants(node: Node, names: Iterator[str]) -> Node:
     """Return the expression with its `constants` replaced by quantities of these names, in the same order."""
-    return _with_numbers(node, lambda: Name(next(names)))
+    return _with_numbers(node, lambda _: Name(next(names)))
 
 
-def _with_numbers(node: Node, new: Callable[[], Node]) -> Node:
+def _with_numbers(node: Node, new: Callable[[Number], Node], free: bool = True) -> Node:
     match node:
         case Number():
-            return new()
-        case Call("fixed", _):
-            return node
+            return new(node) if _is_tuned(node, free) else node
         case Previous(name, start):
-            return Previous(name, _with_numbers(start, new)) if start != NOTHING else node
-        case Call("^" as function, (base, exponent)):
-            return Call(function, (_with_numbers(base, new), exponent))
+            return Previous(name, _with_numbers(start, new, free)) if start != NOTHING else node
         case Call(function, arguments):
-            return Call(function, tuple(_with_numbers(argument, new) for argument in arguments))
+            changed = (_with_numbers(one, new, _frees(function, i, free)) for i, one in enumerate(arguments))
+            return Call(function, tuple(changed))
     return node
 
 
 def with_plain_signs(node: Node) -> Node:
-    """Rewrite `- -0.5*x` as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`."""
+    """Rewrite `- -0.5*x` as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`; a number in `tune(...)` keeps its sign."""
     if not isinstance(node, Call) or node.function == "fixed":
         return node
     arguments = tuple(map(with_plain_signs, node.arguments))
@@ -201,9 +237,9 @@ def _without_minus(node: Node) -> Node | None:
 
 
 def negated(node: Node) -> Node | None:
-    """Return minus an expression that begins with a number or a sign, without adding a sign; None for any other."""
+    """Return minus an expression that begins with a plain number or a sign, without adding one; None for any other."""
     match node:
-        case Number(value):
+        case Number(value, None):
             return Number(-value)
         case Call("neg", (inner,)):
             return inner

@@ -23,7 +23,7 @@ def column_of(name: str, index: int) -> str:
 
 
 def columns_for(characters: int, bytes_each: int) -> int:
-    """Return the number of columns that hold any text of so many characters."""
+    """Return the number of columns that hold any text of this length."""
     return -(-characters * bytes_each // BYTES)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import from_json, to_json
 
+from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
@@ -29,7 +30,8 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_CACHED = 256  # policies kept as objects; one prompt reads fewer
+MOST_IDLE = 6  # parts without effect that a user is told of
+MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 Floats = npt.NDArray[np.float64]
@@ -59,7 +61,7 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Hold a policy's record without parsing it; a damaged one raises when `policy` is first used."""
+        """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
         return cls(task, zlib.compress(to_json(record, inf_nan_mode="constants"), level=1), _digest(text), log)
 
@@ -183,7 +185,7 @@ class TuningState:
     Attributes:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
             units; NaN and infinity do not occur.
-        correlations: the strict lower triangle of its correlations, row by row; empty where only the scales are kept.
+        correlations: the strict lower triangle of its correlations, row by row; empty if only the scales are kept.
         floor: least size of a constant's first changes (see `refine.methods.refine`).
         climbing: whether the returns were still rising when the episodes ended.
     """
@@ -270,7 +272,7 @@ class Tuned:
         proposed_score: its score; None also if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
         tuning: the state from which a later search can continue.
-        fitted_plant: the plant it was tuned in; None where it was tuned in the environment itself.
+        fitted_plant: the plant it was tuned in; None if it was tuned in the environment itself.
     """
 
     refinement: str = ""
@@ -282,7 +284,7 @@ class Tuned:
 
     @property
     def kept(self) -> bool:
-        """Whether the tuned policy took the place of the proposal; what does not help is dropped."""
+        """Whether the tuned policy replaced the proposal; it is dropped if it is no better."""
         return self.proposed is not None
 
 
@@ -308,8 +310,8 @@ class Standing:
     Attributes:
         best_mean, best_episodes: the score by which the best policy was chosen, and its number of episodes (0 if
             exact).
-        validated_mean, validated_episodes: the same policy's score on episodes that did not choose it; None and 0 if
-            the first score is exact, or no episodes were left.
+        validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
+            is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
         tuning_steps: those of `env_steps` that tuning played; None in a run begun before these were recorded.
         wall_seconds: the run's time up to the attempt's end.
@@ -347,6 +349,7 @@ class Attempt:
         shaping: the objective and potential that guided its tuning; None for most attempts.
         plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
+        idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
             this round.
@@ -366,6 +369,7 @@ class Attempt:
     shaping: Shaping | None = None
     plant: Plant | None = None
     undefined: tuple[tuple[str, float], ...] = ()
+    idle: tuple[Idle, ...] = ()
     unstable: int = 0
     stopped: str = ""
     seconds: float = 0.0
@@ -403,6 +407,23 @@ class Attempt:
         return self.number > 0 and self.saved is None and self.kind != "resignation"
 
 
+def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt that became the best last; None before the first policy."""
+    return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+
+
+def idle_words(attempt: Attempt) -> list[str]:
+    """Describe the values of an attempt's policy that were no number and the parts without effect, a line each."""
+    strange = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
+    found = {"no finite number": strange, "without effect": [str(one) for one in attempt.idle]}
+    return [
+        f"{what} in the {len(attempt.played)} episodes of attempt {attempt.number}: {', '.join(parts[:MOST_IDLE])}"
+        + (f", and {len(parts) - MOST_IDLE} more" if len(parts) > MOST_IDLE else "")
+        for what, parts in found.items()
+        if parts
+    ]
+
+
 def costs_of(attempts: Iterable[Attempt]) -> Costs:
     """Return the costs of the attempts together."""
     return functools.reduce(Costs.plus, (attempt.requests for attempt in attempts), Costs())
@@ -416,7 +437,7 @@ class StepsPlayed:
         total: all of them.
         random: with random actions, before any proposal.
         tuning: for tuning proposals; None in a run begun before these were recorded.
-        judging: for scoring policies and comparing them; None where `tuning` is.
+        judging: for scoring and comparing policies; None if `tuning` is None.
     """
 
     total: int

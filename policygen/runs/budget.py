@@ -15,10 +15,10 @@ ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256
 
 Price = Callable[[int, int], float | None]
-"""USD for tokens in and out; None where the price is unknown."""
+"""USD for tokens in and out; None if the price is unknown."""
 
 
-class Limits(Protocol):
+class SpendingLimits(Protocol):
     """The limits on what requests may spend; None is no limit."""
 
     @property
@@ -47,7 +47,7 @@ class Hold:
 
 
 def affordable_hold(
-    limits: Limits,
+    limits: SpendingLimits,
     spent: tuple[int, float | None],
     wanted: Hold,
     price: Price,
@@ -58,7 +58,7 @@ def affordable_hold(
     """Return `wanted` with the reply as short as the limits demand, and with its cost if that is limited.
 
     Args:
-        spent: tokens and USD, those held for other requests included.
+        spent: tokens and USD, including those held for other requests.
         scope: the owner of the limits, for the message of the refusal.
 
     Raises:
@@ -74,7 +74,7 @@ def affordable_hold(
         most = price(wanted.tokens_in, wanted.tokens_out)
         if most is None or usd is None:
             raise refusal(
-                "--max-usd cannot be held because a model's price is unknown; "
+                "--max-usd cannot be enforced because a model's price is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"
             )
         if usd + most > limits.max_usd:
@@ -100,7 +100,7 @@ class Ledger:
     episodes: int = 0
     env_steps: int = 0
     tuning_steps: int | None = 0
-    longest: int = 0  # steps that one episode may take
+    longest: int = 0  # maximum steps of one episode
     llm_seconds: float = 0.0
     cached: int = 0
     held: list[Hold] = field(default_factory=list)
@@ -179,25 +179,25 @@ class Ledger:
             self.tuning_steps += steps
 
     def shortage(self, score: int) -> str:
-        """Say why no further policy is asked for, whose score takes so many episodes."""
+        """Return why no further policy is requested, given the episodes that its score takes."""
         if self._steps_are_scarcer:
             left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"
             if self.affords_episodes(score):
                 return f"{left}, too few for a whole round of episodes of up to {self.longest:,} steps"
-            return f"{left}, fewer than {score} episodes of up to {self.longest:,} steps take"
+            return f"{left}, too few for {score} episodes of up to {self.longest:,} steps"
         if self.affords_episodes(score):
             return f"too few of {self.config.max_episodes} episodes are left for a whole round"
         return f"fewer than {score} of {self.config.max_episodes} episodes are left"
 
     @property
     def episodes_left(self) -> int | None:
-        """How many further episodes are within the limits, each as long as it may get; None without a limit."""
+        """The number of further episodes within the limits, each counted at full length; None without a limit."""
         limits = [limit for limit in (self._within_episodes, self._within_steps) if limit is not None]
         return max(0, min(limits)) if limits else None
 
     @property
     def _within_episodes(self) -> int | None:
-        """The episodes that `max_episodes` leaves."""
+        """The number of episodes that `max_episodes` still allows."""
         return None if self.config.max_episodes is None else self.config.max_episodes - self.episodes
 
     @property
@@ -206,7 +206,7 @@ class Ledger:
 
     @property
     def _within_steps(self) -> int | None:
-        """The episodes that `max_steps` leaves, each as long as it may get."""
+        """The number of episodes that `max_steps` still allows, each counted at full length."""
         return None if self.config.max_steps is None else self._steps_left // max(1, self.longest)
 
     @property

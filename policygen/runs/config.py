@@ -112,7 +112,7 @@ class SearchSettings(_Part):
         "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
     )
     policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
-    iterations: int = Field(20, ge=1, description="rounds of asking")
+    iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
     stop_at: float | None = Field(
@@ -145,7 +145,7 @@ class EpisodeSettings(_Part):
     )
     unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
     buffer_steps: int = Field(
-        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, an episode counted as 32 more"
+        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, plus 32 for each episode"
     )
 
 
@@ -184,11 +184,11 @@ class RequestSettings(_Part):
         None,
         ge=0,
         le=LARGEST_SEED,
-        description="what the seed that each request is sent with is derived from, with the number of its attempt "
-        "(default: the run's seed where a temperature is set, else no seed is sent)",
+        description="number from which each request's seed is derived, with the number of its attempt "
+        "(default: the run's seed if a temperature is set, else no seed is sent)",
     )
     extra_body: dict[str, Any] | None = Field(
-        None, description="further fields of each request, as the server's manual says: { top_k = 20 }"
+        None, description="further fields of each request, as in the server's manual: { top_k = 20 }"
     )
     base_url: str | None = Field(
         None, description="address of the compatible: or ollama: models that have none of their own"
@@ -206,7 +206,7 @@ class Budgets(_Part):
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
     max_steps: int | None = Field(
-        None, ge=1, description="steps of the environment while searching, all but the final score's: for a real plant"
+        None, ge=1, description="steps of the environment while searching, before the final score: for a real plant"
     )
 
 
@@ -217,11 +217,11 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
 
     @property
     def keeps_every_episode(self) -> bool:
-        """Whether episodes are saved with each attempt: a plant is fitted to them, or they are dear to play again."""
+        """Whether episodes are saved with each attempt: a plant is fitted to them, or playing them again is costly."""
         return self.max_steps is not None or self.refine.method == "model"
 
     def origin(self, setting: str) -> str:
-        """Return the file that chose one of `OF_A_FILE`; empty if the user did."""
+        """Return the file that set one of `OF_A_FILE`; empty if the user set it."""
         return self._origins.get(setting, "") if getattr(self, setting) else ""
 
     def chosen_by(self, file: str, *settings: str) -> RunConfig:
@@ -260,7 +260,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         ]
         for name in fields:
             if name.lower().replace("_", "") in _OUR_FIELDS:
-                raise ValueError(f"`{name}` is not to be replaced: the program sends it, or has a setting for it")
+                raise ValueError(f"`{name}` cannot be set here: the program sends it, or has a setting for it")
         try:
             json.dumps(value, allow_nan=False)
             tomli_w.dumps(value or {})
@@ -316,7 +316,7 @@ def effective_config(
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
         take(read_toml(file), file.name, str(file))
-    take(dict(map(_assignment, assignments)), "--set")
+    take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
@@ -339,7 +339,7 @@ def effective_config(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
     if config.shape and config.refine.method is None:
-        raise UsageError("--shape asks what proposals are to be tuned for: add --refine cma:1000, or for tables q:1000")
+        raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
     if config.refine.method in FOR_TABLES and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, ars or auto")
     return config
@@ -351,7 +351,7 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
     Raises:
         UsageError: the file cannot be read.
     """
-    stated = {**(read_toml(file) if file is not None else {}), **dict(map(_assignment, assignments)), **options}
+    stated = {**(read_toml(file) if file is not None else {}), **dict(map(read_assignment, assignments)), **options}
     try:
         return RunConfig(**{"task": "", "step_timeout": stated.get("step_timeout", STEP_TIMEOUT)}).step_timeout
     except ValidationError:
@@ -372,12 +372,11 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     Raises:
         UsageError: another setting, a value out of range, or a smaller budget.
     """
-    assigned = dict(map(_assignment, assignments))
+    assigned = dict(map(read_assignment, assignments))
     fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_SAID_AGAIN})
     if fixed:
         raise UsageError(
-            f"--set {fixed[0]}: a resumed run can change {', '.join(CHANGEABLE)}, have more of "
-            f"{', '.join(BUDGETS)}, and nothing else"
+            f"--set {fixed[0]}: a resumed run can only change {', '.join(CHANGEABLE)}, or increase {', '.join(BUDGETS)}"
         )
     if redacted(str(assigned.get("llm", config.llm))) != redacted(config.llm):
         raise UsageError(f"--llm {assigned['llm']}: the run uses {config.llm}, which cannot change")
@@ -388,7 +387,7 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
         before, now = getattr(config, name), getattr(changed, name)
         if now is not None and (before is None or now < before):
             limit = "has no such limit" if before is None else f"has {before:g}"
-            raise UsageError(f"--set {name}={now:g}: the run {limit}; a resumed run can have more, not less")
+            raise UsageError(f"--set {name}={now:g}: the run {limit}; a resumed run can only have more")
     return changed
 
 
@@ -414,7 +413,12 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
         raise UsageError(f"{source}: {f'{stated}: ' * bool(stated)}{explain(error)}") from None
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def read_assignment(text: str) -> tuple[str, Any]:
+    """Read `NAME=VALUE` of `--set`; the value as in TOML, a table also as in JSON, or else a text.
+
+    Raises:
+        UsageError: there is no `=`.
+    """
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")

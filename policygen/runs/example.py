@@ -30,7 +30,7 @@ class ExampleQuantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class ExampleScore:
     """The score of the policy on its own task.
 
     `episodes` is 0 if the score is exact. `fresh`: whether its search never saw these episodes; if not, the policy was
@@ -52,7 +52,7 @@ class Example:
         about: the first paragraph about the task, shortened.
         quantities: the quantities that the policy reads, directly or through features.
         lines: the policy in the policy language; a table's bins are always among them.
-        rows: number of the last `lines` that are rows of a table; 0 for a linear policy.
+        rows: number of rows of a table, the last of `lines`; 0 for equations.
         worth: its score; None if only the policy was saved.
     """
 
@@ -65,10 +65,10 @@ class Example:
     lines: tuple[str, ...]
     rows: int = 0
     solved: float | None = None
-    worth: Worth | None = None
+    worth: ExampleScore | None = None
 
 
-def example_of(policy: Policy, worth: Worth | None = None) -> Example:
+def example_of(policy: Policy, worth: ExampleScore | None = None) -> Example:
     """Return `policy` as an example that a prompt may show."""
     task, read = policy.task, _read(policy)
     quantities = [ExampleQuantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]

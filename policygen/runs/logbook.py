@@ -56,7 +56,7 @@ from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, why_refused
 
-# Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.
+# Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
 SECONDS_BETWEEN_BUFFER_SAVES = 10.0
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
@@ -76,11 +76,11 @@ class Logbook:
         self._records = 0  # number of attempts when they were last read
 
     def resume_command(self, *options: str) -> str:
-        """Return the command that resumes the run, with --trust if its files name what only the user may choose."""
+        """Return the command that resumes the run, with --trust if its files need the user's trust."""
         trust = ""
         with suppress(PolicygenError):
             task = self.task()
-            # A module of Python itself has no environment: no flag makes it one.
+            # A module of Python itself registers no environment, with or without --trust.
             hostile = of_python(task.gym_id.partition(":")[0])
             if not hostile and (":" in task.gym_id or why_refused(task) or prompt_folders(self.config().llm)):
                 trust = "--trust"
@@ -205,7 +205,7 @@ class Logbook:
             (self.folder / "summary.json").unlink()
 
     def forget_exchanges(self, first: int) -> None:
-        """Remove attempt `first` and later ones from the transcript; their replies cost nothing and are made again."""
+        """Remove attempt `first` and later ones from the transcript; their replies are free and will be made again."""
         transcript = self.folder / "transcript.jsonl"
         kept = (line for line in read_lines(transcript) if line.get("sent", line).get("attempt", 0) < first)
         if transcript.exists():
@@ -297,7 +297,7 @@ class Logbook:
         return summary if summary is not None and summary.finished else None
 
     def _saved(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
-        """The content of one of the JSON files; None where it is missing.
+        """Return the content of one of the JSON files; None if it is missing.
 
         Raises:
             LogbookError: it is damaged.
@@ -312,7 +312,7 @@ class Logbook:
             raise error if told else damaged(path, error, remedy) from None
 
     def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
-        """`_saved` for a file that every such run has."""
+        """Return `_saved` for a file that every such run has."""
         found = self._saved(name, kind, read)
         if found is None:
             raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
@@ -397,7 +397,7 @@ def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
             number += 1
 
 
-# What reading makes of a damaged record.
+# The exceptions that a damaged record raises when it is read.
 _DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 

@@ -10,8 +10,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt
-from policygen.runs.example import Example, Worth, example_of
+from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 from policygen.tasks.trust import trusted
@@ -48,7 +48,7 @@ def read_example(path: Path) -> Example:
     return example_of(policy, _worth(folder) if known else None)
 
 
-def _worth(folder: Path) -> Worth | None:
+def _worth(folder: Path) -> ExampleScore | None:
     """Return the score of a run's best policy: on fresh seeds if the run is finished, else on its search's own."""
     logbook = Logbook(folder)
     summary = logbook.summary()
@@ -56,13 +56,13 @@ def _worth(folder: Path) -> Worth | None:
         final = summary.final
         if final is None:
             raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score")
-        return Worth(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
+        return ExampleScore(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
     if not (folder / "attempts.jsonl").exists():
         return None
     best = best_attempt(folder)
     if best is None or best.score is None:
         return None
-    return Worth(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
+    return ExampleScore(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
 
 
 def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False) -> Policy:
@@ -110,7 +110,7 @@ def best_attempt(folder: Path) -> Attempt | None:
     Raises:
         LogbookError: it is not a run folder, or is damaged.
     """
-    return next((attempt for attempt in reversed(Logbook(folder).attempts()) if attempt.accepted), None)
+    return best_of(Logbook(folder).attempts())
 
 
 def kept_episodes(folder: Path) -> list[Trajectory]:

@@ -43,12 +43,13 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = attempt.played.rows
-    record["problems"] = [asdict(problem) for problem in attempt.problems]
+    for name in ("problems", "idle"):
+        record[name] = [asdict(one) for one in record[name]]
     return record
 
 
 def _with_worst_row(account: Any) -> Any:
-    """Return the record of a plant with the whole row that was predicted worst; earlier runs kept one observation."""
+    """Return a plant's record with the whole worst-predicted row; earlier versions stored one observation of it."""
     match account:
         case {"worst": [str() as name, before, after, predicted, step]}:
             return {**account, "worst": [step, "", [[name, before, after, predicted]]]}
@@ -152,7 +153,7 @@ class Summary:
         episodes, env_steps: numbers of episodes and steps played before the final score: random actions, scores, tuning
             and validation. Attempts, curves, tables and pages count the same.
         best_attempt: number of the best attempt; None if no reply was a policy, and then `final` is None, too.
-        best_score: score of the best policy, exact or on episodes that did not choose it.
+        best_score: score of the best policy, exact or on held-out episodes.
         search_score: the score by which the best policy was chosen.
         solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
@@ -239,9 +240,9 @@ CURVE_COLUMNS = (
 def curve_csv(attempts: Sequence[Attempt]) -> str:
     """Write one CSV row per attempt: its score, the best score so far, and running totals of the costs.
 
-    `calls` counts like `llm_calls` of the summary, `episodes` and `env_steps` like theirs.
+    `calls` counts as `llm_calls` of `Summary` does, `episodes` and `env_steps` as its fields of these names.
     `proposed` is the score before tuning, empty if nothing was tuned. `best` is the score of the best policy on
-    episodes that did not choose it (or its exact score), `best_search` the one that it was chosen by.
+    held-out episodes (or its exact score), `best_search` the score by which it was chosen.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

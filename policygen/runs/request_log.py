@@ -28,7 +28,7 @@ _END = re.compile(r"(?<=[.!?])\s")
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One request of an attempt or question: to whom, and what is asked how."""
+    """One request of an attempt or question: its provider, prompt and options."""
 
     provider: Provider
     number: int
@@ -37,7 +37,7 @@ class _Request:
     options: LLMOptions
 
     def answered(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
-        """Return the exchange with a reply that took so many requests."""
+        """Return the exchange with a reply that took this number of requests."""
         return Exchange(self.number, self.request, self.prompt, reply, requests, *tokens)
 
 
@@ -113,7 +113,7 @@ class RequestLog:
         return replace(exchange, requests=exchange.requests + failed)
 
     def _on_record(self, asked: _Request) -> tuple[Exchange | None, int]:
-        """Charge again what an interrupted run was left with: return its answer, and its requests that failed."""
+        """Return the answer recorded before an interruption and the number of failed requests, all charged again."""
         failed = 0
         for earlier in self._recorded.pop((asked.number, asked.request), ()):
             for _ in range(earlier.requests):
@@ -125,18 +125,18 @@ class RequestLog:
         return None, failed
 
     def _in_key(self, number: int) -> int:
-        """The attempt's number as it counts for the cache and the model's seed."""
+        """The attempt's number in the cache key and in the model's seed; 0 if it is left out."""
         return number if self.by_attempt else 0
 
     def _key(self, asked: _Request) -> Question | None:
-        """Return the key of a request in the cache; None where its answer is neither looked up nor kept there."""
+        """Return the key of a request in the cache; None if the cache is not used for it."""
         if self.cache is None or not asked.provider.is_language_model:
             return None
         place = {"seed": self.ledger.config.seed, "attempt": self._in_key(asked.number), "request": asked.request}
         return question(asked.provider, asked.options, asked.prompt, **place)
 
     def _in_cache(self, asked: _Request, key: Question | None) -> Exchange | None:
-        """Charge and record the answer that the cache has."""
+        """Return the cache's answer, charged and recorded; None without one."""
         reply = self.cache.get(key) if self.cache is not None and key is not None else None
         return self._charge_and_record(asked.answered(reply, 0)) if reply is not None else None
 
@@ -153,7 +153,7 @@ class RequestLog:
         return exchange
 
     def _ask_search(self, asked: _Request) -> Exchange:
-        """Ask a provider that is no language model: it costs nothing, and nothing is on its way meanwhile."""
+        """Ask a provider that is no language model: it costs nothing, and no other request is under way."""
         before = self.ledger.calls
         reply = ask(
             asked.provider,

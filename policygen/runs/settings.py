@@ -1,4 +1,4 @@
-"""The settings of a run as typed keywords: those of `RunConfig` but for the task and the provider."""
+"""The settings of a run as typed keywords: all of `RunConfig` except the task and the provider."""
 
 from __future__ import annotations
 

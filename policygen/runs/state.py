@@ -64,8 +64,7 @@ class Search:
         example: a policy of another task, shown in prompts.
         best_score: the score by which the best policy was chosen. It may use more episodes than the best attempt's own
             score, because close comparisons play more.
-        validation: the best policy's score on episodes that did not choose it; None if `best_score` is exact, or no
-            episodes were left.
+        validation: the best policy's score on held-out episodes; None if `best_score` is exact or none were left.
         turns: the requests and last replies of a continued conversation.
         stopped: the reason why the loop ended.
         demonstrations: episodes from outside the run; prompts show them with its best episodes.
@@ -91,7 +90,7 @@ class Search:
 
     @property
     def unbiased_score(self) -> Score | None:
-        """The best policy's score, if it is exact or on episodes that did not choose the policy."""
+        """The best policy's score, if it is exact or on held-out episodes."""
         exact = self.best_score is not None and self.best_score.exact
         return self.best_score if exact else self.validation
 
@@ -102,7 +101,7 @@ class Search:
 
     @property
     def plant(self) -> Plant:
-        """The plant so far: what the task states, revised by one reply after the other."""
+        """The plant so far: the task's equations, revised by each reply in turn."""
         return revised(self.task, self.attempts)
 
     def keep(self, assessment: Assessment) -> Attempt:
@@ -192,7 +191,7 @@ class Context:
     """The input that a prompt is rendered from, and that the `builtin` provider searches with.
 
     Attributes:
-        best_score: the score to show: exact, or on episodes that did not choose the best policy if there are any.
+        best_score: the score to show: exact, or on held-out episodes if there are any.
         tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
         tuning: budget and method of the numerical search that tunes the proposal.
         definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a

@@ -20,7 +20,7 @@ class TemplateTexts:
 
     @property
     def digest(self) -> str:
-        """The same for the same texts under the same names: the first hexadecimal digits of their SHA-256."""
+        """Digest of the names and texts: the first hexadecimal digits of their SHA-256."""
         return hashlib.sha256(json.dumps(dict(self.texts), sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 

@@ -39,9 +39,9 @@ class Tuning:
         method: `cma`, `ars`, or one of `FOR_TABLES` for the entries of a table; `cma` becomes `ars` for more than
             `most_for_cma` constants.
         episodes: maximum number of episodes; 0 if too few are left for tuning.
-        left: episodes left to the run; None without a limit. With a limit of steps each counts as one of full length.
+        left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
         limit: maximum number of episodes of the run; None without a limit.
-        steps_left, step_limit: steps of the environment left to the run, and its limit; None without a limit.
+        steps_left: steps of the environment left to the run; None without a limit.
         first_step: first changes of a constant, as a share of its size.
         generation, seeds: candidates of a generation, and maximum episodes of each.
         constants: approximate number of constants for which the episodes suffice.
@@ -52,7 +52,6 @@ class Tuning:
     left: int | None
     limit: int | None
     steps_left: int | None
-    step_limit: int | None
     first_step: float
     generation: int
     seeds: int
@@ -97,7 +96,6 @@ def tuning_of(
         left,
         config.max_episodes,
         steps_left,
-        config.max_steps,
         FIRST_STEP,
         POPULATION,
         SEEDS_PER_GENERATION,
@@ -127,7 +125,7 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     is for the best policies at the end, with all episodes that no proposal could use.
     """
     episodes = config.refine.episodes
-    if config.refine.method == "model":  # takes few, and leaves the others
+    if config.refine.method == "model":  # needs few episodes and leaves the others
         return max(0, min(episodes or EPISODES_OF_TUNING, left if left is not None else EPISODES_OF_TUNING))
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from policygen.episodes.idle import undefined_and_idle
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -28,7 +29,7 @@ from policygen.search.judge import (
     stop_score,
     undecided,
 )
-from policygen.search.refine.carry import carried
+from policygen.search.refine.carry import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
@@ -49,7 +50,7 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
         verdict="random actions",
         unstable=sum(t.unstable for t in warm_up.trajectories),
     )
-    return Assessment(runner.stamped(attempt, started), warm_up.trajectories)
+    return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
 
 def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
@@ -59,7 +60,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     again. Only a used-up budget and an environment that keeps failing end the run.
 
     Args:
-        trials: tuning budget of a policy that is only tuned further; by default a proposal's share.
+        trials: budget for tuning an earlier policy further; by default a proposal's share.
 
     Raises:
         EnvironmentFault: the environment has failed under several proposals in a row.
@@ -71,10 +72,10 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
         attempt = replace(attempt, kind="tuning")
     if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
-        return Assessment(runner.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
+        return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
         assessed = _assessed(attempt, proposal, search, runner, trials)
-        assessed = replace(assessed, attempt=runner.stamped(assessed.attempt, started))
+        assessed = replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
         runner.faults = 0
     except BudgetExhausted:
         raise
@@ -83,7 +84,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
             runner.note_fault(error)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
         failed = replace(attempt, verdict="not scored", problems=(problem,))
-        return Assessment(runner.stamped(failed, started), (), *unchanged)
+        return Assessment(runner.with_spending(failed, started), (), *unchanged)
     return assessed
 
 
@@ -99,7 +100,7 @@ def _assessed(
     """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
     assert policy is not None
-    # A structure with all weights 0 is tuned before it is played, where episodes are dear.
+    # When real episodes are scarce, a policy whose weights are all 0 is tuned before it is played.
     unplayed = proposal.standardised and runner.config.refine.method == "model"
     try:
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
@@ -119,16 +120,18 @@ def _assessed(
     contest = _contest(policy, performance.score, search, runner)
     verdict = contest.verdict
     untuned = runner.config.refine.method is not None and not tuned.refinement
+    undefined, idle = undefined_and_idle(policy, performance.trajectories)
     attempt = replace(
         attempt,
         saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         score=performance.score,
         played=Played.of(performance.trajectories),
-        undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
+        undefined=undefined,
+        idle=idle,
         unstable=sum(t.unstable for t in performance.trajectories),
         accepted=verdict.accepted,
-        verdict=verdict.words + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
+        verdict=verdict.words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
         comparison=Comparison(verdict.gain, verdict.episodes, verdict.p if verdict.gain is not None else None),
     )
     validation = search.validation
@@ -208,7 +211,7 @@ class _Better:
     """The better one of a proposal and its tuned form.
 
     Attributes:
-        watched: the episodes that tuning has seen step by step.
+        watched: the episodes of tuning that were recorded step by step.
     """
 
     policy: Policy
@@ -247,12 +250,12 @@ def _tuned(
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
-        # A policy that cannot be read back could not be resumed.
+        # A run cannot be resumed with a policy that cannot be read back.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
-    except Exception as error:  # the untuned proposal has a score
+    except Exception as error:  # keep the untuned proposal, which has a score
         return _Better(policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"))
     finally:
         runner.tell(None)
@@ -267,13 +270,13 @@ def _tuned(
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
-    """Restrict two scores to the common seeds that both were played on; the budget may end one early."""
+    """Restrict two scores to the seeds that both were played on; the budget may cut one short."""
     common = min(one.episodes, other.episodes)
     return first_episodes(one, common), first_episodes(other, common)
 
 
 def _tuning_state(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
-    """Return the state of this policy's last tuning, else the best policy's state for their shared constants.
+    """Return the state of this policy's last tuning; else the best policy's, for the constants that both share.
 
     None if there is no such state, or if this tuning has a new objective: other constants may matter now.
     """
@@ -286,7 +289,7 @@ def _tuning_state(policy: Policy, shaping: Shaping | None, search: Search) -> Tu
         return None
     if objective and objective != _objective(best.shaping):
         return None
-    return carried(policy, best.policy, best.tuned.tuning)
+    return carry_over(policy, best.policy, best.tuned.tuning)
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:
@@ -307,7 +310,7 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method not in LEARNERS:
-        outcome += "; its potential was not used, which is for q and sarsa"
+        outcome += "; its potential was not used: only q and sarsa use one"
     result = _to(before.mean, after.mean) if before is not None else f"{after.mean:.4g}"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{outcome}"
 
@@ -318,7 +321,7 @@ def _to(before: float, after: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """The verdict, and the score of the resulting best policy on all episodes played for it."""
+    """The verdict of a comparison, and the winner's score on all episodes played for it."""
 
     verdict: Verdict
     best_score: Score
@@ -335,11 +338,15 @@ def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner
     for times in PROLONGATIONS:
         if not verdict.close:
             break
-        wanted = times * runner.config.episodes
-        if not runner.affords(wanted, score, best_score):
-            verdict = undecided(verdict)
+        wanted, affordable = times * runner.config.episodes, True
+        while score.episodes < wanted and affordable:
+            # Where steps are limited, an episode may prove much shorter than what has to be left for it: one by one.
+            longer = wanted if runner.config.max_steps is None else score.episodes + 1
+            if affordable := runner.affords(longer, score, best_score):
+                score, best_score = runner.prolong(policy, score, longer), runner.prolong(best, best_score, longer)
+        score, _ = _on_common_episodes(score, best_score)
+        verdict = judge(score, best_score, last=score.episodes == PROLONGATIONS[-1] * runner.config.episodes)
+        if not affordable:
+            verdict = undecided(verdict) if verdict.close else verdict
             break
-        score = runner.prolong(policy, score, wanted)
-        best_score = runner.prolong(best, best_score, wanted)
-        verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
     return _Contest(verdict, score if verdict.accepted else best_score)

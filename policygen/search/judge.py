@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
@@ -24,9 +24,9 @@ RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 class Verdict:
     """Whether a challenger replaces the best policy, and why in `words`.
 
-    `close`: it is ahead, but not significantly; more episodes may change the verdict. `p` is the one-sided p-value of
-    the paired test; `gain` is the mean difference from the best on `episodes` paired episodes (0 if exact), None
-    without a comparison.
+    `close`: the challenger is ahead, but not significantly; more episodes may change the verdict. `p` is the one-sided
+    p-value of the paired test; `gain` is the mean difference from the best on `episodes` paired episodes (0 if exact),
+    None without a comparison.
     """
 
     accepted: bool
@@ -59,7 +59,7 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
 
 
 def decided(challenger: Score, best: Score) -> bool:
-    """Whether one is significantly better, so that no further episodes are needed."""
+    """Whether one of the two is significantly better, so that no further episodes are needed."""
     gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
     return gain != 0 and min(p, 1 - p) <= SIGNIFICANCE
 
@@ -80,8 +80,8 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
 def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
     """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
 
-    Sampled scores must come from episodes that did not choose the policy: a mean may exceed the target by luck. Returns
-    without spread may hide rare failures, so they need `FAULTLESS` episodes.
+    Sampled scores must come from held-out episodes: on the episodes that selected a policy, its mean may exceed the
+    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes.
 
     Args:
         slack: tolerance of an exact score, as a share of the target's size.
@@ -97,9 +97,9 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
 
 
 def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
-    """Whether the best policy does worse on new episodes than on the `episodes` that chose it.
+    """Whether the best policy does worse on new episodes than on the `episodes` by which it was selected.
 
-    If so, the latter no longer distinguish policies. If their mean reaches the target at which a run stops, any
+    If so, those `episodes` no longer distinguish policies. If their mean reaches the target at which a run stops, any
     shortfall on new episodes counts. Else Welch's one-sided t-test decides; its level is such that one failure in
     twenty episodes is significant.
     """
@@ -139,8 +139,8 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
         resigned += 1
     if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
         return f"the model saw no improvement, {resigned} {'reply' if resigned == 1 else 'replies'} in a row"
-    last = next((attempt.number for attempt in reversed(attempts) if attempt.accepted), 0)
-    since = len(attempts) - 1 - last
+    best = best_of(attempts)
+    since = len(attempts) - 1 - (best.number if best is not None else 0)
     if config.patience is not None and since >= config.patience:
         return f"{since} attempts in a row brought no new best (--patience {config.patience})"
     return ""
@@ -152,7 +152,7 @@ def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
     Policies that differ from the best only in their numbers do not count: tuning continues from the best.
     """
     proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
-    best = next((attempt for attempt in reversed(proposals) if attempt.accepted), None)
+    best = best_of(proposals)
     if best is None:
         return None
     candidates = [

@@ -35,8 +35,8 @@ def new_search(
 def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
     """Improve the policy of `search.task`, one attempt at a time, until the iterations, a budget or the task end.
 
-    Yields attempts as they are scored, first number 0: random actions. `search` holds the state, and at the end the
-    reason for stopping; a search with attempts continues after its last whole iteration.
+    Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state, and at the end
+    the reason for stopping; a search with attempts continues after its last whole iteration.
 
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
@@ -55,7 +55,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     search.attempts, config
                 ):
                     raise BudgetExhausted(reason)
-                runner.be_careful(request_log.repeats)
+                runner.isolate(request_log.repeats)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
@@ -65,15 +65,15 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 if asked.stopped:
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
-                    raise runner.exhausted()
-                if config.conversation == "continued":  # otherwise never read again, and long
+                    raise runner.budget_error()
+                if config.conversation == "continued":  # only then are the long turns read again
                     search.turns += turns(asked.proposals[0].exchanges)
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
         yield from _tune_leftover(search, runner)
         if search.attempts:
-            search.settle(runner.settled(search.attempts[-1]))
+            search.settle(runner.with_final_counts(search.attempts[-1]))
 
 
 def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:

@@ -55,12 +55,12 @@ class TemplateWatch:
             warnings.warn(
                 f"from attempt {number} on, prompts are rendered from changed templates "
                 f"({', '.join(changed_names(before.texts, texts))}; digest {before.digest} before, {now.digest} now): "
-                "the run is marked as mixed, and averaged with no other",
+                "the run is marked as mixed, and not averaged with other runs",
                 stacklevel=2,
             )
         elif number > 1:
             warnings.warn(
-                "the run did not record the templates it began with; it is marked as mixed and averaged with no other",
+                "the run did not record the templates it began with; it is marked as mixed, not averaged with others",
                 stacklevel=2,
             )
 

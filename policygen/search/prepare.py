@@ -10,7 +10,8 @@ from policygen.episodes.exact import best_return, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault, UsageError
+from policygen.errors import EnvironmentFault, PolicyError, UsageError
+from policygen.policies.plant import Equations, known_plant
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import make_env
@@ -20,26 +21,32 @@ from policygen.tasks.user_env import limit_of
 
 USUAL: int = RunConfig.model_fields["episodes"].default
 USUAL_FINAL: int = RunConfig.model_fields["final_episodes"].default
-LONG = 50  # steps; longer episodes get the usual number
-# With so many, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%, even if
-# common seeds do not help.
+LONG = 50  # steps; a task with longer episodes plays the usual number of them
+# With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
+# even if common seeds do not help.
 MOST = 400
-PATIENCE = 3  # attempts without a new best after which a run whose steps are limited ends
-LEAST = 4  # episodes, as long as they may get, that a limit of steps must allow
+PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
+LEAST = 4  # episodes of maximum length that a limit of steps must allow
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
 
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
-    """Return a task and settings as a new run uses them, without knowledge where that is withheld."""
+    """Return a new run's task and settings; the task has no knowledge if the settings withhold it."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-    return task, with_sample_size(task, within_steps(task, config))
+    config = within_steps(task, config)
+    if config.refine.method == "model" and not task.text_names:
+        try:
+            Equations(task, known_plant(task))
+        except PolicyError as error:
+            raise UsageError(f"`reward`, `ends` or `starts` of {task.name} is no plant: {error}") from None
+    return task, with_sample_size(task, config)
 
 
 def within_steps(task: Task, config: RunConfig) -> RunConfig:
-    """Choose how few episodes a run with `max_steps` plays, where no file, option or program says so.
+    """Reduce the numbers of episodes of a run with `max_steps`, unless a file, option or program sets them.
 
-    A score takes a tenth of the steps, at the longest that its episodes may be, but 2 episodes at least and 20 at most.
-    The run ends after 3 attempts without a new best. `--refine auto` is then `model` for equations.
+    A score may take a tenth of the steps if all its episodes have maximum length, but it has from 2 to 20 episodes.
+    The run ends after 3 attempts without a new best. `--refine auto` then means `model` for equations.
 
     Raises:
         UsageError: the steps do not suffice for random actions, one episode of tuning, and a score.
@@ -75,7 +82,7 @@ def with_optimum(task: Task) -> Task:
     known = replace(task, optimum=Optimum(found.by_table, source))
     if task.solved is None or task.solved <= found.value + 1e-9:
         return known
-    sentence = f"{task.solved:g} is said to count as solved, but no policy scores more than {found.value:.6g}"
+    sentence = f"{task.solved:g} counts as solved, says the task, but no policy scores more than {found.value:.6g}"
     return replace(known, solved=None, assumed=(*task.assumed, sentence))
 
 
@@ -85,7 +92,7 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
     With the usual numbers 20 and 100, and L the step limit of the task, or without one the mean length of 20 episodes
     of random actions:
 
-        n = min(400, 20 * 50 / L) episodes a score, and 5 n for the final one
+        n = min(400, 20 * 50 / L) episodes per score, and 5 n for the final one
 
     So a score takes the steps of 20 episodes of 50 steps; beyond 400 episodes, only negligible gains would be found.
     The usual numbers remain if L is 50 or more, or a random episode is that long; if scores are exact, or random

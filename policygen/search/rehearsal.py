@@ -1,4 +1,4 @@
-"""Rehearse a run's prompts, so that faulty templates of the user fail before any request is paid."""
+"""Render a run's prompts in advance, so that faulty templates of the user fail before any request is paid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PolicygenError
 from policygen.llm.messages import Prompt, Reply
@@ -61,6 +62,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
         idea="A stand-in.",
         unstable=1,
         undefined=(("stand_in", 0.5),),
+        idle=(Idle("stand_in", "stand_in > 1", "never"),),
     )
     attempts = (first_attempt, best, failed, refused, resigned)
     found = replace(now, best=best, best_score=score, attempts=attempts, buffer=buffer, comments=comments)
@@ -97,7 +99,7 @@ def _with_a_feature(task: Task, config: RunConfig, constant: float) -> str:
 
 
 def _score(search: Search) -> Score:
-    """Return the score of random actions as that of a policy."""
+    """Return the score of random actions, as a placeholder for a policy's."""
     score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
     return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
 

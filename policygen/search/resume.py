@@ -31,7 +31,7 @@ from policygen.runs.steering import Steering
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds
-from policygen.tasks.environments import handed_over
+from policygen.tasks.environments import with_user_env
 from policygen.tasks.trust import trusted
 
 
@@ -72,11 +72,11 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
         raise PlaceError(
-            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or give it more, as in: "
+            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or extend it, as in: "
             f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
         )
     _check_extension(before, config)
-    # Before anything is played or written.
+    # A provider that cannot be used raises here, before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
     kept = _count_unchanged(attempts, before, config) if more else _count_in_whole_rounds(attempts, logbook, config)
@@ -84,7 +84,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
-        run.answers = ()  # `builtin` costs nothing, and may answer differently with more episodes before
+        run.answers = ()  # `builtin` costs nothing, and may answer differently after more episodes
         logbook.forget_exchanges(kept)
     if isinstance(provider, Ordered):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
@@ -131,7 +131,7 @@ def _read(
 ) -> Run:
     """Read a run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
-    task = task if env is None else handed_over(task, env)
+    task = task if env is None else with_user_env(task, env)
     search, ledger = new_search(task, config, logbook.example(), logbook.demonstrations()), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
@@ -142,7 +142,7 @@ def _read(
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
-        if config.conversation == "continued":  # otherwise never read again, and many
+        if config.conversation == "continued":  # only then are the many turns read again
             used.append(exchange)
     if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
@@ -172,8 +172,8 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
     buffer = logbook.buffer(config.buffer_steps)
     if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in buffer):
         raise LogbookError(
-            f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it: this run's episodes are "
-            "replayed"
+            f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it, and this run's episodes "
+            "are replayed"
         )
     last_saved = max((episode.attempt for episode in buffer), default=-1)
     if last_saved >= len(attempts) and config.keeps_every_episode:
@@ -182,7 +182,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             buffer.add(attempt.number, [e.trajectory for e in earlier if e.attempt == attempt.number])
         last_saved = len(attempts) - 1
     elif last_saved >= len(attempts):
-        # It holds episodes of a round that will be assessed again, and may have evicted others.
+        # The saved buffer holds episodes of a round that will be assessed again, and may have evicted others.
         buffer, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
@@ -230,8 +230,8 @@ def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunCon
     """Count the first attempts that the larger budget `now` would not have changed.
 
     Prompts state the number of planned attempts; this difference is ignored. Attempts that only tuned are dropped,
-    because they come after the last proposal. A round that a budget cut short is dropped too, and so is every attempt
-    from the first one that the old episode limit may have affected.
+    because they come after the last proposal. A round that a budget cut short is also dropped, and so are all attempts
+    from the first that the old episode limit may have affected.
     """
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)

@@ -29,7 +29,7 @@ from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_t
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.task import Task
 
-# An environment that fails for so many consecutive proposals would fail for the next ones, which cost money.
+# An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Means = npt.NDArray[np.float64]
@@ -76,9 +76,9 @@ class EpisodeRunner:
 
     # --- play
 
-    def be_careful(self, careful: bool) -> None:
-        """Play the user's environment in other processes, or stop doing so: a crash may have interrupted the run."""
-        self.players.apart = careful and self.players.foreign
+    def isolate(self, apart: bool) -> None:
+        """Play the user's environment in other processes if `apart`, because a crash may have interrupted the run."""
+        self.players.apart = apart and self.players.foreign
 
     def play(self, actor: Actor, seeds: tuple[int, ...], *, tuning: bool = False) -> list[Trajectory]:
         """Play one episode per seed.
@@ -116,13 +116,13 @@ class EpisodeRunner:
         return Performance(exact or sampled_score(trajectories, self.players.engine), trajectories)
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
-        """Extend a score to at least so many of the common seeds, if affordable; plays only the missing ones."""
+        """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
-        return self._longer("search", policy, score, episodes)
+        return self._extended("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
-        """Score a policy on validation episodes, which choose nothing: so many, or as many as are left.
+        """Score a policy on `episodes` validation episodes, or as many as are left; no policy is selected by these.
 
         Args:
             score: earlier score on the first of these episodes.
@@ -132,10 +132,10 @@ class EpisodeRunner:
             episodes = min(episodes, played + self.left - self._reserved)
         if episodes <= max(played, 1):
             return score
-        return self._longer("validation", policy, score, episodes)
+        return self._extended("validation", policy, score, episodes)
 
-    def _longer(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
-        """Extend a score to so many seeds of a stream, playing the missing ones."""
+    def _extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
+        """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
         played = score.episodes if score is not None else 0
         seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
         more = sampled_score(self.play(policy, seeds), self.players.engine)
@@ -152,7 +152,7 @@ class EpisodeRunner:
         measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.left), self.config.refine
         if episodes and refining.method == "model" and self.config.max_steps is not None:
-            # What is left counts episodes of full length; the search asks before each, which may be much shorter.
+            # `left` counts episodes of full length. They may be much shorter, so the search asks before each one.
             episodes = refining.episodes or EPISODES_OF_TUNING
         return self._trials(number, episodes, measure)
 
@@ -163,7 +163,7 @@ class EpisodeRunner:
         """
         if self.left is None:
             return None
-        most = PROLONGATIONS[-1] * self.config.episodes  # for both sides of a comparison; each has its first score
+        most = PROLONGATIONS[-1] * self.config.episodes  # of each policy in a comparison, after its first score
         episodes = self.left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
@@ -236,7 +236,7 @@ class EpisodeRunner:
         return self.ledger.affords_episodes(lacking + self._reserved)
 
     def scorable(self, proposals: int) -> int:
-        """Return how many of so many proposals could be scored, so that no more are paid for.
+        """Return how many of `proposals` policies could be scored, so that no others are paid for.
 
         Raises:
             BudgetExhausted: not even one more proposal could be scored.
@@ -245,11 +245,11 @@ class EpisodeRunner:
         while affordable and not self.ledger.affords_episodes(affordable * self.config.episodes):
             affordable -= 1
         if not affordable:
-            raise self.exhausted()
+            raise self.budget_error()
         return affordable
 
-    def exhausted(self) -> BudgetExhausted:
-        """Return the reason for asking for no further policy."""
+    def budget_error(self) -> BudgetExhausted:
+        """Return the error that says why no further policy is requested."""
         return BudgetExhausted(self.ledger.shortage(self.config.episodes))
 
     def reserve_for_round(self, number: int) -> None:
@@ -266,7 +266,7 @@ class EpisodeRunner:
         if self.faults >= MOST_FAULTS:
             raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")
 
-    def stamped(self, attempt: Attempt, started: float) -> Attempt:
+    def with_spending(self, attempt: Attempt, started: float) -> Attempt:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
         standing = Standing(
@@ -277,11 +277,11 @@ class EpisodeRunner:
         )
         return replace(attempt, seconds=now - started + attempt.requests.llm_seconds, standing=standing)
 
-    def settled(self, last: Attempt) -> Attempt:
+    def with_final_counts(self, last: Attempt) -> Attempt:
         """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
         if last.standing.episodes == self.ledger.episodes:
             return last
-        now = self.stamped(last, 0.0).standing
+        now = self.with_spending(last, 0.0).standing
         standing = replace(
             last.standing,
             episodes=now.episodes,
@@ -293,13 +293,13 @@ class EpisodeRunner:
 
 
 def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:
-    """Return the seeds of the warm-up, or so many from number `first` on."""
+    """Return the seeds of the warm-up, or `count` of them from number `first` on."""
     count = config.warmup_episodes if count is None else count
     return episode_seeds(config.seed, "warm-up", count, first) if count else ()
 
 
 def warm_up_actor(task: Task, config: RunConfig) -> RandomActor:
-    """Return the actor of the warm-up; its actions hold for a few steps if the steps of the run are limited."""
+    """Return the actor of the warm-up; it repeats each action for a few steps if the run's steps are limited."""
     return (RandomActor if config.max_steps is None else HeldRandomActor)(task, config.seed)
 
 

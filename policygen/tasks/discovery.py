@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +19,20 @@ import numpy.typing as npt
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.actions import actuators_of, bounded, described
-from policygen.tasks.documentation import Section, prose, section_of, sections_of
+from policygen.tasks.documentation import prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, close
-from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
-from policygen.tasks.spaces import Observation, ObservedText, flat_names, layout_of, slug, texts_of
-from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
+from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
+from policygen.tasks.listed import listed
+from policygen.tasks.phrases import MOST_PHRASES, Phrases, choose_phrases
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_names, layout_of, slug, texts_of
+from policygen.tasks.stated import arguments_in_force, clipped, describe_arguments, encoding_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
 from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
+_PLACE = re.compile(r"(obs|action|x)_?\d*")  # the name of a number that is called by its place
 _WARM_UP_STEPS = 5_000
 WARM_UP_SECONDS = 20.0
 _CELLS_WANTED = 800
@@ -55,7 +58,7 @@ def task_from_gym(
     try:
         with Watchdog(step_timeout, lambda: None):
             env = make(gym_id, kwargs or {}) if own is None else own.make(None)
-    except TooLong as error:
+    except TimeLimitExceeded as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
         task = _discovered(env, gym_id, step_timeout)
@@ -67,13 +70,21 @@ def task_from_gym(
 def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Task:
     """Make the task of an environment."""
     assumed: list[str] = _successor(gym_id)
-    sections = sections_of(_documentation(env))
-    found, texts, named = _observed(env, gym_id, sections, assumed)
+    documentation = _documentation(env)
+    sections = sections_of(documentation)
+    found, texts, named = _observed(env, gym_id, documentation, assumed)
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
     if action_layout is not None:
         assumed.append(described(action_layout, actuators))
     actuators, worded = named_actuators(actuators, section_of(sections, "action"), observed, env)
+    if not worded and all(_PLACE.fullmatch(a.name) and not a.is_choice for a in actuators):
+        told = listed(documentation, "action", len(actuators))
+        if told and not {one.name.lower() for one in told} & {name.lower() for name in observed}:
+            actuators = tuple(
+                replace(a, name=one.name, unit=one.unit, about=one.about)
+                for a, one in zip(actuators, told, strict=True)
+            )
     actuators, unbounded = bounded(actuators)
     assumed += unbounded
     if any(actuator.is_choice for actuator in actuators):
@@ -98,7 +109,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     assumed += [UNSEEDED] * unseeded
     words = Phrases()
     if texts:
-        words = _told_apart(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
+        words = _phrases(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
         grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
     arguments = arguments_in_force(env)
@@ -118,8 +129,8 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         about=about,
         facts=(
             *([remark] if encoding else []),
-            *said_of_arguments(arguments, env, about),
-            *simulator_facts(env, [actuator.name for actuator in actuators], arguments, step_timeout),
+            *describe_arguments(arguments, env, about),
+            *simulator_facts(env, _named(actuators), observed, arguments, step_timeout),
         ),
         solved=env.spec.reward_threshold if env.spec else None,
         unseeded=unseeded,
@@ -129,7 +140,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
 
 
 def _observed(
-    env: gym.Env[Any, Any], gym_id: str, sections: Sequence[Section], assumed: list[str]
+    env: gym.Env[Any, Any], gym_id: str, documentation: str, assumed: list[str]
 ) -> tuple[list[Observation], list[ObservedText], bool]:
     """Return the observed numbers and texts, and whether the documentation names all numbers."""
     found, texts, named = flat_names(env.observation_space), texts_of(env.observation_space), False
@@ -139,8 +150,14 @@ def _observed(
             " wrap the environment first"
         )
     if not texts:  # a table in the documentation is about numbers
+        sections = sections_of(documentation)
         described = section_of(sections, "observation"), section_of(sections, "starting")
         found, named = named_observations(found, *described, env)
+        if not named and all(_PLACE.fullmatch(o.name) for o in found):
+            told = listed(documentation, "observation", len(found))
+            named = bool(told)
+            pairs = zip(found, told, strict=named)
+            found = [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs] or found
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
     after = "named after the environment's documentation:" if named else "called"
@@ -148,7 +165,7 @@ def _observed(
     return [clipped(o, env) for o in found] if named else found, texts, named
 
 
-def _told_apart(
+def _phrases(
     texts: Sequence[ObservedText],
     rows: npt.NDArray[np.float64],
     taken: Sequence[str],
@@ -157,7 +174,7 @@ def _told_apart(
 ) -> Phrases:
     """Choose words that tell texts apart, as many as a table beside `grid` has room for."""
     room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-    words = telling_phrases(texts, rows, taken, min(MOST_PHRASES, room))
+    words = choose_phrases(texts, rows, taken, min(MOST_PHRASES, room))
     if words.dimensions:
         tells = ", ".join(expression for _, expression in words.features)
         assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
@@ -186,6 +203,11 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     else:
         return task
     return replace(task, assumed=(*task.assumed, remark))
+
+
+def _named(actuators: Sequence[Actuator]) -> list[str]:
+    """Return the names of the components of an action; of one choice its labels."""
+    return list(actuators[0].labels if len(actuators) == 1 and actuators[0].is_choice else (a.name for a in actuators))
 
 
 def _documentation(env: gym.Env[Any, Any]) -> str:

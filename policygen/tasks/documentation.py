@@ -197,6 +197,8 @@ _MARKUP: tuple[tuple[str, str], ...] = (
     (r"\s*\(see [^()]*\)", ""),
     (r"\s*\(`?observation\[[^()]*\)|\s*\(if +`exclude[^()]*\)", ""),
     (r"\\mathcal\{U\}_\{\[-?([^,]+?)(?:\s*(?:\\times|imes)\s*[I1]_\{?\d+\}?)?,[^\]]*\]\}", r"uniform noise up to \1"),
+    (r"\\mathcal\{U\}_\{\[\[([^][]+)\], \[([^][]+)\]\]\}", r"uniform between (\1) and (\2)"),
+    (r"\$0_\{?(\d+)\}?\$", r"0 in all \1 parts"),
     (r"\\mathcal\{N\}\(0_\{\d+\},\s*([^\s^]+)\^2[^)]*\)", r"normal noise of standard deviation \1"),
     (r"\\mathcal\{S\}\(([^)]*)\)", r"a random place within \1"),
     (r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2"),
@@ -212,7 +214,7 @@ _MARKUP: tuple[tuple[str, str], ...] = (
     (r"<sub>(.*?)</sub>", r"_\1"),
     (r"\$", ""),
     (r"\*{2,}", ""),
-    (r"(?<![\w*])\*(?=\S)([^*\n]+?)(?<=\S)\*(?!\w)", r"\1"),
+    (r"(?<![\w*])\*(?=\S)((?:[^*\n]| \* )+?)(?<=\S)\*(?!\w)", r"\1"),
 )
 
 

@@ -31,7 +31,7 @@ def draft_of(task: Task) -> str:
     for key, values in (("hints", task.hints), ("facts", facts), ("inputs", task.inputs)):
         if values:
             stated[key] = list(values)
-    stated |= _filled(reward=task.reward, ends=task.ends)
+    stated |= _filled(reward=task.reward, ends=task.ends, starts=dict(task.starts))
     stated |= {"max_steps": task.max_steps, "discount": task.discount}
     if task.solved is not None:
         stated["solved"] = task.solved

@@ -42,7 +42,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     return make(task.gym_id, dict(task.kwargs), limit)
 
 
-def handed_over(task: Task, env: Any) -> Task:
+def with_user_env(task: Task, env: Any) -> Task:
     """Return the task with its environment replaced by an environment or factory of this program.
 
     Raises:
@@ -93,7 +93,7 @@ _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
-def _no_remarks_of_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
+def _silence_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
     """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT: attempts report instabilities themselves.
 
     MuJoCo also warns about Gymnasium's own model files, which no user can change.
@@ -189,7 +189,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     module, colon, name = gym_id.partition(":")
     if colon:
         _import_own(module, name)
-    _no_remarks_of_mujoco(None, gym_id)
+    _silence_mujoco(None, gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
@@ -198,7 +198,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             warnings.simplefilter("ignore")  # "a newer version exists": the task file chose this one
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
-        _no_remarks_of_mujoco(env, gym_id)
+        _silence_mujoco(env, gym_id)
         return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)

@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog
+from policygen.tasks.box2d import has_world, world_facts
+from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
@@ -31,16 +32,19 @@ _PICTURE = re.compile(
 def simulator_facts(
     env: gym.Env[Any, Any],
     actions: Sequence[str] = (),
+    observations: Sequence[str] = (),
     told: Collection[str] = (),
     step_timeout: float = STEP_TIMEOUT,
 ) -> tuple[str, ...]:
     """Describe the system in SI units, most useful sentences first, at most `MOST_CHARACTERS` in all.
 
     A MuJoCo model yields its time step, actuators, joints, bodies and floor; any other environment the constants in its
-    code. Positions are of the initial pose. The environment is reset and stepped.
+    code, and a Box2D world its bodies, joints and scales. Positions are of the initial pose. The environment is reset
+    and stepped.
 
     Args:
-        actions: the task's names of the components of an action, in order; `action[i]` if missing.
+        actions: the task's names of the components of an action, in order, or of the choices; `action[i]` if missing.
+        observations: its names of the components of an observation, in order.
         told: names of constants that the prompt already holds.
         step_timeout: limit on one step in seconds.
 
@@ -49,11 +53,14 @@ def simulator_facts(
     """
     try:
         if not has_model(env):
-            return _constants(env, told, step_timeout)
+            constants = _constants(env, told, step_timeout)
+            with Watchdog(step_timeout, lambda: None, env):
+                world = world_facts(env, observations, actions) if has_world(env) else []
+            return _shortened([*world, *constants])
         with Watchdog(step_timeout, lambda: None, env):
             return _model_facts(env, actions)
     # The user's code: a simulator that fails here will fail again when it is played, and be reported there.
-    except (Exception, SystemExit, TooLong):
+    except (Exception, SystemExit, TimeLimitExceeded):
         return ()
 
 

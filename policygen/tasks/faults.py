@@ -44,7 +44,12 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str)
     return EnvironmentFault(f"{gym_id} failed in `{doing}`{f' ({place})' if place else ''}: {_said(error)}")
 
 
-def misshapen(row: Any, expected: int) -> EnvironmentFault:
+def name_of(env: gym.Env[Any, Any]) -> str:
+    """Return the id of an environment; the name of its class if it is not registered."""
+    return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
+def wrong_length(row: Any, expected: int) -> EnvironmentFault:
     """Return the error for an observation of the wrong length."""
     return EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {expected}")
 
@@ -83,14 +88,14 @@ def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
     Warns:
         UserWarning: it is abandoned.
     """
-    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    name = name_of(env)
     if name in _never_closed:
         return
     try:
         with OwnDirectory(), Watchdog(seconds, lambda: None, env):
             env.close()
-    except (Exception, SystemExit, TooLong) as error:
-        if isinstance(error, TooLong):  # a second attempt would also hang
+    except (Exception, SystemExit, TimeLimitExceeded) as error:
+        if isinstance(error, TimeLimitExceeded):  # a second attempt would also hang
             _never_closed.add(name)
         warnings.warn(f"{fault(error, env, name, 'close')}; nothing is lost", stacklevel=2)
 
@@ -133,7 +138,7 @@ def _said(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # `__str__` is the environment's code, too
         text = ""
-    if not isinstance(error, EnvironmentFault | TooLong):
+    if not isinstance(error, EnvironmentFault | TimeLimitExceeded):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -183,7 +188,7 @@ def _short(file: str) -> str:
     return Path(file).name
 
 
-class TooLong(BaseException):  # an environment that catches every Exception must not catch this
+class TimeLimitExceeded(BaseException):  # an environment that catches every Exception must not catch this
     """A step exceeded its time limit."""
 
 
@@ -242,10 +247,10 @@ class Watchdog:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._on:
-            raise TooLong(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
+            raise TimeLimitExceeded(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
 
     def _watch(self, watched: int) -> None:
-        """Run in a thread of its own: interrupt the watched thread, or end the process if that is in vain."""
+        """Run in a thread of its own: interrupt the watched thread, or end the process if that fails."""
         seen, quiet = self._progress(), 0
         while not self._over.wait(self.seconds / _TICKS):
             now = self._progress()
@@ -258,7 +263,7 @@ class Watchdog:
                 if quiet >= _TICKS:
                     signal.pthread_kill(watched, signal.SIGALRM)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
-                    place = self._stands_at(watched)
+                    place = self._current_line(watched)
                     self._say(
                         f"the environment did not answer within {self.seconds:g} s and cannot be interrupted"
                         f"{f' ({place})' if place else ''}: this process ends here"
@@ -272,13 +277,13 @@ class Watchdog:
         elif self._say is not None:
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
-    def _stands_at(self, watched: int) -> str:
+    def _current_line(self, watched: int) -> str:
         """Name the environment and the line it is executing."""
         name = place = ""
         with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[watched]
             if self._env is not None:
-                name = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
+                name = name_of(self._env)
                 place = _last_place(traceback.walk_stack(frame), self._env)
         return ", ".join(filter(None, (name, place)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+MOST_COLLISIONS = 8  # pairs of bodies in one sentence
 # The facts left out at each level of detail.
 _LEFT_OUT = ("positions, damping, armature and springs", "positions", "")
 
@@ -38,6 +40,7 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> 
         *_summary(machine, int(getattr(base, "frame_skip", 1))),
         *([f"(Shortened: {_LEFT_OUT[detail]} are left out.)"] if _LEFT_OUT[detail] else []),
         *_floor(machine),
+        *_collisions(machine),
         *_joints(machine),
         *_bodies(machine),
     ]
@@ -347,6 +350,32 @@ def _floor(machine: _Machine) -> list[str]:
                 + "."
             )
     return lines
+
+
+def _collisions(machine: _Machine) -> list[str]:
+    """Describe which bodies can collide with one another; the floor has a sentence of its own."""
+    model, plane = machine.model, int(machine.mujoco.mjtGeom.mjGEOM_PLANE)
+    solid = [geom for geom in range(model.ngeom) if int(model.geom_type[geom]) != plane]
+    found: dict[tuple[int, int], None] = {}
+    for one, other in itertools.combinations(solid, 2):
+        bodies = sorted((int(model.geom_bodyid[one]), int(model.geom_bodyid[other])))
+        if touches(model, one, other) and _are_apart(machine, *bodies):
+            found[bodies[0], bodies[1]] = None
+    if not found:
+        return ["No two bodies collide with each other."]
+    some = [f"{_body_name(model, one)} with {_body_name(model, other)}" for one, other in list(found)[:MOST_COLLISIONS]]
+    more = len(found) - len(some)
+    return [f"Bodies that can collide: {', '.join(some)}" + (f" and {more} more pairs" if more else "") + "."]
+
+
+def _are_apart(machine: _Machine, one: int, other: int) -> bool:
+    """Whether two bodies may collide: they move against each other, are no neighbours, and the model allows it."""
+    model, flag = machine.model, int(machine.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT)
+    welded = [int(model.body_weldid[body]) for body in (one, other)]
+    parents = [int(model.body_weldid[model.body_parentid[body]]) for body in welded]
+    neighbours = (parents[0] == welded[1] or parents[1] == welded[0]) and 0 not in welded
+    filtered = neighbours and not int(model.opt.disableflags) & flag
+    return welded[0] != welded[1] and not filtered and (one << 16) + other not in model.exclude_signature
 
 
 def touches(model: Any, one: int, other: int) -> bool:

@@ -28,7 +28,7 @@ class Phrases:
     dimensions: tuple[Dimension, ...] = ()
 
 
-def telling_phrases(
+def choose_phrases(
     texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
 ) -> Phrases:
     """Choose words that about half of the texts contain, each little correlated with those chosen before.

@@ -52,6 +52,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         **({"unseeded": True} if task.unseeded else {}),
         "features": dict(task.features),
         **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
+        **({"starts": list(map(list, task.starts))} if task.starts else {}),
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
@@ -113,6 +114,7 @@ class _TaskRecord:
     inputs: tuple[str, ...] = ()
     reward: str = ""
     ends: str = ""
+    starts: tuple[tuple[str, str], ...] = ()
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
@@ -172,6 +174,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         inputs=read.inputs,
         reward=read.reward,
         ends=read.ends,
+        starts=read.starts,
         untrusted="the saved task",
         assumed=read.assumed,
         unseeded=read.unseeded,

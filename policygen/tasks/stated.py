@@ -40,7 +40,7 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
     }
 
 
-def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
+def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
     """Describe the arguments in force, the chances of an action's outcomes, and a map in letters.
 
     Args:

@@ -46,8 +46,10 @@ class Task:
     Attributes:
         observations: numbers; `texts`: observed texts, which features search for phrases.
         features: named expressions over the observations and earlier features.
-        reward, ends: what a step pays and when an episode ends, as the documentation says, in the language of plants
-            (see `policygen.policies.plant`); empty where it is to be learned.
+        reward, ends: the reward of a step and the condition that ends an episode, as documented, in the language of
+            plants (see `policygen.policies.plant`); empty if it is to be identified from the data.
+        starts: for some observations how an episode begins, as documented: `uniform(LOW, HIGH)` or
+            `normal(MEAN, DEVIATION)`.
         grid: bins of observations and features.
         layout: nesting of the environment's observations, None for one array or number.
         action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
@@ -71,6 +73,7 @@ class Task:
     features: tuple[tuple[str, str], ...] = ()
     reward: str = ""
     ends: str = ""
+    starts: tuple[tuple[str, str], ...] = ()
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
@@ -200,6 +203,7 @@ def without_knowledge(task: Task) -> Task:
         features=(),
         reward="",
         ends="",
+        starts=(),
         inputs=(),
         grid=Grid(tuple(dimensions)) if dimensions else None,
         about="",

@@ -76,6 +76,7 @@ class _TaskFile(_Strict):
     features: dict[str, str] = {}
     reward: str = ""
     ends: str = ""
+    starts: dict[str, str] = {}
     inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
@@ -148,6 +149,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         features=tuple(stated.features.items()),
         reward=stated.reward.strip(),
         ends=stated.ends.strip(),
+        starts=tuple(stated.starts.items()),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
         facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators, step_timeout)),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, UsageError
 from policygen.tasks.environments import make_env, of_gymnasium_or_ours, origin
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, misshapen, number_of
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, name_of, number_of, wrong_length
 from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -109,7 +109,7 @@ def random_episode(
     def keep(observation: Any, reward: float) -> None:
         row = flatten(layout, observation)
         if row.shape != (width,):
-            raise misshapen(row, width)
+            raise wrong_length(row, width)
         if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
             raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
         if not math.isfinite(reward):
@@ -127,7 +127,7 @@ def random_episode(
                 terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
                 keep(observation, number_of(reward))
     except BaseException as error:
-        raise fault(error, env, env.spec.id if env.spec else type(env.unwrapped).__name__, doing) from error
+        raise fault(error, env, name_of(env), doing) from error
     return rows, truncated and not terminated
 
 

@@ -1,4 +1,4 @@
-"""Measures what stands in adviser.md: what advice is worth to a learner.
+"""Measure the figures of adviser.md: the effect of advice on Q-learning.
 
 python results/benchmarks/adviser.py [--quick] [--out FOLDER]
 """
@@ -196,23 +196,24 @@ def with_interval(values: Sequence[float]) -> str:
     return f"{np.mean(values):.4g} ± {half if half > 1e-12 else 0:.2g}"  # without what is rounding
 
 
-HEADER = f"""# What advice is worth to a learner
+HEADER = f"""# Advice for Q-learning
 
-A tabular Q-learner (`--refine q`) has to find a table of actions whose return is within {100 * WITHIN:g}% of
-the optimum. It begins with nothing, or with a table as advice: the first reply of a chat model to this package's prompt
-(`results/policies/TASK-first-reply.txt`), one drawn at random, or one that is wrong in every cell ("inverted": it
-names any action but the chat model's).
+A tabular Q-learner (`--refine q`) has to find a table of actions whose return is within {100 * WITHIN:g}% of the
+optimum. It starts with nothing, or with a table as advice: the first reply of a chat model to policygen's prompt
+(`results/policies/TASK-first-reply.txt`), a random table, or a table that is wrong in every cell ("inverted": any
+action but the chat model's).
 
-Ten learners each, seeds {SEEDS[0]} to {SEEDS[-1]}; nothing was tuned on these. All episodes count, also up to 64 that
-try the advice and random actions first: with advice no learner is done before these. The optimum is reached at the
-first of {HELD} checks in a row within {100 * WITHIN:g}% of it. A check computes the exact return after each batch of
-episodes (1% of the budget, later a sixteenth of the episodes so far); on CartPole it plays {SCORED_ON} episodes, after
-every other batch. Intervals are 95%, Student's t. "Times none" compares the same seeds: geometric mean. A learner that
-does not get there counts with its whole budget, so that means and ratios are then too low. `make adviser` makes this.
+Each row is for ten learners, seeds {SEEDS[0]} to {SEEDS[-1]}; nothing was tuned on these. All episodes count, including
+up to 64 that first try the advice and random actions, so no learner with advice needs fewer. The optimum is reached at
+the first of {HELD} consecutive checks within {100 * WITHIN:g}% of it. A check computes the exact return after each
+batch of episodes (1% of the budget, later a sixteenth of the episodes so far); on CartPole it plays {SCORED_ON}
+episodes, after every other batch. Intervals are 95%, Student's t. "Times none" is the ratio to the episodes without
+advice on the same seed, as a geometric mean. A learner that misses the optimum counts with its whole budget, so means
+and ratios are then too low. Made with `make adviser`.
 
-CartPole is learnt over the task's own 324 cells, where the chat model's rule (one weighted sum of the four quantities,
-500 of 500 as it was written) is rounded to what it does in the middle of a cell. Tables within {100 * WITHIN:g}% come
-and go there: a learner may end at one and not have had {HELD} such checks in a row, and then does not count.
+CartPole is learnt over the task's own 324 cells. The chat model's rule (one weighted sum of the four quantities, which
+scores 500 of 500) is rounded to its action in the middle of each cell. Tables within {100 * WITHIN:g}% come and go
+there: a learner may end with one without {HELD} consecutive checks, and then does not count.
 
 | task | advice | its own return | optimum reached | episodes: median (range) | mean | times none | at the end | CPU s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -221,7 +222,7 @@ and go there: a learner may end at one and not have had {HELD} such checks in a 
 
 def options_of(page: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """`--quick` and `--out` of a script that writes a page."""
-    parser = argparse.ArgumentParser(description=f"Measure what stands in {page}, and write it after each row anew.")
+    parser = argparse.ArgumentParser(description=f"Measure the figures of {page}, and write it anew after each row.")
     parser.add_argument("--quick", action="store_true", help="two seeds, a tenth of the episodes; nothing is written")
     parser.add_argument("--out", type=Path, default=HERE, help=f"folder of {page} (default: beside this script)")
     return parser.parse_args(arguments)

@@ -1,6 +1,7 @@
 """Measures what stands in learning.md: steps and CPU time until a task's threshold, here and by gradient learners.
 
-python results/benchmarks/learning.py [ours] [peers] [page] [--tasks TASK ...] [--seeds SEED ...] [--minutes N] [--anew]
+python results/benchmarks/learning.py [ours] [plant] [withheld] [peers] [page] [--tasks TASK ...] [--seeds SEED ...]
+    [--minutes N] [--anew]
 
 `peers` needs `pip install "policygen[bench,mujoco]"`. Set OMP_NUM_THREADS=1: times are those of one core. Every
 measurement is a row of learning.csv and is not made again unless `--anew` forgets them all, as `make learning` does.
@@ -42,7 +43,10 @@ FACTOR = 10  # a peer stops at so many times our steps
 
 @dataclass(frozen=True)
 class Case:
-    """A task, its threshold of Gymnasium, how it is run here, and how many steps lie between two checks of a peer."""
+    """A task, its threshold of Gymnasium, how it is run here, and how many steps lie between two checks of a peer.
+
+    `in_plant` and `withheld` are the seeds of runs with PLANT, and with PLANT_WITHHELD.
+    """
 
     gym_id: str
     threshold: float
@@ -51,15 +55,19 @@ class Case:
     # A recorded run of a chat model without a task file; where there is none, `builtin` proposes, no language model.
     transcript: str = ""
     features: bool = False  # whether it tunes over quantities that the task file derives, which `ablate` withholds
+    in_plant: Sequence[int] = ()
+    withheld: Sequence[int] = ()
 
 
+SEEDS = range(100, 103)
+FRESH = range(270, 280)  # seeds that nothing was developed on
 CASES = {
-    "cartpole": Case("CartPole-v1", 475, 1_000),
-    "acrobot": Case("Acrobot-v1", -100, 5_000),
-    "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True),
-    "mountaincar-continuous": Case("MountainCarContinuous-v0", 90, 5_000),
-    "pendulum": Case("Pendulum-v1", -200, 5_000),
-    "inverted-pendulum": Case("InvertedPendulum-v5", 950, 5_000),
+    "cartpole": Case("CartPole-v1", 475, 1_000, in_plant=FRESH),
+    "acrobot": Case("Acrobot-v1", -100, 5_000, in_plant=FRESH),
+    "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True, in_plant=FRESH, withheld=range(250, 255)),
+    "mountaincar-continuous": Case("MountainCarContinuous-v0", 90, 5_000, in_plant=FRESH),
+    "pendulum": Case("Pendulum-v1", -200, 5_000, in_plant=FRESH),
+    "inverted-pendulum": Case("InvertedPendulum-v5", 950, 5_000, in_plant=range(240, 245)),
     "inverted-double-pendulum": Case("InvertedDoublePendulum-v5", 9_100, 5_000),
     "reacher": Case("Reacher-v5", -3.75, 5_000),
     "swimmer": Case("Swimmer-v5", 360, 20_000, {"iterations": 2}, transcript="transcripts/swimmer"),
@@ -204,7 +212,7 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     return watch.found("the run's end")
 
 
-def in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any]:
+def tune_in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any]:
     """Run policygen with `--refine model --max-steps` and `more` settings to its end, and return its record.
 
     `steps` are those that the plant was fitted to when the threshold was reached: the policy rests on no others.
@@ -383,7 +391,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", metavar="ours|plant|withheld|peers|page", help="all by default")
     parser.add_argument("--tasks", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--methods", nargs="+", help="PPO, SAC, ARS; all by default")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102])
+    parser.add_argument("--seeds", nargs="+", type=int, help="by default those of the page")
     parser.add_argument("--minutes", type=float, default=12)
     parser.add_argument(
         "--max-steps", type=int, default=PLANT_STEPS, help="of a whole run in a plant, judging included"
@@ -395,18 +403,17 @@ def main() -> None:
         parser.error('the peers are not installed; pip install "policygen[bench,mujoco]"')
     if asked.anew:
         RECORDED.unlink(missing_ok=True)
-    for seed, task in itertools.product(asked.seeds, asked.tasks):
+    for seed, task in itertools.product(asked.seeds or SEEDS, asked.tasks):
         for method in (OURS, WITHHELD) if CASES[task].features else (OURS,):
             if "ours" in what:
                 record(task, method, seed, lambda: ours(task, method, seed))  # noqa: B023 - called at once
-    if "plant" in what:
-        for seed, task in itertools.product(asked.seeds, asked.tasks):
-            record(task, PLANT, seed, lambda: in_plant(task, seed, asked.max_steps))  # noqa: B023
-    if "withheld" in what:
-        for seed, task in itertools.product(asked.seeds, asked.tasks):
-            withheld = {"ablate": "knowledge"}
-            record(task, PLANT_WITHHELD, seed, lambda: in_plant(task, seed, asked.max_steps, **withheld))  # noqa: B023
-    for seed, task in itertools.product(asked.seeds, asked.tasks):
+    for task in asked.tasks:
+        for seed in (asked.seeds or CASES[task].in_plant) if "plant" in what else ():
+            record(task, PLANT, seed, lambda: tune_in_plant(task, seed, asked.max_steps))  # noqa: B023
+        for seed in (asked.seeds or CASES[task].withheld) if "withheld" in what else ():
+            settings = {"ablate": "knowledge"}
+            record(task, PLANT_WITHHELD, seed, lambda: tune_in_plant(task, seed, asked.max_steps, **settings))  # noqa: B023
+    for seed, task in itertools.product(asked.seeds or SEEDS, asked.tasks):
         for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):
                 record(task, method, seed, lambda: peer(task, method, seed, allowed(task), asked.minutes))  # noqa: B023

@@ -1,4 +1,4 @@
-"""Makes mediating.md: what `policygen mediate` writes, beside figures of the published code.
+"""Make mediating.md: the output of `policygen mediate` beside figures of the published code.
 
 python results/benchmarks/mediating.py ARGUMENT... -o FILE; the arguments are those of `policygen mediate`.
 """

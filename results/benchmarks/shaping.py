@@ -1,4 +1,4 @@
-"""Measures what stands in shaping.md: what potentials are worth to a learner and objectives to tuning.
+"""Measure the figures of shaping.md: the effect of potentials on Q-learning and of objectives on CMA-ES.
 
 python results/benchmarks/shaping.py [--quick] [--out FOLDER]
 """
@@ -87,7 +87,7 @@ TUNED = (
 
 
 def learnt_rows(case: Taught) -> Iterator[str]:
-    """A row of Markdown for each potential: mean returns of the tables after so many episodes."""
+    """A row of Markdown for each potential: mean returns of the tables after numbers of episodes."""
     place = Field(Case(case.task, "", case.episodes))
     for potential in case.potentials:
         started = time.process_time()
@@ -170,20 +170,20 @@ def _table(head: Sequence[str], rows: Sequence[str]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", f"| {line} |", *rows])
 
 
-ABOUT = """# What objectives and potentials are worth
+ABOUT = """# Objectives and potentials
 
-Made with `make shaping`; the expressions were chosen on seeds below 100, seeds 100 and up are measured. Intervals are
-95% (Student's t over seeds). All figures are returns: no score knows of an objective or a potential.
+Made with `make shaping`. The expressions were chosen on seeds below 100; the tables use seeds from 100 on. Intervals
+are 95% (Student's t over seeds). All figures are returns; scores never include an objective or a potential.
 """
 LEARNT = """## Q-learning with a potential
 
-`--refine q` from nothing on the task's own grid, ten seeds, one learner each; what its table returns after so many
-episodes: exactly for the lake, on 20 fresh episodes for the car.
+`--refine q` without advice on the task's own grid, ten seeds, one learner each. Figures are returns of the table after
+the given number of episodes: exact for the lake, over 20 fresh episodes for the car.
 """
 TUNED_ABOUT = """## CMA-ES with an objective
 
-A hand-written poor start, tuned by `--refine cma:500` for the return or for an objective; final scores on 100 fresh
-episodes a seed.
+A poor hand-written policy, tuned by `--refine cma:500` for the return or for an objective; final scores over 100 fresh
+episodes per seed.
 """
 
 

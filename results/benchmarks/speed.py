@@ -1,4 +1,4 @@
-"""Measures what stands in speed.md: this project side by side with other ways of doing the same, in one process.
+"""Measure the figures of speed.md: policygen beside other ways to do the same, in one process.
 
 python results/benchmarks/speed.py [--quick] [--json] [--out FOLDER]; a full run writes speed.csv, speed.md and
 speed.png. To measure also what is not installed here: `pip install "policygen[bench,envpool]"`.

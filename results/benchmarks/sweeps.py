@@ -1,4 +1,4 @@
-"""Measures what stands in sweeps.md: what a cell costs a sweep's driver, and how wall time falls with workers.
+"""Measure the figures of sweeps.md: the driver's cost per cell of a sweep, and wall time by number of workers.
 
 python results/benchmarks/sweeps.py [driver] [waiting] [playing]; needs `pip install "policygen[ray]"`. `playing`, runs
 that keep a processor busy, wants a machine with nothing else to do.

@@ -15,6 +15,7 @@ from support import ARM, BEST_LAKE, FALLING, LEANING, MALFORMED_LAKE, PAIR, fenc
 
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record
+from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -28,13 +29,18 @@ REMEMBERED = fenced(
     "let slow = 0.9*prev(slow, 1) + 0.1*angle", "left = prev(angle)", "right = slow + where(spin > 0, 1, -1)"
 )
 REACH = fenced("shoulder = -3*x + fixed(0.5)", "elbow = tanh(y)*2 + prev(shoulder)")
+RANGED = fenced(
+    "let far = tune(0.5, 0.1, 2)*angle + prev(far, tune(0, -1, 1))",
+    "left = -tune(2, 0, 10)*far^tune(2, 1, 3)",
+    "right = tune(0, -pi, pi)*spin - tune(-1, -2, 2)*far + fixed(tune(1, 0, 2))",
+)
 ARM_ROWS = fenced(
     "| x | y | shoulder | elbow |", "| 0 | 0 | left | -0.5 |", "| 1-2 | * | 0.25 | 0 |", "| * | 1 | off | 0.5 |"
 )
 PAIR_ROWS = fenced("| total | y | gear | horn |", "| 0 | 0,2 | low | 1 |", "| * | * | reverse | 0 |")
 PARAMS = fenced(*(f"params[{i}]: {i % 4}" for i in range(16)))
 GOOD: list[tuple[Task, str]] = [
-    *((CARTPOLE, text) for text in (LEANING, FALLING, LEAN, WEIGHTS, REMEMBERED)),
+    *((CARTPOLE, text) for text in (LEANING, FALLING, LEAN, WEIGHTS, REMEMBERED, RANGED)),
     *((LAKE, text) for text in (BEST_LAKE, MALFORMED_LAKE, PARAMS)),
     *((ARM, text) for text in (REACH, ARM_ROWS)),
     (PAIR, PAIR_ROWS),
@@ -46,6 +52,7 @@ NASTY = r"""
 + - * / ^ ** // % == = := < >= | || |||| *** ( ) (( [ ] { } , ,, ; : ` ``` ~~~ # \ " ' // .. @ ! ~ & << lambda:0
 let bins prev(angle) prev(spin,1) prev(lean,-1e308) prev(nothing) fixed(2) where(1,2,3) min() sqrt(-1) log(0) mod(1,0)
 angle spin x y lean left right action row column shoulder import __class__ pi e True None exp(1e5) abs(x)(1) x[0] x.y
+tune(2,0,9) tune(0,-1,1) tune(-5,-5,1e308) tune(0,1,2) tune(nan,0,1) tune(1,2 tune( tune tune(tune(1,0,2),0,3)
 any >1 <=0 0-2 5-1 0- 0,0,0 params[0]: params[99]: [run] """.split()  # noqa: SIM905
 NASTY += [
     "\0",
@@ -148,6 +155,10 @@ def test_a_mutated_reply_is_refused_in_sentences_or_is_a_sound_policy(part: int,
                 if parsed.policy is not None:
                     accepted += 1
                     assert_sound(parsed.policy, observations_for(task, numbers))
+                    if rng.random() < 0.1:  # tuned far, which a range survives, else its text is refused
+                        tunable = Tunable(parsed.policy)
+                        moved = tunable.at(numbers.normal(scale=3, size=tunable.size))
+                        assert_sound(moved, observations_for(task, numbers))
             except BaseException:
                 print(f"--- the reply, for {task.name}:\n{text!r}")
                 raise

@@ -121,6 +121,11 @@ def faulty_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         gym.registry.pop(name)
 
 
+def test_a_setting_that_is_a_table_is_written_as_a_table(line: Line) -> None:
+    assert line("new", "CartPole-v1", "--set", 'extra_body={"safe": true}', "-o", "room.toml").code == 0
+    assert "[run.extra_body]\nsafe = true" in Path("room.toml").read_text()
+
+
 @pytest.mark.usefixtures("faulty_rooms")
 def test_a_room_that_ignores_its_seed_is_refused_or_labelled_wherever_a_score_stands(line: Line) -> None:
     new = ("new", "faulty_rooms:Drafty", "--kwarg", "outside=4.0", "-o", "room.toml")

@@ -12,7 +12,7 @@ from services import PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.faults import rejected_parameter, wait_asked
+from policygen.llm.faults import rejected_parameter, requested_wait
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.llm.retry import Wait, ask
 
@@ -137,11 +137,11 @@ def test_a_parameter_that_cannot_be_dropped_is_final(asked: Asked, provider: Fai
     ],
 )
 def test_the_wait_asked_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert wait_asked(headers) == seconds
+    assert requested_wait(headers) == seconds
 
 
 def test_a_date_to_wait_for_is_read() -> None:
-    asked_for = wait_asked({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
+    asked_for = requested_wait({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
     assert asked_for == pytest.approx(30, abs=2)
 
 

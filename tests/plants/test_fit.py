@@ -41,6 +41,21 @@ def test_a_few_corrupted_rows_do_not_spoil_it() -> None:
     assert np.abs(found.values[0] / exact.values - 1).max() < 0.02
 
 
+def test_numbers_with_a_range_are_fitted_within_it_and_one_of_unknown_sign_may_begin_at_0() -> None:
+    data = driven(200)  # next x = 0.9*x + 0.5*u
+    for text, expected in (
+        ("tune(0, -1, 1)*x + tune(0, -2, 2)*u", [0.9, 0.5]),
+        ("tune(0.3, 0, 0.6)*x + tune(0, -2, 0)*u", [0.6, 0.0]),
+        ("0.9*x + 0.5*u*(u > tune(-9, -30, 30))", [0.9, 0.5, None]),
+    ):
+        made = equations(f"next x = {text}", LINE)
+        found = fitted(made, data)
+        low, high = made.limits
+        assert ((low <= found.values) & (found.values <= high)).all()
+        for value, best in zip(found.values[0], expected, strict=True):
+            assert best is None or value == pytest.approx(best, abs=1e-4)
+
+
 def test_numbers_are_less_certain_with_fewer_steps() -> None:
     made = equations("next x = 0.5*x + 0.1*u", LINE)
     few, many = (fitted(made, driven(n, noise=0.1)) for n in (40, 1_000))

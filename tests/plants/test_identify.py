@@ -14,7 +14,7 @@ from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import fitted
-from policygen.plants.identify import identified
+from policygen.plants.identify import identify_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.parse import parse
 from policygen.policies.plant import Equations, Plant, known_plant
@@ -24,7 +24,7 @@ from policygen.tasks.task import Task
 
 
 def test_the_pendulum_is_found() -> None:
-    found = identified(swings(), known_plant(PENDULUM))
+    found = identify_plant(swings(), known_plant(PENDULUM))
     lines = dict(found.next)
     assert lines["cos"].startswith("cos(angle_cos + ")
     assert lines["sin"].startswith("sin(angle_cos + ")
@@ -43,7 +43,7 @@ def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
     task = load_task("cartpole")
     balanced = policy("left = 0\nright = angle + 0.3*spin + 0.05*velocity", task)
     data = Transitions.of(task, [*played(task, range(8)), *played(replace(task, max_steps=60), (9,), balanced)])
-    found = identified(data, known_plant(task))
+    found = identify_plant(data, known_plant(task))
     judged = fitted(Equations(task, found), Equations(task, found).values[None], data)
     assert judged.error_ahead is not None
     assert judged.error_ahead.max() < 1e-3
@@ -52,7 +52,7 @@ def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
 
 def test_ends_and_rewards_that_nobody_stated_are_learned() -> None:
     task = load_task("cartpole")
-    found = identified(Transitions.of(task, played(task, range(20))), Plant())
+    found = identify_plant(Transitions.of(task, played(task, range(20))), Plant())
     assert found.reward == "1"
     bounds = [float(test.split()[-1]) for test in found.ends.split(" or ") if test.startswith("angle")]
     assert len(bounds) == 2
@@ -63,7 +63,7 @@ def test_the_wall_of_the_mountain_car_is_found() -> None:
     task = load_task("mountaincar-continuous")
     wild = policy("force = where(velocity < 0, -1, 0.4)", task)
     data = Transitions.of(replace(task, max_steps=400), played(replace(task, max_steps=400), (1, 2, 3), wild))
-    found = identified(data, known_plant(task))
+    found = identify_plant(data, known_plant(task))
     assert (data.after[:, 0] < -1.1999).sum() >= 3
     assert "-1.2" in found.to_text()
     assert "max(" in found.to_text() + found.to_text().replace("clip(", "max(")
@@ -71,7 +71,7 @@ def test_the_wall_of_the_mountain_car_is_found() -> None:
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_delayed_actions_are_found(delay: int) -> None:
-    found = identified(driven(200, delay=delay, noise=0.02), known_plant(LINE))
+    found = identify_plant(driven(200, delay=delay, noise=0.02), known_plant(LINE))
     lags = ["u", *(f"u_{k}" for k in range(1, delay + 1))]
     assert found.lets == tuple((late, f"prev({before})") for before, late in itertools.pairwise(lags))
     assert f"*{lags[-1]}" in dict(found.next)["x"]
@@ -85,7 +85,7 @@ def test_delayed_actions_are_found(delay: int) -> None:
 @pytest.mark.parametrize("name", ["cartpole", "acrobot", "pendulum", "mountaincar", "mountaincar-continuous"])
 def test_no_delay_is_found_where_there_is_none(name: str) -> None:
     task = replace(load_task(name), max_steps=200)
-    found = identified(Transitions.of(task, played(task, range(4))), known_plant(task))
+    found = identify_plant(Transitions.of(task, played(task, range(4))), known_plant(task))
     assert "prev(" not in found.to_text()
 
 
@@ -108,13 +108,13 @@ def test_steps_that_hit_a_stop_do_not_spoil_the_law_of_the_others() -> None:
     data = made_up(400, ["x", "v"], lambda s, u: (s[0] + 0.1 * s[1], -0.5 * s[1] if s[0] > 1.6 else s[1] + 0.4 * u))
     bounced = float((data.before[:, 0] > 1.6).mean())
     assert 0.05 < bounced < 0.3
-    line = dict(identified(data, Plant(reward="0")).next)["v"]
+    line = dict(identify_plant(data, Plant(reward="0")).next)["v"]
     assert line == "v + 0.4*u"
 
 
 def test_what_differs_between_episodes_alone_has_no_limits() -> None:
     data = made_up(400, ["goal", "x"], lambda s, u: (s[0], 0.9 * s[1] + 0.1 * u + 0.05 * s[0]))
-    assert dict(identified(data, Plant(reward="0")).next)["goal"] == "goal"
+    assert dict(identify_plant(data, Plant(reward="0")).next)["goal"] == "goal"
 
 
 def test_observations_that_say_the_same_get_no_weights_that_cancel() -> None:
@@ -126,7 +126,7 @@ def test_observations_that_say_the_same_get_no_weights_that_cancel() -> None:
         return x, y, x + y + 1e-4 * rng.normal()
 
     data = made_up(400, ["x", "y", "z"], move)
-    assert np.abs(Equations(data.task, identified(data, Plant(reward="0"))).values).max() < 10
+    assert np.abs(Equations(data.task, identify_plant(data, Plant(reward="0"))).values).max() < 10
 
 
 def test_what_hardly_ever_changes_is_read_by_no_line_and_what_nothing_foretells_stays() -> None:
@@ -136,7 +136,7 @@ def test_what_hardly_ever_changes_is_read_by_no_line_and_what_nothing_foretells_
         hit = rng.normal() if rng.random() < 0.05 else 0.01
         return 0.9 * s[0] + 0.1 * u + 0.5 * (s[1] != 0.01), hit
 
-    found = identified(made_up(800, ["x", "contact"], move), Plant(reward="0"))
+    found = identify_plant(made_up(800, ["x", "contact"], move), Plant(reward="0"))
     assert "contact" not in dict(found.next)["x"]
     assert dict(found.next)["contact"] == "contact"
 
@@ -178,7 +178,7 @@ def random_task(rng: np.random.Generator) -> tuple[Task, list[Trajectory]]:
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_the_data_a_plant_is_found_that_reads_back(seed: int) -> None:
     task, episodes = random_task(np.random.default_rng(seed))
-    found = identified(Transitions.of(task, episodes), Plant())
+    found = identify_plant(Transitions.of(task, episodes), Plant())
     assert [name for name, _ in found.next] == list(task.observation_names)
     made = Equations(task, found)
     assert np.isfinite(made.values).all()

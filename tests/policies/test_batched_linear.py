@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policygen.policies.batched_linear import BatchedLinear, Unlike
+from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.policies.parse import parse
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 
 PENDULUM = "let lift = rate^2/6 + 5*(cos - 1.1)\n" + (
     "torque = where(cos > 0.8, -12*sin - 3*rate, -lift*rate/tanh(0.7*sin)) - 2*sin + 0.3"
+)
+RANGED = (
+    "let lift = tune(0, -1, 1)*rate^tune(2, 1, 3)\ntorque = tune(0, -5, 5)*cos - tune(-1, -9, 9)*lift + tune(2, 0, 4)"
 )
 ACROBOT = "let pump = rate1 + 0.3*rate2\nminus = -2.1*pump - cos1*sin2\nzero = 0.1\nplus = 2*pump"
 
@@ -26,7 +29,7 @@ def policies_of(name: str, text: str, count: int) -> list[Any]:
     return [tunable.at(rng.normal(size=tunable.size)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("name", "text"), [("pendulum", PENDULUM), ("acrobot", ACROBOT)])
+@pytest.mark.parametrize(("name", "text"), [("pendulum", PENDULUM), ("pendulum", RANGED), ("acrobot", ACROBOT)])
 def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
     policies = policies_of(name, text, 7)
     together = BatchedLinear(policies, 5)
@@ -50,11 +53,11 @@ def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
     ],
 )
 def test_policies_of_another_structure_are_told_apart(other: str) -> None:
-    with pytest.raises(Unlike):
+    with pytest.raises(DifferentStructure):
         BatchedLinear([*policies_of("acrobot", ACROBOT, 2), *policies_of("acrobot", other, 1)], 3)
 
 
 def test_tables_are_left_to_themselves() -> None:
     table = parse("| position | action |\n| 0 | left |\n| * | right |", load_task("cartpole")).policy
-    with pytest.raises(Unlike):
+    with pytest.raises(DifferentStructure):
         BatchedLinear([table, table], 3)

@@ -71,6 +71,14 @@ def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
     assert (moved.reward, moved.ends, moved.noise) == ("-12*rate", "rate > 5", (("rate", 9.0),))
 
 
+def test_a_number_with_a_range_is_fitted_within_it() -> None:
+    made = equations("next rate = tune(1, 0, 2)*rate + tune(-1, -1, 0)*torque^tune(2, 1, 3) + 5*sin")
+    assert made.values.tolist() == [1, -1, 2, 5]
+    assert made.limits.tolist() == [[0, -1, 1, -np.inf], [2, 0, 3, np.inf]]
+    moved = dict(made.with_values(made.values * -3).next)["rate"]
+    assert moved == "tune(0, 0, 2)*rate + tune(0, -1, 0)*torque^tune(1, 1, 3) - 15*sin"
+
+
 def test_an_exact_plant_steps_as_the_environment_does() -> None:
     made, data = equations(EXACT), swings()
     decided = made.decided(data.actions)

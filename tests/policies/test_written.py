@@ -105,6 +105,15 @@ def test_a_constant_that_changes_its_sign_leaves_the_rest_as_it_is() -> None:
     assert read(turned).to_text() == turned
 
 
+def test_a_tuned_range_is_kept_as_its_author_wrote_it() -> None:
+    text = "left = 0  # none\nright = ( tune(0.5, -pi,  +pi)*angle - tune(-1,-2,2) )  # both"
+    policy = read(text)
+    tunable = Tunable(policy)
+    tuned = tunable.at(np.array([0.1, 0.2]))
+    assert tuned.to_text() == text.replace("0.5,", "1.1283,").replace("-1,", "-0.2,")
+    assert from_record(json.loads(json.dumps(tuned.to_record()))).to_text() == tuned.to_text()
+
+
 def test_a_revision_keeps_the_incumbents_order_and_comments_and_has_its_new_lines_where_it_wrote_them() -> None:
     revised = read("right = 3*zeta + mid\n# new\nlet mid = (zeta)*2\n", incumbent=read(WRITTEN)).to_text()
     was = "right = (2.0*zeta) + alpha - (0.5*position)"

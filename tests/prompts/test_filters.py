@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from support import Written, fenced
 
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import template_variables
-from policygen.prompts.signals import turning_points
+from policygen.prompts.signals import rhythms, turning_points
 from policygen.prompts.traces import EpisodeView
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -85,10 +87,73 @@ def test_turns_are_those_of_the_slowest_swinging_signal(swing: EpisodeView) -> N
 
 def test_columns_keep_what_is_observed_what_decides_and_what_went_wrong(fall: EpisodeView) -> None:
     everything = FILTERS["columns"](fall, 40)
-    assert everything == ["step", *fall.traced, *fall.outputs, "reward"]
+    assert everything == ["step", "position", "velocity", "angle", "spin", *fall.outputs, "reward"]
     assert fall.anomaly is not None
     few = FILTERS["columns"](fall, 2)
-    assert {fall.traced[0], fall.traced[-1], fall.anomaly.name} == set(few) - {"step", "action", "reward"}
+    assert {*fall.traced[:2], fall.anomaly.name} == set(few) - {"step", "action", "reward"}
+
+
+def of(view: EpisodeView, **columns: Any) -> EpisodeView:
+    """A view of an episode with other columns, which are all traced."""
+    length = len(next(iter(columns.values())))
+    rest = {"step": list(range(length)), "reward": [0.0] * length}
+    return dataclasses.replace(
+        view,
+        columns={**rest, **{name: list(values) for name, values in columns.items()}},
+        length=length,
+        traced=tuple(columns),
+        outputs=(),
+        relevant=(),
+    )
+
+
+def test_the_window_of_a_change_is_around_the_jump_of_a_set_point(swing: EpisodeView) -> None:
+    noise = np.random.default_rng(0).normal(size=100)
+    setpoint = np.where(np.arange(100) < 20, 1.0, np.where(np.arange(100) < 60, 2.0, 5.0))
+    view = of(swing, level=noise, setpoint=setpoint, switch=np.repeat([0.0, 1.0, 0.0, 1.0], 25) / 9 + noise)
+    assert FILTERS["most_changed"](view, 12) == "setpoint"
+    assert steps(FILTERS["window"](view, 12, "change")) == list(range(57, 69))
+    assert FILTERS["condensed"](dataclasses.replace(view, still={"level": 0.0}), 12, "change")[0]["first"] == 57
+    words = of(swing, level=noise, gear=["low"] * 90 + ["high"] * 10)
+    assert FILTERS["most_changed"](words, 8) == "gear"
+    assert steps(FILTERS["window"](words, 8, "change")) == list(range(88, 96))
+
+
+def test_without_a_set_point_it_is_where_what_the_reward_depends_on_changes_most(swing: EpisodeView) -> None:
+    rng = np.random.default_rng(0)
+    wild, calm = rng.normal(size=100), np.sin(np.arange(100) / 30) + 0.001 * rng.normal(size=100)
+    calm[70:] += 0.2 * np.arange(30) * (np.arange(30) < 10)
+    view = of(swing, wild=wild, calm=calm)
+    told = dataclasses.replace(view, relevant=("calm",))
+    assert FILTERS["most_changed"](told, 10) == "calm"
+    first = steps(FILTERS["window"](told, 10, "change"))[0]
+    moved = [np.ptp(calm[i : i + 10]) for i in range(91)]
+    assert first == int(np.argmax(moved))
+    assert FILTERS["most_changed"](view, 10) == "wild, calm"
+    assert steps(FILTERS["window"](view, 500, "change")) == list(range(100))
+    resting = of(swing, wild=np.zeros(9))
+    assert FILTERS["most_changed"](resting, 4) == ""
+    assert len(FILTERS["window"](resting, 4, "change")) == 4
+
+
+@pytest.mark.parametrize("rows", [80, 30, 5, 1])
+def test_a_cycle_is_one_whole_period_whose_steps_are_joined_only_as_far_as_needed(
+    swing: EpisodeView, rows: int
+) -> None:
+    time = np.arange(400)
+    hop = np.maximum(np.sin(2 * np.pi * time / 60), 0) ** 3  # long rests
+    signals, reference = rhythms({"hop": hop}, {})
+    view = dataclasses.replace(of(swing, hop=hop), signals=signals, reference=reference, still={"hop": 0.02})
+    shown = FILTERS["condensed"](view, rows, "cycle")
+    assert len(shown) <= rows
+    assert (shown[0]["first"], shown[-1]["last"]) == (170, 229)
+    assert all(after["first"] == before["last"] + 1 for before, after in itertools.pairwise(shown))
+    assert sum(row["count"] for row in shown) == 60
+    if rows == 80:
+        assert len(shown) > 25  # each step by itself but where it rests exactly
+    if rows == 30:  # what is joined moves less than any single step of the swing
+        joined = [np.ptp(hop[row["first"] : row["last"] + 1]) for row in shown if row["count"] > 1]
+        assert max(joined) < np.abs(np.diff(hop)).max()
 
 
 def test_within_keeps_whole_lines_and_counts_the_others() -> None:

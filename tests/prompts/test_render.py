@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from dataclasses import replace
 
@@ -12,11 +13,13 @@ from searched import searched, texts
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.history import best_view
-from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
+from policygen.prompts.render import Show, _amounts, render_prompt, render_repair, template_variables
 from policygen.proposers.make import make_proposer
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.budget import Ledger
@@ -313,7 +316,7 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
     roomy = render_prompt(context, config)
     assert context.incumbent is not None
     long = len(context.incumbent.to_text())
-    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_700})
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_550})
     assert roomy.estimated_tokens > tight.prompt_tokens
     _, request = texts(render_prompt(context, tight))
     assert context.incumbent.to_text() in request
@@ -342,15 +345,27 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 
 
-def test_steps_of_random_actions_are_shown_only_where_an_episode_fell() -> None:
-    context, config = searched("pendulum", "linear", iterations=1)
+def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens_are_shown() -> None:
+    context, config = searched("Pendulum-v1", "linear", iterations=1)
     _, request = texts(render_prompt(context, config))
     assert "random actions" in request
-    assert "Signals, lowest / mean / highest" in request
-    assert "In detail" not in request
+    assert "Lowest, mean, highest" in request
     assert "Where it lost most" not in request
+    coarse, fine = (
+        request.split("Over the whole episode:\n")[1]
+        .split("## Best")[0]
+        .split("Step by step at the largest change of ")
+    )
+    assert coarse.count("\n") - 2 == Show().trace // 10  # header and an empty line
+    name, numbers = fine.split(":\n", 1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert name == ", ".join(view.relevant[:3])
+    steps = [int(line.split()[0]) for line in numbers.splitlines() if re.match(r"\d", line)]
+    assert steps == list(range(steps[0], steps[0] + Show().trace // 6))
     context, config = searched("cartpole", "linear", iterations=1)
-    assert "Where it went wrong, steps" in texts(render_prompt(context, config))[1]
+    request = texts(render_prompt(context, config))[1]
+    assert "Where it went wrong, steps" in request
+    assert "largest change" not in request
 
 
 def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
@@ -382,8 +397,9 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert (
         "These stay: 0, pi, exponents, 1 and -1 in a `let` (in an output they move), and what is in `fixed(" in system
     )
+    assert "`tune(START, LOW, HIGH)` moves within its range, first by a fifth of it: `tune(0, -0.2, 0.2)`" in system
     told = parse(
-        "let phase = mod(prev(phase, 3) + 0.25, 2*pi)  # a clock\n"
+        "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
         "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
         "left = 1*phase - 1 + 0*a\nright = -a",
         context.task,
@@ -392,9 +408,10 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert told.problems == ()
     assert told.policy is not None
     moving = Tunable(told.policy)
+    assert sorted(moving.in_units(np.full(moving.size, 0.2))) == pytest.approx([0.05, 0.08, 0.2, 0.2, 0.4, 0.4, 0.6])
     assert sorted(zip(moving.places, moving.values.tolist(), strict=True)) == [
         *[("left", 1.0)] * 2,
-        *[("let phase", value) for value in (0.25, 2.0, 3.0)],
+        *[("let phase", value) for value in (0.0, 0.25, 1.0, 2.0, 3.0)],
     ]
     unrefined = searched("cartpole", "linear", iterations=1)
     assert "fixed" not in texts(render_prompt(*unrefined))[0]
@@ -404,8 +421,9 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
 def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str) -> None:
     context, config = searched("pendulum", kind, iterations=1, grid="free")
     system, request = texts(render_prompt(context, config))
-    assert "it is 0, or START with `prev(NAME, START)`" in " ".join(system.split())
-    assert ("the action then taken, its reward." if kind == "linear" else "reward (for that action).") in request
+    begins = "it is 0, also of an output, or START" if kind == "linear" else "it is 0, or START"
+    assert f"{begins} with `prev(NAME, START)`" in " ".join(system.split())
+    assert ("the reward up to the next line." if kind == "linear" else "reward (up to the next line).") in request
 
 
 def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
@@ -416,27 +434,89 @@ def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
         search.keep(assess_random_actions(runner))
     request = texts(render_prompt(search.context(1, config), config))[1]
     assert "## Worst episode" in request
-    assert "A line of numbers" not in request
+    assert "Columns are named" not in request
     context, config = searched("cartpole", "linear", iterations=1)
     request = texts(render_prompt(context, config))[1]
-    header = next(line for line in request.splitlines() if line.startswith("A line of numbers"))
+    header = next(line for line in request.splitlines() if line.startswith("Columns are named"))
     assert "`end`: what the last action led to." in header
     assert "hardly differ" not in header
     assert re.search(r"^end ", request, re.MULTILINE)
     assert not re.search(r"^\d+-\d+ ", request, re.MULTILINE)
     context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
     request = texts(render_prompt(context, config))[1]
-    header = next(line for line in request.splitlines() if line.startswith("A line of numbers"))
+    header = next(line for line in request.splitlines() if line.startswith("Columns are named"))
     assert "`7-12`: steps that hardly differ, values of the first, rewards summed." in header
     assert "`end`" not in header
     assert re.search(r"^\d+-\d+ ", request, re.MULTILINE)
     assert not re.search(r"^end ", request, re.MULTILINE)
-    assert "observations are left out" not in header
+    assert "Not shown this time" not in header
     many = texts(render_prompt(*searched("BipedalWalker-v3", "linear", iterations=1)))[1]
     columns = next(line for line in many.splitlines() if line.startswith("step")).split()
     observed = re.findall(r"^- (\w+)", many.split("Observations at every step:\n")[1], re.MULTILINE)
-    left_out = [name for name in observed[:24] if name not in columns]
-    assert f"{len(left_out)} of the 24 observations are left out." in many
+    told = re.findall(r"Not shown this time: (.*)\.$", many, re.MULTILINE)[0].split(", ")
+    more = int(told.pop().removeprefix("and ").removesuffix(" more")) if told[-1].startswith("and ") else 0
+    assert set(told) <= set(observed) - set(columns)
+    assert len(told) + more == 24 - len(set(observed[:24]) & set(columns))
+
+
+def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
+    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1)
+    best = context.best
+    assert best is not None
+
+    def shown(*returns: float) -> tuple[list[float], str]:
+        buffer = ReplayBuffer()
+        for seed, value in enumerate(returns):
+            rewards = np.zeros(4 + seed, np.float32)
+            rewards[-1] = value
+            rows, actions = np.zeros((len(rewards) + 1, 1), np.float32), np.zeros(len(rewards), np.int16)
+            buffer.add(best.number, [Trajectory(rows, actions, rewards, value, seed, True, False)])
+        task = replace(context.task, solved=None, optimum=None)
+        some = dataclasses.replace(context, buffer=buffer, task=task)
+        worst = [view.episode_return for view in template_variables(some, config)["worst_episodes"]]
+        return worst, texts(render_prompt(some, config))[1]
+
+    worst, request = shown(0.0, 3.0, 0.5, 1.0, 2.0)  # the two highest are the best episodes
+    assert worst == [0.0]
+    assert "## Worst episodes of the best policy" in request
+    worst, request = shown(0.25, 3.0, 0.5, 1.0, 2.0)
+    assert worst == [0.25, 0.5, 1.0]
+    assert "## Lowest returns of the best policy" in request
+    assert "Worst episodes" not in request
+
+
+def test_next_worst_episodes_say_their_cause() -> None:
+    reply = fenced("left = 0", "right = spin + 0.1*angle + 0.03")
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1, episodes=20)
+    variables = template_variables(context, config)
+    first, *others = variables["worst_episodes"]
+    request = texts(render_prompt(context, config))[1]
+    told = re.findall(r"^Next worst: .*$", request, re.MULTILINE)
+    assert len(told) == len(others) == 2
+    assert first.anomaly is not None
+    for line, view in zip(told, others, strict=True):
+        if view.anomaly is None:
+            assert line.endswith("; no such sign.")
+        else:
+            same = "the same" if view.anomaly.name == first.anomaly.name else "another"
+            when = f"{view.anomaly.name} {view.length - view.anomaly.step} steps before the end."
+            assert line.endswith(f"; {same} first sign, {when}")
+    # Of episodes that last: where they lost most.
+    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1, episodes=8)
+    told = re.findall(r"^Next worst: .*$", texts(render_prompt(context, config))[1], re.MULTILINE)
+    assert told
+    assert all(re.search(r"; it lost most from step \d+\.$", line) for line in told)
+
+
+def test_the_lines_of_the_best_policy_shrink_after_everything_else() -> None:
+    amounts = list(_amounts(Show()))
+    others = [name for name in Show.__dataclass_fields__ if name not in ("policy", "policy_rows")]
+    least = {name: getattr(amounts[-1], name) for name in others}
+    for before, after in itertools.pairwise(amounts):
+        if (after.policy, after.policy_rows) != (before.policy, before.policy_rows):
+            assert {name: getattr(before, name) for name in others} == least
+    assert amounts[-1].policy < amounts[0].policy
+    assert amounts[-1].facts < amounts[0].facts
 
 
 def test_what_goes_wrong_is_asked_for_where_something_does() -> None:

@@ -15,10 +15,12 @@ from policygen.quantities.tree import (
     Name,
     Number,
     constants,
+    limits,
     linear_terms,
     names_in,
     signed_constants,
     with_constants,
+    with_plain_signs,
 )
 
 NAMES = ("x", "y", "spin", "theta_2")
@@ -56,6 +58,25 @@ def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
     assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
     assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
     assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
+
+
+def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_in_the_range():
+    text = "tune(2, 0, 10)*x - tune(-1, -3, 0.5) + fixed(7*tune(0, 0, 2)) + x^tune(3, 1, 4)*tune(5, 5, 5)"
+    tree = parse_expression(text, ["x"])
+    plain = parse_expression("2*x - -1 + fixed(7*0) + x^3*5", ["x"])
+    assert to_text(tree) == text
+    assert compile_scalar(tree, ["x"])([1.7]) == compile_scalar(plain, ["x"])([1.7])
+    assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
+    assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
+    assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))
+    assert signed_constants(tree) == (2.0, 1.0, 0.0, 3.0)
+    far = to_text(with_plain_signs(with_constants(tree, iter([-9.0, -9.0, 9.0, 9.0]))))
+    assert far == "tune(0, 0, 10)*x - tune(-3, -3, 0.5) + fixed(7*tune(2, 0, 2)) + x^tune(4, 1, 4)*tune(5, 5, 5)"
+
+
+def test_the_range_of_a_number_is_kept_under_a_minus_and_in_a_start():
+    for text in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
+        assert to_text(with_plain_signs(parse_expression(text, ["x"]))) == text
 
 
 def test_constants_are_told_with_the_sign_that_they_are_read_with() -> None:

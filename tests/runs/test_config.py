@@ -83,8 +83,8 @@ def test_a_wrong_setting_is_refused_with_its_source(assignment, sentence):
 @pytest.mark.parametrize(
     ("assignment", "sentence"),
     [
-        ("extra_body={ model = 'dear' }", "`model` is not to be replaced"),
-        ('extra_body={"generationConfig": {"maxOutputTokens": 9}}', "`maxOutputTokens` is not to be replaced"),
+        ("extra_body={ model = 'dear' }", "`model` cannot be set here"),
+        ('extra_body={"generationConfig": {"maxOutputTokens": 9}}', "`maxOutputTokens` cannot be set here"),
         ('extra_body={"a": null}', "fields are texts, finite numbers"),
         ("top_p=0", "`top_p`: input should be greater than 0"),
         ("reasoning_effort=Very", "`reasoning_effort`"),

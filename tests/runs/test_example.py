@@ -24,7 +24,7 @@ from policygen.proposers.builtin import Builtin
 from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.example import Worth, example_from_record, example_of, example_to_record
+from policygen.runs.example import ExampleScore, example_from_record, example_of, example_to_record
 from policygen.runs.reading import read_example
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
@@ -121,15 +121,18 @@ def test_a_long_description_is_shortened() -> None:
 @pytest.mark.parametrize(
     ("worth", "said"),
     [
-        (Worth(0.7402, None, 0, True, True), "On that task it scores 0.7402 (exact); 475 counts as solved."),
+        (ExampleScore(0.7402, None, 0, True, True), "On that task it scores 0.7402 (exact); 475 counts as solved."),
         (
-            Worth(480.25, (470.5, 490), 100, False, True),
+            ExampleScore(480.25, (470.5, 490), 100, False, True),
             "480.2 [470.5, 490] over 100 episodes that its search never saw",
         ),
-        (Worth(480, (470.5, 490), 20, False, False), "480 [470.5, 490] over 20 episodes, those it was chosen by"),
+        (
+            ExampleScore(480, (470.5, 490), 20, False, False),
+            "480 [470.5, 490] over 20 episodes, those it was chosen by",
+        ),
     ],
 )
-def test_a_score_says_what_it_rests_on(worth: Worth, said: str) -> None:
+def test_a_score_says_what_it_rests_on(worth: ExampleScore, said: str) -> None:
     context, config = later("frozenlake", iterations=1)
     shown = dataclasses.replace(context, example=example_of(policygen.parse(LAW, "cartpole"), worth))
     assert said in section(render_prompt(shown, config).messages[-1].content)
@@ -220,12 +223,12 @@ def test_a_run_brings_the_final_score_of_its_policy() -> None:
     result = policygen.run("cartpole", iterations=1, final_episodes=7)
     example = read_example(result.folder)
     assert result.final is not None
-    assert example.worth == Worth(result.final.mean, result.final.ci95, 7, False, fresh=True)
+    assert example.worth == ExampleScore(result.final.mean, result.final.ci95, 7, False, fresh=True)
     (result.folder / "summary.json").unlink()
     unfinished = read_example(result.folder)
     score = result.attempts[1].score
     assert score is not None
-    assert unfinished.worth == Worth(score.mean, score.ci95, 20, False, fresh=False)
+    assert unfinished.worth == ExampleScore(score.mean, score.ci95, 20, False, fresh=False)
     assert read_example(result.folder / "best.json").worth == unfinished.worth
 
 
@@ -362,7 +365,7 @@ def test_a_damaged_example_is_one_sentence_that_names_the_file(damage: str | Non
 
 def test_an_example_reads_back_as_it_was_written() -> None:
     for text, task in ((LAW, "cartpole"), (BEST_LAKE, "frozenlake"), ("torque = -rate", "pendulum")):
-        for worth in (None, Worth(1.5, (1, 2), 10, False, True), Worth(0.5, None, 0, True, True)):
+        for worth in (None, ExampleScore(1.5, (1, 2), 10, False, True), ExampleScore(0.5, None, 0, True, True)):
             example = example_of(policygen.parse(text, task), worth)
             assert example_from_record(json.loads(json.dumps(example_to_record(example)))) == example
 

@@ -133,13 +133,13 @@ def test_a_model_is_asked_nothing_again(calls: int, conversation: str) -> None:
 @pytest.mark.parametrize(
     ("assignment", "sentence"),
     [
-        ("iterations=2", "--set iterations=2: the run has 3; a resumed run can have more, not less"),
-        ("max_calls=9", "--set max_calls=9: the run has no such limit; a resumed run can have more"),
+        ("iterations=2", "--set iterations=2: the run has 3; a resumed run can only have more"),
+        ("max_calls=9", "--set max_calls=9: the run has no such limit; a resumed run can only have more"),
         (
             "episodes=9",
-            "--set episodes: a resumed run can change prompt_tokens, .* have more of iterations, .* else",
+            "--set episodes: a resumed run can only change prompt_tokens, .* or increase iterations, ",
         ),
-        ("refine=cma", "--set refine: a resumed run can change"),
+        ("refine=cma", "--set refine: a resumed run can only change"),
         ("iterations=many", "iterations"),
     ],
 )
@@ -174,7 +174,7 @@ def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: L
     refused = line("resume", folder, "--max-usd", 1)
     assert refused.code == 2
     assert sentences(refused.err) == [
-        "Error: --set max_usd=1: the run has no such limit; a resumed run can have more, not less"
+        "Error: --set max_usd=1: the run has no such limit; a resumed run can only have more"
     ]
-    with pytest.raises(PolicygenError, match=r"is finished; see it .* or give it more, as in: .* --iterations 6"):
+    with pytest.raises(PolicygenError, match=r"is finished; see it .* or extend it, as in: .* --iterations 6"):
         resume(folder)

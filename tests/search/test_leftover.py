@@ -17,7 +17,7 @@ from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Tuned, TuningState, saved
 from policygen.runs.config import RunConfig
 from policygen.search.judge import best_unfinished, reason_to_give_up
-from policygen.search.refine.carry import carried
+from policygen.search.refine.carry import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.resume import load_run, resume
 
@@ -126,4 +126,4 @@ def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monk
     assert first.policy is not None
     assert first.tuned.tuning is not None
     assert state is not None
-    assert state == carried(revised, first.policy, first.tuned.tuning)
+    assert state == carry_over(revised, first.policy, first.tuned.tuning)

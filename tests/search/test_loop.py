@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from support import (
     FALLING,
     LEANING,
     NO_POLICY,
+    Line,
     Written,
     fenced,
     lines_of,
@@ -27,6 +31,7 @@ import policygen
 from policygen.episodes.score import episode_seeds, first_episodes, paired_gain
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
+from policygen.runs.attempt import MOST_IDLE, idle_words
 from policygen.runs.standard import SIGNIFICANCE
 from policygen.search.resume import load_run
 from policygen.tasks.task import Task
@@ -372,7 +377,7 @@ def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_scor
 def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, Any]) -> None:
     (attempt,) = run([text], **settings).attempts[1:]
     assert attempt.tuned.refinement == ""
-    assert attempt.verdict.endswith("not tuned: no constant moves, or the episodes do not suffice")
+    assert attempt.verdict.endswith("not tuned: nothing to tune, or too few episodes")
 
 
 def test_what_is_no_finite_number_is_told_and_kept() -> None:
@@ -384,6 +389,31 @@ def test_what_is_no_finite_number_is_told_and_kept() -> None:
     asked = second["messages"][-1]["content"]
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
     assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined
+
+
+def test_what_has_no_effect_is_told_to_the_model_and_the_user_and_kept(line: Line) -> None:
+    idle = fenced("let late = angle > 9", "left = 0", "right = angle + spin + where(late, 5, 0) + 0.0001*velocity")
+    result = run([idle, idle], policy="linear")
+    first, told = result.attempts[1], ("`late` in right (never true)", "`angle > 9` in late (never true)")
+    assert {str(one) for one in first.idle} >= set(told)
+    _, second = transcript_of(result.folder)
+    (line_in_prompt,) = re.findall(r"^Without effect in its episodes: .*$", second["messages"][-1]["content"], re.M)
+    assert all(part in line_in_prompt for part in told)
+    assert load_run(result.folder).search.attempts[1].idle == first.idle
+    (words,) = idle_words(first)
+    assert words.startswith("without effect in the 10 episodes of attempt 1: ")
+    assert f"\n# {words}\n" in line("show", result.folder).out
+    many = dataclasses.replace(first, idle=first.idle * 9)
+    assert idle_words(many)[0].endswith(f", and {9 * len(first.idle) - MOST_IDLE} more")
+
+
+def test_a_run_says_at_its_end_what_had_no_effect(line: Line) -> None:
+    small = ("--iterations", 1, "--set", "final_episodes=2", "--jobs", 1)
+    said = line("run", "cartpole", "--policy", "linear", *small)
+    best = load_run(Path(re.findall(r"results: (\S+)", said.out)[0])).search.best
+    assert best is not None
+    (words,) = idle_words(best)
+    assert f"\n{words}\n" in said.out
 
 
 @pytest.mark.filterwarnings("error")

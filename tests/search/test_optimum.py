@@ -20,7 +20,7 @@ def test_a_threshold_that_nothing_reaches_is_dropped_with_a_sentence() -> None:
     assert known.optimum.value == pytest.approx(7.93)
     assert known.optimum.source == "exact, by backward induction over 200 steps"
     assert known.solved is None
-    assert known.assumed[-1] == "8 is said to count as solved, but no policy scores more than 7.93"
+    assert known.assumed[-1] == "8 counts as solved, says the task, but no policy scores more than 7.93"
 
 
 def test_where_no_table_reaches_the_optimum_the_best_table_counts() -> None:

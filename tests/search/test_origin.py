@@ -122,7 +122,7 @@ def test_a_template_edited_while_a_run_works_is_noticed() -> None:
             return super().complete(prompt, max_output_tokens)
 
     provider = Editor([ALWAYS_DOWN, ALWAYS_RIGHT, ALWAYS_DOWN])
-    with pytest.warns(UserWarning, match="averaged with no other"):
+    with pytest.warns(UserWarning, match="not averaged with other"):
         folder = policygen.run("frozenlake", llm=provider, **{**QUICK, "iterations": 3}).folder
     assert len(Logbook(folder).templates()) == 2
     assert provider.prompts[2].messages[-1].content.rstrip().endswith("Be bold.")

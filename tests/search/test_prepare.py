@@ -1,4 +1,4 @@
-"""The number of episodes of a score: hundreds where they are short and noisy, the usual number elsewhere."""
+"""Settings and tasks completed for a run: how many episodes a score takes, what a task states of its plant."""
 
 from __future__ import annotations
 
@@ -103,3 +103,24 @@ def test_the_command_that_repeats_a_run_states_its_numbers() -> None:
 def test_a_prompt_says_the_number_that_the_run_has(line: Line) -> None:
     written("over {{ rule.episodes }} episodes")
     assert "over 400 episodes" in line("prompt", "Blackjack-v1", "--llm", "manual").out
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"),
+    [
+        ('reward = "-speed"', "`reward`, `ends` or `starts` of swing is no plant: "),
+        ('starts = { angle = "uniform(0, 1)" }', "`angle` is not observed"),
+        ('starts = { rate = "about 0" }', "`about 0` is no start; write `normal(MEAN, DEVIATION)`"),
+    ],
+)
+def test_what_a_task_states_of_its_plant_is_read_before_anything_is_played(
+    stated: str, reason: str, line: Line
+) -> None:
+    names = "".join(f'[[observations]]\nname = "{name}"\n' for name in ("cos", "sin", "rate"))
+    Path("swing.toml").write_text(f'name = "swing"\ngym_id = "Pendulum-v1"\n{stated}\n{names}')
+    done = line("run", "swing.toml", "--policy", "linear", "--refine", "model", "--max-steps", 1_000)
+    assert done.code
+    assert done.err.startswith("Error: ")
+    assert reason in done.err
+    assert done.err.count("\n") == 1
+    assert not list(Path("results").glob("*"))

@@ -395,7 +395,7 @@ def test_a_finished_run_is_not_resumed(line: Line) -> None:
     done = line("resume", folder)
     assert (done.code, done.out) == (2, "")
     (sentence,) = sentences(done.err)
-    assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or give it more")
+    assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or extend it")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -441,7 +441,7 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     refused = line("resume", folder, "--set", "seed=3")
     assert refused.code == 2
     (sentence,) = sentences(refused.err)
-    assert "--set seed: a resumed run can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
+    assert "--set seed: a resumed run can only change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
     done = line("resume", folder, "--trust", "--set", "prompt_tokens=9000")
     assert done.code == 0, done.err
     assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]

@@ -77,7 +77,7 @@ def test_the_model_is_told_from_the_next_prompt_on(tmp_path: Path) -> None:
     assert Steering(folder).read().carried == {3: (1,), 4: (1,)}
     page = page_of(folder)
     assert page.count(f'<p class="told"><span class="quiet">The user said:</span> {WORDS}</p>') == 2
-    assert "told in attempts 3, 4" in page
+    assert "in the prompts of attempts 3, 4" in page
 
 
 def test_once_and_withdrawn(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from planted import PENDULUM
-from searched import made
-from support import Line, attempts_of, page_of, summary_of
+from searched import made, searched
+from support import Line, Written, attempts_of, fenced, page_of, summary_of
 
 from policygen.errors import UsageError
 from policygen.runs.attempt import steps_played
@@ -49,9 +49,9 @@ def test_the_steps_are_never_exceeded(
 @pytest.mark.parametrize(
     ("limits", "stopped"),
     [
-        ({"max_steps": 250}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250}, "too few for 2 episodes of up to 60 steps"),
         ({"max_steps": 5_000, "max_episodes": 4}, "would exceed 4 (--max-episodes)"),
-        ({"max_steps": 250, "max_episodes": 900}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250, "max_episodes": 900}, "too few for 2 episodes of up to 60 steps"),
     ],
 )
 def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, int], stopped: str) -> None:
@@ -59,9 +59,20 @@ def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, 
     summary = summary_of(folder)
     assert stopped in summary["stopped"]
     assert "None" not in summary["stopped"]
-    assert ("(--max-steps)" in summary["stopped"]) == (stopped.startswith("fewer than 2 episodes"))
+    assert ("(--max-steps)" in summary["stopped"]) == (stopped.startswith("too few for 2 episodes"))
     assert summary["env_steps"] <= limits["max_steps"]
     assert summary["episodes"] <= limits.get("max_episodes", 900)
+
+
+def test_a_close_comparison_goes_on_while_single_episodes_are_affordable() -> None:
+    """The run can afford three more episodes of full length, too few at once; these last 40 steps."""
+    proposals = [fenced("right = angle", "left = 0"), fenced("right = angle + 0.03", "left = 0")]
+    limits = {"max_steps": 2_000, "episodes": 2, "seed": 3}
+    context, _ = searched("cartpole", "linear", Written(proposals), iterations=2, **limits)
+    last = context.attempts[-1]
+    assert last.accepted
+    assert last.comparison.paired_episodes == 8
+    assert last.standing.env_steps < 2_000
 
 
 def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import discovery
+from policygen.tasks.documentation import without_markup
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
@@ -342,3 +345,24 @@ def test_numbers_may_be_called_by_their_place():
     own = parse("let obs1 = 3*obs0\naction = obs1", discovered("Pendulum-v1"), "linear").policy
     assert own is not None
     assert own.to_text() == "let obs1 = 3*x\ntorque = obs1"
+
+
+@pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+def test_a_joint_that_moves_a_body_of_another_name_is_told_with_both():
+    abouts = {o.name: o.about for o in discovered("HalfCheetah-v5").observations}
+    assert abouts["front_tip_angle"] == "angle of the front tip (rooty, of body torso)"
+    assert "of body" not in abouts["back_thigh_angle"]
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        (r"is $\mathcal{U}_{[[-0.3, -0.2], [0, 0.2]]}$.", "is uniform between (-0.3, -0.2) and (0, 0.2)."),
+        (r"of the arm is $0_{6}$.", "of the arm is 0 in all 6 parts."),
+        (r"(permanently) $0_2$.", "(permanently) 0 in all 2 parts."),
+        (r"A reward of *-0.1 * action^2* is", "A reward of -0.1 * action^2 is"),
+        (r"$\mathcal{U}_{[-0.1 \times I_{2}, 0.1 \times I_{2}]}$", "uniform noise up to 0.1"),
+    ],
+)
+def test_formulas_of_the_documentation_are_plain_text(written, plain):
+    assert without_markup(written) == plain

@@ -11,6 +11,7 @@ import pytest
 from support import facts_of
 
 from policygen.tasks import facts as reading
+from policygen.tasks import mujoco
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.mujoco import has_model
 
@@ -178,3 +179,35 @@ def test_an_environment_with_a_model_is_told_from_one_without():
     env = gym.make("CartPole-v1")
     assert not has_model(env)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "said"),
+    [
+        ("Hopper-v5", "Bodies that can collide: torso with leg, torso with foot, thigh with foot."),
+        ("HalfCheetah-v5", "No two bodies collide with each other."),
+        ("Pusher-v5", "Bodies that can collide: r_wrist_roll_link with object."),
+    ],
+)
+def test_which_bodies_can_collide_is_told(gym_id, said):
+    assert said in facts_of(gym_id)
+
+
+def test_all_contacts_of_a_falling_humanoid_are_among_the_pairs_that_can_collide(monkeypatch):
+    monkeypatch.setattr(mujoco, "MOST_COLLISIONS", 1_000)
+    env = gym.make("Humanoid-v5")
+    (line,) = (line for line in mujoco.model_facts(env, (), 0) if line.startswith("Bodies that can collide: "))
+    told = line.removeprefix("Bodies that can collide: ").rstrip(".").split(", ")
+    base = env.unwrapped
+    env.action_space.seed(0)
+    touched = set()
+    for seed in range(4):
+        env.reset(seed=seed)
+        for _ in range(60):
+            env.step(env.action_space.sample())
+            for contact in base.data.contact[: base.data.ncon]:
+                bodies = sorted(int(base.model.geom_bodyid[geom]) for geom in (contact.geom1, contact.geom2))
+                touched |= {" with ".join(base.model.body(body).name for body in bodies)} if bodies[0] else set()
+    assert touched
+    assert touched <= set(told)
+    assert "torso with head" not in told

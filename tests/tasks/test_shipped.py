@@ -13,7 +13,7 @@ from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.plants.transitions import Transitions
-from policygen.policies.plant import Equations, known_plant
+from policygen.policies.plant import Equations, known_plant, read_start
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 from policygen.tasks.taskfile import task_from_file
@@ -66,7 +66,7 @@ def test_the_score_to_reach_can_be_reached(path):
 @pytest.mark.parametrize(
     "path", [path for path in ENVS if {"reward", "ends"} & set(tomllib.loads(path.read_text()))], ids=lambda p: p.stem
 )
-def test_the_reward_and_the_end_that_a_task_states_are_those_of_its_environment(path):
+def test_the_reward_the_end_and_the_starts_that_a_task_states_are_those_of_its_environment(path):
     task = task_from_file(path)
     stated = Equations(task, known_plant(task))
     assert stated.remembered == ()
@@ -78,6 +78,11 @@ def test_the_reward_and_the_end_that_a_task_states_are_those_of_its_environment(
     assert np.array_equal(np.broadcast_to(ends, len(data)) > 0, data.ended)
     if task.reward:
         assert np.abs(paid - data.rewards).max() < 1e-6
+    for name, text in task.starts:
+        _, low, high = read_start(text)
+        seen = data.before[data.first, task.observation_names.index(name)]
+        assert low - 1e-6 <= seen.min() <= seen.max() <= high + 1e-6
+        assert np.ptp(seen) >= 0.6 * (high - low)
 
 
 @every_task

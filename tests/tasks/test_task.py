@@ -43,4 +43,6 @@ def test_the_prompt_of_an_ablated_task_does_not_give_it_away(task: str, secret: 
 
 
 def test_an_integer_state_keeps_a_bin_for_each_value() -> None:
+    withheld = without_knowledge(load_task("mountaincar"))
+    assert (withheld.reward, withheld.ends, withheld.starts) == ("", "", ())
     assert without_knowledge(load_task("frozenlake")).grid.shape == (16,)  # type: ignore[union-attr]

@@ -144,7 +144,7 @@ class RayExecutor:
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
     """Play each piece as a Ray task of the cluster that this process has joined; see `players.Elsewhere`.
 
-    Ray limits how many run at a time, one per processor; `jobs` only set how finely lists of seeds were cut.
+    Ray limits how many run at a time, one per processor; `jobs` only determines how finely the lists of seeds were cut.
 
     Raises:
         PlayerKilled: a process or machine died repeatedly.

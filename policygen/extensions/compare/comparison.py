@@ -31,7 +31,7 @@ from policygen.extensions.plots.style import Numbers
 SURE = 0.05  # corrected p-value at or below which a difference counts as settled
 ALL_TASKS = "all tasks"
 PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
-Standing = Literal["above", "highest", "level", "lower"]
+PublishedRank = Literal["above", "highest", "level", "lower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ def best_published(field: Field, task: str) -> float | None:
     return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
 
 
-def standings(field: Field, contender: str) -> dict[str, Standing]:
+def standings(field: Field, contender: str) -> dict[str, PublishedRank]:
     """Compare the mean of a contender with the published means, by task.
 
     `above`: a test against each published mean is significant, corrected for the number of tasks (see
@@ -268,7 +268,7 @@ def standings(field: Field, contender: str) -> dict[str, Standing]:
         if best is not None and len(scores):
             columns = [(*column.scores[task], column.runs) for column in field.published if task in column.scores]
             compared[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
-    found: dict[str, Standing] = {}
+    found: dict[str, PublishedRank] = {}
     for (task, (gain, _)), level in zip(compared.items(), holm([p for _, p in compared.values()]), strict=True):
         if abs(gain) < PUBLISHED_DIGITS:
             found[task] = "level"

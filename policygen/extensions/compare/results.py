@@ -79,7 +79,7 @@ def result_of(member: Member, contender: str) -> Result:
     curve = _curve(member.folder)
     known = ~np.isnan(curve["best"])
     episodes = curve["episodes"].copy()
-    episodes[-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a cap
+    episodes[-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a best score
     optimum = member.task.optimum
     return Result(
         member.task.name,

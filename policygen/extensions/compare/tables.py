@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Table:
     """A table of texts; `bold` holds the (row, column) of bold cells."""
 
     title: str
@@ -51,7 +51,7 @@ class Section:
 class Report:
     """A comparison as tables, notes and a summary sentence."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[Table, ...]
     notes: tuple[str, ...]
     sentence: str
 
@@ -84,7 +84,7 @@ def report_of(field: Field) -> Report:
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
 
 
-def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Section:
+def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Table:
     """Build the table of scores: tasks down, contenders and published columns across."""
     by_place = {(row.task, row.contender): _score(row) for row in rows}
     cells, bold = [], set()
@@ -95,7 +95,7 @@ def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) 
             bold.add((i, 1 + field.contenders.index(best)))
         cells.append((task, *own, *published))
     header = ("task", *field.contenders, *(column.name for column in field.published))
-    return Section("Scores", header, tuple(cells), frozenset(bold))
+    return Table("Scores", header, tuple(cells), frozenset(bold))
 
 
 def _score(row: ComparisonRow) -> str:
@@ -107,17 +107,17 @@ def _with_spread(mean: float | None, std: float | None) -> str:
     return "" if mean is None else f"{number(mean)}{spread}"
 
 
-def _points(field: Field) -> Section:
+def _points(field: Field) -> Table:
     rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
-    return Section("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
+    return Table("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
 
 
-def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Section:
+def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:
     """Build a table of these columns, each a function of a row."""
-    return Section(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
+    return Table(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
 
 
-def _costs(rows: Sequence[ComparisonRow]) -> Section:
+def _costs(rows: Sequence[ComparisonRow]) -> Table:
     columns: dict[str, Callable[[ComparisonRow], str]] = {
         "task": lambda row: row.task,
         "contender": lambda row: row.contender,
@@ -137,7 +137,7 @@ def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
-def _differences(pairs: Sequence[Pair]) -> Section:
+def _differences(pairs: Sequence[Pair]) -> Table:
     columns: dict[str, Callable[[Pair], str]] = {
         "task": lambda pair: pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
         "A": lambda pair: pair.first,
@@ -223,7 +223,7 @@ def _pair_records(field: Field) -> list[dict[str, Any]]:
     return records
 
 
-def _cells(section: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
     """Escape the cells of a section for a language; `bold` is the template of a bold one."""
     return [
         [bold.format(escape(cell)) if (i, j) in section.bold and cell else escape(cell) for j, cell in enumerate(row)]

@@ -76,7 +76,7 @@ static unsigned long pg_whole(double x, unsigned long last)
         return 0;
     return x < (double)last - 0.5 ? (unsigned long)(x + 0.5) : last;
 }""",
-    "pg_highest": """/* The index of the highest score, the first of equals. */
+    "pg_highest": """/* The index of the highest score; if several, the first. */
 static int pg_highest(const double *scores, int count)
 {
     int best = 0, i;
@@ -197,7 +197,7 @@ class PolicyInC(PolicySource, C):
         self.fill("action", values)
 
     def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Compare the bins with one row after the other; the last row matches whatever the bins are."""
+        """Compare the bins with one row after the other; the last row matches any bins."""
         self.body += [
             f"    const unsigned long bins[{len(bins)}] = {{",
             *(f"        {text}," for text in bins),

@@ -39,8 +39,8 @@ def as_latex(program: Program) -> str:
 def _lines(program: Program) -> Iterator[str]:
     policy = program.policy
     yield r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}."
-    yield f"% A {policy.kind} policy for {_text(policy.task.name)}."
-    # LaTeX has no place for them among the equations: they stand with the lines that they were written on.
+    yield f"% A policy ({'table' if isinstance(policy, TablePolicy) else 'equations'}) for {_text(policy.task.name)}."
+    # LaTeX has no place for comments among the equations, so each is written here with its line.
     yield from (f"% {remark(line)}" for line in text_lines(program) if policy.written and "#" in line)
     if program.definitions:
         yield from _aligned([(_name(name), node) for name, node in program.definitions])

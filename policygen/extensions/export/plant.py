@@ -41,9 +41,9 @@ class PlantSource(Source):
     after the step).
 
     Attributes:
-        own: before the name of a value that is kept from step to step.
+        own: prefix of the name of a value that is kept from step to step.
         refusal: a statement that ends the step unless a test holds.
-        reward: what is set to the reward.
+        reward: the variable that is set to the reward.
         resetting, stepping: lines of the functions that begin an episode and take a step.
 
     Raises:
@@ -85,7 +85,7 @@ class PlantSource(Source):
         if len(set(names)) < len(names):
             raise PolicyError("a plant in which two quantities have the same name cannot be exported")
         if not np.isfinite([*self.plant.low, *self.plant.high, self.plant.worst]).all():
-            raise PolicyError("the plant cannot be exported: the run observed or paid what is no finite number")
+            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
 
     def _reset(self) -> None:
         self.add(f"{self.own}random = seed")
@@ -159,7 +159,7 @@ class PlantSource(Source):
         self.fill("observation", seen)
 
     def _take_action(self, read: Collection[str]) -> None:
-        """Refuse what is no action, and define the parts of it that are read."""
+        """Refuse an invalid action, and define the parts of the action that are read."""
         parts, tests = list(map(self.part, range(len(self.task.actuators)))), []
         bounds = np.array([limits[:2] for limits in self.task.limits.bounds], np.float32).tolist()
         for k, actuator in enumerate(self.task.actuators):
@@ -194,10 +194,10 @@ class PlantSource(Source):
         """Return the lines of the first comment: how to call the code, and the plant's own text."""
         text, steps = self.equations.plant.to_text(), self.plant.steps
         notes = [
-            "An episode begins like one of those seen, or as `start` says. The caller counts its steps.",
+            "An episode begins like one of those seen, or as `start` says. Your code counts its steps.",
             "Observations are rounded to single precision, as policies see them; the state is not.",
-            f"Where a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
-            f"{self.plant.worst:.4g} for each of the steps left.",
+            f"If a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
+            f"{self.plant.worst:.4g} for each remaining step.",
         ]
         lines = ["The plant itself:", "", *lines_with_units(PlantAccount(text, steps), self.task)]
         return self.heading("A simulator of", [*usage, "", *notes], lines)
@@ -248,7 +248,7 @@ static double pg_normal(uint64_t *random)
             f"{reset};",
             f"{step};",
             "",
-            "A step returns 1 if the episode has ended, else 0; -1 if the action is none.",
+            "A step returns 1 if the episode has ended, else 0; -1 if the action is invalid.",
         ]
         yield "/*"
         yield from (f" * {line}".rstrip() for line in self.plant_heading(usage))
@@ -272,7 +272,7 @@ class PlantInPython(PlantSource, Python):
     """A plant as plain Python."""
 
     own = "self."
-    refusal = 'if not ({0}): raise ValueError("this is no action of the plant")'
+    refusal = 'if not ({0}): raise ValueError("this is not an action of the plant")'
     reward = "reward"
     functions: ClassVar[Mapping[str, str]] = {
         **Python.functions,

@@ -64,7 +64,7 @@ _HELPERS = {
     """The nearest of the whole numbers 0 to last; last if x is NaN."""
     return 0 if x < 0.5 else int(x + 0.5) if x < last - 0.5 else last''',
     "pg_highest": '''def pg_highest(*scores):
-    """The index of the highest score, the first of equals."""
+    """The index of the highest score; if several, the first."""
     return scores.index(max(scores))''',
 }
 
@@ -148,7 +148,7 @@ class PolicyInPython(PolicySource, Python):
             self.fill("action", values)
 
     def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Compare the bins with one row after the other; the last row matches whatever the bins are."""
+        """Compare the bins with one row after the other; the last row matches any bins."""
         self.body += [
             f"    bins = ({', '.join(bins)},)",
             "    for row in pg_rows:",

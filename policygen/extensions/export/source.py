@@ -25,13 +25,13 @@ from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.quantities.tree import Name
-from policygen.tasks.task import Task
+from policygen.tasks.task import KIND_WORDS, Task
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 
 
 class Source(Writer, ABC):
-    """A file of source code that computes something of a task.
+    """A file of source code for a task.
 
     Constants and helpers are named `pg_`, locals after a prefix of a letter. A task's words only follow such a prefix,
     or stand in a comment.
@@ -76,7 +76,7 @@ class Source(Writer, ABC):
         self.body: list[str] = []
 
     def text(self) -> str:
-        """Write one file that stands by itself; its first comment says how to call it."""
+        """Write one self-contained file; its first comment says how to call it."""
         return "\n".join([*self.lines(), ""])
 
     @abstractmethod
@@ -204,7 +204,7 @@ class PolicySource(Source):
     def policy_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the policy's own text."""
         lines = ["The policy itself:", "", *text_lines(self.program)]
-        return self.heading(f"A {self.policy.kind} policy for", usage, lines)
+        return self.heading(f"A policy ({KIND_WORDS[self.policy.kind]}) for", usage, lines)
 
     def _remembered(self, kept: Recollection) -> str:
         if kept.actuator is None:

@@ -49,7 +49,7 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-# Explains the action for one row of quantities, with at most so many reasons.
+# Explains the action for one row of quantities; the last argument is the largest number of reasons.
 _Explainer = tuple[Callable[[list[float], Any], Decision], int]
 
 
@@ -109,7 +109,7 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
-        said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": whatever no row above covers")
+        said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": all that no row above covers")
         return Decision(_named_action(policy, action), said, _cut(reasons, MOST_REASONS))
 
     conditions = [
@@ -201,7 +201,7 @@ def _deciding_weights(
     if other is None:
         return weights[:, chosen], "the only choice"
     words = ", ".join(f"{outputs[i] + 0.0:.3g} for {actuator.labels[i]}" for i in (chosen, other))
-    return weights[:, chosen] - weights[:, other], f"{words}; for it speak"
+    return weights[:, chosen] - weights[:, other], f"{words}; terms of the lead"
 
 
 _EXPLAINERS: dict[str, Callable[[Any, Trajectory], _Explainer]] = {"table": _table, "linear": _linear}

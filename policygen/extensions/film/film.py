@@ -37,7 +37,7 @@ def takes(policy: Policy, *, episodes: int | None = None, seed: int = 0, which: 
     Args:
         episodes: number of episodes played; by default 1, or 20 to choose from.
         seed: sets the episodes, as for `policygen.score`.
-        which: film only the episode with the highest, lowest or middle return (the first of equals).
+        which: film only the episode with the highest, lowest or middle return (of several, the first).
 
     Raises:
         UsageError: a number is out of range.

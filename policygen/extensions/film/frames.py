@@ -114,7 +114,7 @@ def ending_of(episode: Trajectory, task: Task) -> list[str]:
         why = "terminated: failed" if episode.length < task.max_steps else f"terminated at {limit}"
     if task.solved is None:
         return [why]
-    return [why, f"{'solved' if episode.episode_return >= task.solved else 'not solved'} (that takes {task.solved:g})"]
+    return [why, f"{'solved' if episode.episode_return >= task.solved else 'not solved'} (threshold {task.solved:g})"]
 
 
 def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterator[Frame]:
@@ -136,10 +136,10 @@ def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterat
     with Stage(policy.task) as stage:
         for take, explainer in zip(takes, explainers, strict=True):
             timing = _timing(take.episode.length, stage.pace, look, most)
-            yield from _of_one(panel, take, explainer, stage, timing)
+            yield from _frames_of(panel, take, explainer, stage, timing)
 
 
-def _of_one(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, timing: _Timing) -> Iterator[Frame]:
+def _frames_of(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, timing: _Timing) -> Iterator[Frame]:
     episode = take.episode
     wanted = {*range(0, episode.length, timing.every), episode.length}
     for scene in stage.play(episode, wanted):
@@ -253,7 +253,7 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, room: float) -> str:
 @functools.cache
 def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Load a font that comes with matplotlib: the same on every machine."""
-    import matplotlib  # which a page without a film need not wait for
+    import matplotlib  # start-up time: a page without a film does not wait for it
 
     name = f"DejaVuSans{'-Bold' if bold else ''}.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)

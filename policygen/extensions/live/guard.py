@@ -42,7 +42,7 @@ class Guard:
         self._hosts = frozenset((*(f"{name}:{port}" for name in NAMES), *bare))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a request; this makes the object an ASGI application."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from policygen.episodes.score import Score
 from policygen.extensions.compare.words import in_brackets, number
 from policygen.llm.messages import NO_MODEL, Exchange, FailedExchange, Reply
+from policygen.llm.prices import dollars
 from policygen.llm.transcript import KILLED
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -73,7 +74,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class AttemptView:
+class ShownAttempt:
     """An attempt with its context, or a request in progress, which has no attempt yet.
 
     Attributes:
@@ -144,11 +145,6 @@ class AttemptView:
         return f"{duration(attempt.seconds)}{f', {tokens:,} tokens, {dollars(attempt.requests.usd)}' if tokens else ''}"
 
 
-def dollars(usd: float | None) -> str:
-    """Format a cost in USD; None is unknown."""
-    return "cost unknown" if usd is None else f"${usd:.4f}"
-
-
 def score_words(score: Score | FinalScore) -> str:
     """Format a score and its interval."""
     return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
@@ -165,19 +161,19 @@ def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
 
 def attempt_views(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
-) -> list[AttemptView]:
+) -> list[ShownAttempt]:
     """Return the views of the attempts to show and of requests in progress; `turns` has the messages of each."""
     views, shown = [], _shown(attempts)
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
             said = turns.get(attempt.number, ())
-            views.append(AttemptView(attempt.number, attempt, parent, attempt is best, said))
+            views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, said))
         if attempt.accepted:
             parent = attempt
     for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
         waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
-        views.append(AttemptView(asked, turns=waiting))
+        views.append(ShownAttempt(asked, turns=waiting))
     return views
 
 

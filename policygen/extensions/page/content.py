@@ -13,13 +13,13 @@ from typing import NamedTuple
 from policygen.episodes.score import kind_of_episodes
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.page.attempts import AttemptView, attempt_views, score_words, turns_of
+from policygen.extensions.page.attempts import ShownAttempt, attempt_views, score_words, turns_of
 from policygen.extensions.plots.groups import proposals_label
 from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
-from policygen.runs.attempt import Attempt, Standing, costs_of, steps_played
+from policygen.runs.attempt import Attempt, Standing, best_of, costs_of, steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -61,7 +61,7 @@ class RunContent:
     summary: Summary | None
     attempts: list[Attempt]
     best: Attempt | None
-    views: list[AttemptView]
+    views: list[ShownAttempt]
     user: UserMessages
     versions: dict[str, str]
 
@@ -191,14 +191,14 @@ def read_run(folder: Path) -> RunContent:
     """
     logbook = Logbook(folder)
     config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
-    best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+    best = best_of(attempts)
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
     views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
     return RunContent(folder, task, config, summary, attempts, best, views, user, versions_of(folder))
 
 
-def _commented(view: AttemptView, user: UserMessages, config: RunConfig) -> AttemptView:
+def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
     """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()

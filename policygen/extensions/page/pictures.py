@@ -116,11 +116,11 @@ class PlantContent:
 
     Attributes:
         text: its lines, with units.
-        latex: the same as LaTeX code; empty where the plant is damaged.
+        latex: the same as LaTeX code; empty if the plant is damaged.
         errors: for each observation its name, and the errors one and `ahead` steps ahead, in words.
         uncertain: its uncertain numbers, in words.
         worst: the step that it predicts worst, and of each observation its name, before, after and predicted, in words.
-        drawn: an episode that it was not fitted to, real and predicted; None where the run has kept none.
+        drawn: an episode that it was not fitted to, real and predicted; None if the run has kept none.
     """
 
     steps: int
@@ -140,10 +140,10 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
     if account is None:
         return None
     latex, drawn = "", None
-    with contextlib.suppress(PolicygenError):  # the text of a damaged plant is shown all the same
+    with contextlib.suppress(PolicygenError):  # the text of a damaged plant is still shown
         equations = equations_of(account, task)
         latex = plant_as_latex(equations)
-        # What a tuning that was not kept was fitted to may be the episodes of the score.
+        # If tuning was not kept, its plant may have been fitted to the very episodes of the score.
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         for episode in (episode for episode in own_episodes(folder, best) if episode.seed in seeds):
             wide, narrow = plant_figure(equations, episode), plant_figure(equations, episode, narrow=True)

@@ -32,7 +32,7 @@ from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
-from policygen.tasks.task import environment_words
+from policygen.tasks.task import KIND_WORDS, environment_words
 from policygen.tasks.trust import trusted
 
 
@@ -111,6 +111,7 @@ def environment() -> jinja2.Environment:
     made.globals |= {
         "command_of": command_of,
         "environment_words": environment_words,
+        "kind_words": KIND_WORDS,
         "share_lines": share_lines,
         "spending": spending,
     }

@@ -10,9 +10,10 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.contenders import Field, read_field
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.tables import Report, report_of
-from policygen.extensions.page.attempts import dollars, score_words
+from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.pictures import Picture, picture
 from policygen.extensions.sweeps.plan import Cell, cells_of, read_plan
+from policygen.llm.prices import dollars
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_policy
 from policygen.runs.records import FinalScore

@@ -21,6 +21,7 @@ from policygen.extensions.plots.groups import Group, Member, grouped, read_membe
 from policygen.extensions.plots.statistics import Interval, average, centre_name
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 from policygen.files import remove_parts, write_atomically
+from policygen.runs.attempt import best_of
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary, curve_csv
@@ -141,7 +142,7 @@ def make_missing(folder: Path) -> list[str]:
     try:
         remove_parts(folder)
         attempts = logbook.attempts()
-        best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+        best = best_of(attempts)
         made = []
         if best is not None and not (folder / "best.json").exists():
             logbook.save_best(best)

@@ -335,7 +335,7 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
     outputs = [name for name, _ in policy.equations]
     width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)
     figure = Figure(figsize=(width, max(1.3 + 0.3 * len(labels), 2.5)), layout="constrained")
-    figure.suptitle(f"{policy.task.name}: linear policy{note}", fontsize=11)
+    figure.suptitle(f"{policy.task.name}: equations{note}", fontsize=11)
     axes, rows = figure.add_subplot(), np.arange(len(labels))
     if len(outputs) == 1:
         colors = np.where(amounts[:, 0] < 0, OKABE_ITO[1], OKABE_ITO[0])

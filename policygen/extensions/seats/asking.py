@@ -27,7 +27,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """An answer without the value that was asked for; the message says why, for the repair request."""
 
 
@@ -35,13 +35,13 @@ def read_reply(reply: Reply, read: Callable[[str], V]) -> V:
     """Read the value that a reply states, from the last characters of its text.
 
     Raises:
-        Unreadable: the reply is empty, was cut off, or `read` finds no value.
+        UnreadableAnswer: the reply is empty, was cut off, or `read` finds no value.
     """
     if reply.truncated:
-        raise Unreadable("it was cut off by its length limit")
+        raise UnreadableAnswer("it was cut off by its length limit")
     text = reply.text[-MOST_READ:].strip()
     if not text:
-        raise Unreadable("it is empty")
+        raise UnreadableAnswer("it is empty")
     return read(text)
 
 
@@ -179,7 +179,7 @@ class Answers(Generic[Q, V]):
 
     Args:
         counts: updated with every question asked.
-        read: reads the text of an answer to a question; raises Unreadable.
+        read: reads the text of an answer to a question; raises UnreadableAnswer.
     """
 
     def __init__(self, asker: Asker, counts: Counts, questions: Questions[Q], read: Callable[[str, Q], V]) -> None:
@@ -188,7 +188,7 @@ class Answers(Generic[Q, V]):
         self._lock = threading.Lock()  # guards the counts and the answers
 
     def get_all(self, questions: Sequence[Q]) -> list[V | None]:
-        """Return the answers to questions that come up at the same time; None where even the repair is unreadable.
+        """Return the answers to questions that come up at the same time; None if even the repair is unreadable.
 
         Raises:
             BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
@@ -203,10 +203,10 @@ class Answers(Generic[Q, V]):
         reply = self._asker.ask(number, 0, prompt).reply
         try:
             value = read_reply(reply, lambda text: self._read(text, question))
-        except Unreadable as error:
+        except UnreadableAnswer as error:
             repairs = 1
             repair = self._questions.repair(prompt, reply.text, str(error))
-            with suppress(Unreadable):
+            with suppress(UnreadableAnswer):
                 reply = self._asker.ask(number, 1, repair).reply
                 value = read_reply(reply, lambda text: self._read(text, question))
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from policygen.extensions.seats.asking import Unreadable, quoted
+from policygen.extensions.seats.asking import UnreadableAnswer, quoted
 from policygen.policies.cells import NUMBER, ascii_signs, read_action
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
@@ -27,33 +27,33 @@ Action = tuple[float, ...]
 def read_decision(text: str, task: Task) -> Action:
     """Read the last action that an answer states.
 
-    Looked for in this order: behind the last `Action:` (or the actuators' own names, `torque: 0.5`), the last line, and
-    for a single actuator the last name mentioned in the text, a number that stands alone in the last line. Where
-    `Action:` is followed by something else, nothing else is looked for.
+    It is searched in this order: after the last `Action:` (or the actuators' own names, `torque: 0.5`); in the last
+    line; for a single actuator, the last name mentioned in the text, or the only number in the last line. If the text
+    after `Action:` is not an action, the search ends.
 
     Raises:
-        Unreadable: the text states no action.
+        UnreadableAnswer: the text states no action.
     """
     action = _stated(text, task)
     if action is None:
         last = text.splitlines()[-1]
-        with suppress(Unreadable):
+        with suppress(UnreadableAnswer):
             return _whole(last, task)
         action = _mentioned(text, task.actuators[0]) if len(task.actuators) == 1 else None
         if action is None:
-            raise Unreadable(f"it ends with {quoted(last)}, and {_expected(task)}")
+            raise UnreadableAnswer(f"it ends with {quoted(last)}, and {_expected(task)}")
     return action
 
 
 def as_action(task: Task, action: Action) -> Any:
-    """An action in the environment's own form: an int for Discrete, else an array of shape (m,)."""
+    """Convert an action to the environment's own form: an int for Discrete, else an array of shape (m,)."""
     if task.action_space == "discrete":
         return round(action[0])
     return task.limits.to_action(action) if task.has_numbers else np.array(action, np.int64)
 
 
 def neutral(task: Task) -> Action:
-    """The first label of every choice, and of every number the value nearest to 0."""
+    """Return the first label of every choice, and of every number the value nearest to 0."""
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
@@ -81,7 +81,7 @@ def _whole(said: str, task: Task) -> Action:
         return _each([re.split(r"[,;]", found[-1])[0] for found in named], task)
     parts = [part for part in re.split(r"[,;\s]+", said.strip(_MARKS + "[](){}.")) if part]
     if len(parts) != len(task.actuators):
-        raise Unreadable(f"{quoted(said)} has {len(parts)} of {len(task.actuators)} entries")
+        raise UnreadableAnswer(f"{quoted(said)} has {len(parts)} of {len(task.actuators)} entries")
     return _each(parts, task)
 
 
@@ -107,7 +107,7 @@ def _one(said: str, actuator: Actuator) -> float:
     if first and not second and not rest[:1].isalnum():
         value = read_action(first, actuator)
     if isinstance(value, str):
-        raise Unreadable(f"it says {quoted(said)}, {value}")
+        raise UnreadableAnswer(f"it says {quoted(said)}, {value}")
     return value
 
 

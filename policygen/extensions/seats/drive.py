@@ -92,7 +92,7 @@ class Drive(seat.ModelSession[DriveResult]):
         on_episode: called with every episode that ends.
 
     Raises:
-        UsageError: the provider cannot drive, a limit of cost cannot be held, or the folder holds something else.
+        UsageError: the provider cannot drive, a cost limit cannot be enforced, or the folder holds something else.
         TemplateError: a template is missing or broken.
         LogbookError: the folder cannot be written, or another process works in it.
     """
@@ -190,20 +190,20 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
         )
         if ours != theirs:
             raise UsageError(
-                f"--llm {config.llm} is a policy for {policy.task.name}: it observes or does something else than "
-                f"{task.name}; name one found for {task.name}"
+                f"--llm {config.llm} is a policy for {policy.task.name}: its observations or actions differ from "
+                f"those of {task.name}; name one found for {task.name}"
             )
         return PolicyProvider(policy, config.llm)
     if spec.name == "builtin":
         raise UsageError(
-            "builtin proposes policies and decides no single step; let a policy found before drive, which needs no key "
-            "either: --llm policy:RUN or policy:best.json"
+            "builtin proposes policies and cannot decide single steps; a saved policy can, and needs no key either: "
+            "--llm policy:RUN or policy:best.json"
         )
     return seat.one_model(config, "drives")
 
 
 def table_of(driver: Driver) -> TablePolicy | None:
-    """Return the table of the action chosen most often in each cell, of equals the one chosen first.
+    """Return the table of the action chosen most often in each cell; of several, the first chosen.
 
     Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
     """

@@ -14,7 +14,7 @@ from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError
 from policygen.extensions.seats.asking import Answers, Asker, Counts
 from policygen.extensions.seats.decisions import Action, as_action, neutral, read_decision
-from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
+from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.cells import action_words
 from policygen.policies.policy import Policy
@@ -33,8 +33,8 @@ class PolicyProvider:
     def __init__(self, policy: Policy, spec: str) -> None:
         if policy.remembers:
             raise PolicyError(
-                f"--llm {spec}: this policy remembers {', '.join(policy.remembers)}, and what is asked for single "
-                "situations cannot; name a policy without prev(...)"
+                f"--llm {spec}: this policy remembers {', '.join(policy.remembers)}, but it is asked about single "
+                "situations; name a policy without prev(...)"
             )
         self.spec = spec
         self._policy = policy
@@ -100,12 +100,12 @@ class Driver:
         self._totals: Counter[Action] = Counter()
 
     def begin(self, episodes: int, /) -> DrivenEpisodes:
-        """Begin so many episodes; earlier answers stay known."""
+        """Begin new episodes; earlier answers are kept."""
         return DrivenEpisodes(self, episodes)
 
     @property
     def most_chosen(self) -> Action | None:
-        """The action chosen most often, of equals the one chosen first; None before any was chosen."""
+        """The action chosen most often; of several, the first chosen. None before any was chosen."""
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
     def choices(self, situations: list[Situation]) -> list[Choice]:
@@ -144,7 +144,7 @@ class DrivenEpisodes:
 
     def __init__(self, driver: Driver, episodes: int) -> None:
         self._driver = driver
-        self._recent: list[deque[Step]] = [deque(maxlen=driver.questions.memory) for _ in range(episodes)]
+        self._recent: list[deque[PastStep]] = [deque(maxlen=driver.questions.memory) for _ in range(episodes)]
         self._under_way: dict[int, tuple[Situation, Action]] = {}
 
     def decide(self, observations: Rows, rows: Indices, /) -> list[Any]:
@@ -165,7 +165,7 @@ class DrivenEpisodes:
         """Remember the step of an episode, and keep an episode that has ended."""
         situation, action = self._under_way.pop(row)
         if self._driver.questions.memory:
-            self._recent[row].append(Step(situation.now, action_words(self._driver.task.actuators, action), reward))
+            self._recent[row].append(PastStep(situation.now, action_words(self._driver.task.actuators, action), reward))
         if ended is not None:
             self._recent[row].clear()
             self._driver.ended.append(ended)

@@ -96,7 +96,7 @@ class Mediation(seat.ModelSession[MediationResult]):
         on_row: called with the results of every mediator whose episodes are played.
 
     Raises:
-        UsageError: the provider cannot plan, a limit of cost cannot be held, or the folder holds something else.
+        UsageError: the provider cannot plan, a cost limit cannot be enforced, or the folder holds something else.
         TemplateError: a template is missing or broken.
         TaskError: the package minigrid is missing.
         LogbookError: the folder cannot be written, or another process works in it.
@@ -176,7 +176,7 @@ def planner_of(config: RunConfig) -> Provider:
         return RulesProvider()
     if name == "builtin":
         raise UsageError(
-            "builtin proposes policies and plans nothing; the rule-based planner needs no key: --llm planner"
+            "builtin proposes policies and cannot plan; the rule-based planner needs no key: --llm planner"
         )
     return seat.one_model(config, "plans")
 
@@ -230,7 +230,7 @@ def page(outcome: MediationResult, command: str) -> str:
     Args:
         command: the command that repeats the mediation.
     """
-    who = outcome.llm if outcome.is_language_model else f"{outcome.llm}, a rule-based planner and not a language model"
+    who = outcome.llm if outcome.is_language_model else f"`{outcome.llm}`, a rule-based planner, no language model"
     first = (
         "A robot opens the locked door of a room that it does not know, in the four rooms of When2Ask (arXiv "
         f"2306.03604). Plans come from {who}; a mediator decides in every step whether to ask for one. "
@@ -247,7 +247,7 @@ def page(outcome: MediationResult, command: str) -> str:
     for room, text in outcome.tables:
         lines += ["", f"The learned mediator of {room}:", "", "```text", text.strip(), "```"]
     plans = (
-        f"{outcome.counts.asked} different reports were planned for; {outcome.counts.repairs} answers had to be "
+        f"Plans were made for {outcome.counts.asked} different reports; {outcome.counts.repairs} answers had to be "
         f"repaired, and {outcome.counts.fallbacks} reports had no plan even then"
     )
     if outcome.is_language_model:

@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 
 TASK = "when-to-ask"
 COST = 0.01  # of a question, as published
-# What tuning starts from: the hard-coded mediator.
+# The start of tuning: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 
@@ -67,7 +67,7 @@ def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
     theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
     if theirs != ours or policy.remembers:
         raise PolicyError(
-            f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} that remembers nothing"
+            f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} without memory"
         )
     return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
 

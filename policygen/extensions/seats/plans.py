@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions, Unreadable, quoted
-from policygen.extensions.worlds.locked.episode import Report, planned
+from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions, UnreadableAnswer, quoted
+from policygen.extensions.worlds.locked.episode import RoomReport, planned
 from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
 from policygen.extensions.worlds.locked.view import COLOURED, COLOURS, KINDS, KINDS_IN
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
@@ -31,7 +31,7 @@ _VERBS = tuple(
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
 
 
-class PlanQuestions(Questions[Report]):
+class PlanQuestions(Questions[RoomReport]):
     """Renders the question for a plan in one room; equal reports are equal questions.
 
     Args:
@@ -45,7 +45,7 @@ class PlanQuestions(Questions[Report]):
         templates = ("mediate_system", template or "mediate", "mediate_repair")
         super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], most)
 
-    def prompt(self, question: Report) -> Prompt:
+    def prompt(self, question: RoomReport) -> Prompt:
         """Render the question for a report; room and report travel beside it."""
         return self._rendered({"seen": question.seen, "carried": question.carried}, (self.room, question))
 
@@ -77,7 +77,7 @@ class Planner:
             for room, questions in rooms.items()
         }
 
-    def plans(self, room: str, reports: Sequence[Report]) -> list[Plan]:
+    def plans(self, room: str, reports: Sequence[RoomReport]) -> list[Plan]:
         """Return the plans for reports of parallel episodes; ask about all new reports together.
 
         Raises:
@@ -91,17 +91,17 @@ class Planner:
 # --- reading a plan --------------------------------------------------------------------------------------------------
 
 
-def read_plan(text: str, report: Report, room: str) -> Plan:
+def read_plan(text: str, report: RoomReport, room: str) -> Plan:
     """Read the plan that an answer states last: behind `Plan:`, in its line or in the lines below, or as its last line.
 
-    Exploring is added before things not seen yet, and going to what is then picked up or opened. Of several keys in
-    sight the plan must name one.
+    Exploring is added before things not seen yet, and going to a thing before it is picked up or opened. If several
+    keys are in sight, the plan must name one.
 
     Args:
         room: one of `ROOM_NAMES`; they differ in their things.
 
     Raises:
-        Unreadable: the text states no plan.
+        UnreadableAnswer: the text states no plan.
     """
     options: list[Option] = []
     for part in _BETWEEN.split(_stated(text)):
@@ -111,9 +111,9 @@ def read_plan(text: str, report: Report, room: str) -> Plan:
             options += _options(said, report, room, options)
     if not options:
         held = f"; {report.carried} is in hand already" if report.carried else ""
-        raise Unreadable(f"behind `Plan:` there is no option that is left to do{held}")
+        raise UnreadableAnswer(f"behind `Plan:` no option is left to do{held}")
     if len(options) > MOST_OPTIONS:
-        raise Unreadable(f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
+        raise UnreadableAnswer(f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
     return tuple(options)
 
 
@@ -127,19 +127,19 @@ def _stated(text: str) -> str:
     return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
 
 
-def _options(said: str, report: Report, room: str, before: list[Option]) -> list[Option]:
+def _options(said: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
     """Return the option that some words mean, after those that it needs first."""
     verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(said))), (None, None))
     if verb is None or match is None:
-        raise Unreadable(
+        raise UnreadableAnswer(
             f"{quoted(said)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "
-            "and commas stand between them"
+            "separated by commas"
         )
     if verb in (EXPLORE, PUT):
         return [Option(verb)]
     thing = _THING.search(said, match.end())
     if thing is None:
-        raise Unreadable(f"{quoted(said)} names no key, box or door")
+        raise UnreadableAnswer(f"{quoted(said)} names no key, box or door")
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
     name = f"{colour} {kind}".strip() if room == COLOURED else kind
     fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
@@ -147,10 +147,10 @@ def _options(said: str, report: Report, room: str, before: list[Option]) -> list
         if verb != GO_TO:
             return [Option(verb, name)]
         if len(fitting) > 1:
-            raise Unreadable(f"{quoted(said)} does not say which: {' or '.join(fitting)}")
+            raise UnreadableAnswer(f"{quoted(said)} does not say which: {' or '.join(fitting)}")
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
-        raise Unreadable(f"{quoted(said)} names what this room does not have; it has {' and '.join(KINDS_IN[room])}")
+        raise UnreadableAnswer(f"{quoted(said)} names nothing in this room; it has {' and '.join(KINDS_IN[room])}")
     if report.carried == name and Option(PUT) not in before:  # what is in hand need not be fetched
         return []
     going = Option(GO_TO, name)

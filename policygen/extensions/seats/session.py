@@ -119,7 +119,7 @@ class ModelSession(ABC, Generic[Found]):
         tell: called with the waits that servers ask for.
 
     Raises:
-        UsageError: the folder holds something else, or a limit of cost cannot be held.
+        UsageError: the folder holds something else, or a cost limit cannot be enforced.
         LogbookError: the folder cannot be written, or another process works in it.
     """
 

@@ -24,7 +24,7 @@ from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
 DIGITS = 3  # significant ones of a quantity that has no bins
-# From all to the least that is told of a task, for prompts that must be short.
+# How much a prompt tells of a task, from most to least: the longest that fits is used.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 
 
@@ -47,7 +47,7 @@ class ShownQuantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PastStep:
     """A previous step: the quantities shown, the action in the task's words, and its reward."""
 
     shown: tuple[ShownQuantity, ...]
@@ -64,7 +64,7 @@ class Situation:
     """
 
     now: tuple[ShownQuantity, ...]
-    recent: tuple[Step, ...] = ()
+    recent: tuple[PastStep, ...] = ()
     observation: npt.NDArray[Any] | None = field(default=None, compare=False)
 
 

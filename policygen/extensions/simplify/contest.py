@@ -22,7 +22,7 @@ SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds that sea
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PairedLoss:
     """The loss of a policy against another one on the same episodes.
 
     Attributes:
@@ -36,17 +36,17 @@ class Loss:
     allowed: float
 
     @property
-    def bearable(self) -> bool:
+    def acceptable(self) -> bool:
         """Whether the loss is within the margin and not significant."""
         return self.mean <= self.allowed and (self.p > SIGNIFICANCE or self.mean <= 0)
 
 
-def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> Loss:
+def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> PairedLoss:
     """Compute the loss of a smaller policy on the episodes of both scores, as many as both have."""
     if original.exact:
-        return Loss(original.mean - smaller.mean, 0.0, ROUNDING)
+        return PairedLoss(original.mean - smaller.mean, 0.0, ROUNDING)
     lost, p = paired_gain(original, smaller)
-    return Loss(lost, p, margin * max(abs(original.mean), original.std))
+    return PairedLoss(lost, p, margin * max(abs(original.mean), original.std))
 
 
 @dataclass
@@ -123,21 +123,21 @@ class Contest:
             return False, []
         if self._exact is not None and self.mdp is not None:
             score = exact_score(candidate, self.mdp)
-            good = score is not None and loss_of(score, self._exact).bearable
+            good = score is not None and loss_of(score, self._exact).acceptable
             return good, self._play(candidate, self._seeds) if good or always else []
         played: list[Trajectory] = []
         for count in sorted({min(FIRST_LOOK, self.episodes), self.episodes}):
             played += self._play(candidate, self._seeds[len(played) : count])
-            if not self._loss(played).bearable:
+            if not self._loss(played).acceptable:
                 return False, played
         return True, played
 
-    def _loss(self, played: list[Trajectory]) -> Loss:
+    def _loss(self, played: list[Trajectory]) -> PairedLoss:
         engine = self.players.engine
         smaller, original = sampled_score(played, engine), sampled_score(self._reference[: len(played)], engine)
         lost = loss_of(smaller, original, self.margin)
         # The margin is that of all episodes, because the spread of a few is unreliable.
-        return Loss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
+        return PairedLoss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
 
     def _play(self, policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
         self.played += len(seeds)
@@ -149,8 +149,8 @@ class Contest:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
 
-    def check(self, candidate: Policy, look: int) -> tuple[Score, Score, Loss]:
-        """Score the original and a candidate on episodes that selected nothing, and compute the loss.
+    def check(self, candidate: Policy, look: int) -> tuple[Score, Score, PairedLoss]:
+        """Score the original and a candidate on held-out episodes, and compute the loss.
 
         Args:
             look: number of the check; each check has seeds of its own.

@@ -134,7 +134,7 @@ def smaller(node: Node) -> Iterator[Node]:
             yield from (left, right)
         case Call("-", (left, right)):
             yield left
-            yield Number(-right.value) if isinstance(right, Number) else Call("neg", (right,))
+            yield Number(-right.value) if isinstance(right, Number) and not right.limits else Call("neg", (right,))
         case Call("*", (left, right)):
             yield from (part for part in (left, right) if not isinstance(part, Number))
         case Call("/", (left, _)):

@@ -9,7 +9,7 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score
 from policygen.errors import PolicyError, UsageError
-from policygen.extensions.simplify.contest import MARGIN, SIGNIFICANCE, Contest, Loss
+from policygen.extensions.simplify.contest import MARGIN, SIGNIFICANCE, Contest, PairedLoss
 from policygen.extensions.simplify.numbers import simplify_numbers, size_of_expressions
 from policygen.extensions.simplify.tables import simplify_table
 from policygen.policies.linear import LinearPolicy
@@ -50,7 +50,7 @@ class Simplified:
 
     Attributes:
         policy: the smaller policy, or the original.
-        before, after: scores of both on the episodes of the last check, which selected nothing (or exact scores).
+        before, after: scores of both on the held-out episodes of the last check (or exact scores).
         loss: of the smaller policy against the original.
         looks: number of policies checked until one was not worse; each had fresh episodes.
         tried, episodes: numbers of candidates and episodes in all.
@@ -60,7 +60,7 @@ class Simplified:
     original: Policy
     before: Score
     after: Score
-    loss: Loss
+    loss: PairedLoss
     looks: int
     tried: int
     episodes: int
@@ -112,10 +112,10 @@ def _checked(contest: Contest) -> Simplified:
     for look in range(1, LOOKS + 1):
         policy = contest.path[last * (LOOKS + 1 - look) // LOOKS]
         before, after, loss = contest.check(policy, look)
-        if loss.bearable or policy is contest.original:
+        if loss.acceptable or policy is contest.original:
             break
     else:
-        policy, after, loss = contest.original, before, Loss(0.0, 1.0, loss.allowed)
+        policy, after, loss = contest.original, before, PairedLoss(0.0, 1.0, loss.allowed)
     return Simplified(policy, contest.original, before, after, loss, look, contest.tried, contest.played)
 
 

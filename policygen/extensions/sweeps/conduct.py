@@ -15,7 +15,7 @@ from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
     Cell,
-    Limits,
+    SweepLimits,
     SweepPlan,
     cells_of,
     check_trusted,
@@ -100,7 +100,7 @@ def open_sweep(
     folder: Path,
     requested: SweepPlan | None = None,
     *,
-    limits: Limits | None = None,
+    limits: SweepLimits | None = None,
     overrides: Sequence[str] = (),
     workers: int = 1,
     trust: bool = False,

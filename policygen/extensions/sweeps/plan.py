@@ -58,16 +58,16 @@ class Product(_Frozen):
     seeds: tuple[int, ...] = Field(min_length=1)
 
 
-class Limits(_Frozen):
+class SweepLimits(_Frozen):
     """Spending limits on language models for all runs of a sweep together; None: no limit."""
 
     max_calls: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
     max_usd: float | None = Field(default=None, ge=0)
 
-    def more(self, other: Limits) -> Limits:
+    def more(self, other: SweepLimits) -> SweepLimits:
         """Return these limits, replaced by those that `other` states."""
-        return Limits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
+        return SweepLimits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
 
 
 class SweepPlan(_Frozen):
@@ -75,7 +75,7 @@ class SweepPlan(_Frozen):
 
     products: tuple[Product, ...] = Field(min_length=1)
     settings: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: SweepLimits = SweepLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +199,14 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
             earlier = found.setdefault(cell.key, cell)
             if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
                 raise UsageError(
-                    f"{entry.task} is in the sweep already, {_from(earlier.entry)}, and not {_from(entry)}; "
+                    f"{entry.task} is in the sweep already with {_from(earlier.entry)}, not with {_from(entry)}; "
                     "choose another --out"
                 )
     return list(found.values())
 
 
 def _from(entry: SweepEntry) -> str:
-    return f"as suite {entry.suite} runs it" if entry.suite else "as it is run by itself"
+    return f"the settings of suite {entry.suite}" if entry.suite else "its own settings"
 
 
 def _key(task: str, llm: str, template: str, seed: int) -> str:

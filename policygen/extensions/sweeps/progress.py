@@ -18,6 +18,7 @@ from policygen.extensions.sweeps.conduct import Sweep
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import CellResult, Event, Note
 from policygen.llm import prompt_folders
+from policygen.llm.prices import dollars
 from policygen.outgoing import shown
 from policygen.progress import duration
 
@@ -175,6 +176,5 @@ def _spending(sweep: Sweep) -> str:
     if not spent:
         return ""
     calls, tokens, usd = (list(column) for column in zip(*spent, strict=True))
-    costs = [cost for cost in usd if cost is not None]
-    price = f"${sum(costs):.4f}" if len(costs) == len(usd) else "cost unknown"
-    return f"; {sum(calls):,} calls, {sum(tokens):,} tokens, {price}"
+    total = None if None in usd else sum(usd)
+    return f"; {sum(calls):,} calls, {sum(tokens):,} tokens, {dollars(total)}"

@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from policygen.errors import LogbookError, PolicygenError
-from policygen.extensions.sweeps.plan import Limits
+from policygen.extensions.sweeps.plan import SweepLimits
 from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.runs.budget import Hold, Ledger, Price, affordable_hold
@@ -31,7 +31,7 @@ class SharedBudget:
     For every cell, the account has its calls, tokens and USD so far (None: unknown), and the cost set aside.
     """
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: SweepLimits) -> None:
         self.limits = limits
         self._path = folder / FILE
         self._lock = FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from policygen.episodes.score import kind_of_episodes
 from policygen.errors import PolicygenError
-from policygen.extensions.sweeps.plan import Cell, Limits
+from policygen.extensions.sweeps.plan import Cell, SweepLimits
 from policygen.extensions.sweeps.shared_budget import SharedBudget, SharedBudgetExhausted, SharedLedger
 from policygen.extensions.trackers import trackers
 from policygen.llm import read_spec, specs_of
@@ -57,7 +57,7 @@ class Order:
     cell: Cell
     folder: Path
     settings: tuple[str, ...]
-    limits: Limits
+    limits: SweepLimits
     overrides: tuple[str, ...] = ()
     trust: bool = False
     cache: Path | None = None

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.worlds.picture import Picture
+from policygen.extensions.worlds.picture import Canvas
 
 # (probability, next state, reward, whether the episode ends) of each outcome of an action
 Outcomes = list[tuple[float, int, float, bool]]
@@ -128,7 +128,7 @@ class NimEnv(FiniteEnv):
         return self._picture() if self.render_mode == "rgb_array" else None
 
     def _picture(self) -> npt.NDArray[np.uint8]:
-        picture = Picture(80, 240)
+        picture = Canvas(80, 240)
         for i in range(STICKS):
             x = 23.0 + 21.5 * i
             there = i < self.state
@@ -244,7 +244,7 @@ class MazeEnv(FiniteEnv):
     def _picture(self) -> npt.NDArray[np.uint8]:
         margin = 8
         size = SIDE * _SCALE + 2 * margin
-        picture = Picture(size, size)
+        picture = Canvas(size, size)
         corner = margin + (SIDE - 1) * _SCALE
         picture.rectangle((corner, corner), (corner + _SCALE, corner + _SCALE), (176, 214, 164))
         wall = (62, 66, 74)

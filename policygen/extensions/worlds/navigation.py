@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
-from policygen.extensions.worlds.picture import Picture
+from policygen.extensions.worlds.picture import Canvas
 
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
@@ -154,7 +154,7 @@ class NavigationEnv(DynamicsEnv):
         """The track from above with the robot and what it sees: a picture of 300 x 300 pixels."""
         if self.render_mode != "rgb_array" or self.state is None:
             return None
-        picture = Picture(300, 300)
+        picture = Canvas(300, 300)
         for start, end in _WALLS:
             picture.segment(_pixel(start), _pixel(end), 4, (62, 66, 74))
         x, y, heading = self.state

@@ -18,16 +18,16 @@ _FAR = 10.0  # standard deviations of noise by which the observation space is wi
 class PendulumTorqueEnv(PendulumEnv):
     """A rod on a motor is swung up and held upright, while an unknown constant torque pulls at it.
 
-    All is as in `Pendulum-v1`, but for two things. A load is added to the motor's torque: drawn for each episode,
-    constant in it, and not observed. And readings are noisy, as those of any sensor: without noise a gain as high as
-    one likes hides the load, with it the gain must be low, and then the rod leans the more, the larger the load. To
-    stand upright the motor must give the opposite of the load, which only memory can tell: the integral of the error,
-    or what earlier torques have done. Neither alone does harm: a tuned policy without memory scores -246.3 (standard
-    error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own case.
+    It differs from `Pendulum-v1` in two things. A load is added to the motor's torque: drawn for each episode, constant
+    within it, and not observed. And readings are noisy, like those of any sensor. Without noise a very high gain hides
+    the load; with noise the gain must be low, and the rod leans more with a larger load. To stand upright the motor
+    must cancel the load, which only memory can tell: the integral of the error, or the effect of earlier torques.
+    Load or noise alone does little harm: a tuned policy without memory scores -246.3 (standard error 8.0), but -145.0
+    with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own case.
 
-    On the same 400 episodes, which no tuning saw (`policygen eval --seed 100 --episodes 400`), a tuned integral scores
-    -222.7 (8.7) and an estimate of the load -172.7 (5.2); against the policy without memory that is +23.5 (6.1) and
-    +73.6 (5.4), paired. The policies are published in `results/policies/pendulum-torque-*.txt`.
+    On the same 400 held-out episodes (`policygen eval --seed 100 --episodes 400`) a policy with a tuned integral scores
+    -222.7 (8.7), and one that estimates the load -172.7 (5.2): paired gains of +23.5 (6.1) and +73.6 (5.4) over the
+    policy without memory. The policies are published in `results/policies/pendulum-torque-*.txt`.
 
     ## Action Space
 

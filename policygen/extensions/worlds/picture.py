@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-FINE = 4  # shapes are drawn so many times larger and then reduced, for smooth edges
+FINE = 4  # shapes are drawn this many times larger and then reduced, for smooth edges
 
 Point = tuple[float, float]  # (x to the right, y down), pixels
 Colour = tuple[int, int, int]
 
 
-class Picture:
+class Canvas:
     """A picture of `height` x `width` pixels; shapes have smooth edges and cover what is there."""
 
     def __init__(self, height: int, width: int, colour: Colour = (250, 249, 246)) -> None:

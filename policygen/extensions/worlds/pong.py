@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
-from policygen.extensions.worlds.picture import Picture
+from policygen.extensions.worlds.picture import Canvas
 
 WIDTH, HEIGHT = 800.0, 600.0
 PADDLE_WIDTH, PADDLE = 10.0, 80.0  # how wide and how high
@@ -132,7 +132,7 @@ class PongEnv(DynamicsEnv):
         if self.render_mode != "rgb_array" or self.state is None:
             return None
         agent, opponent, x, y, _, _ = self.state / 4
-        picture = Picture(150, 200, (38, 44, 54))
+        picture = Canvas(150, 200, (38, 44, 54))
         for top in range(4, 150, 16):
             picture.rectangle((99, top), (101, top + 8), (84, 92, 104))
         picture.rectangle((0, agent), (PADDLE_WIDTH / 4, agent + PADDLE / 4), (240, 170, 90))

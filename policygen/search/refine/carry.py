@@ -15,7 +15,7 @@ LEAST_SHARED = 0.5  # share of the constants; below, tuning begins from scratch
 WIDER = 2.0  # factor on the final deviations: new constants shift the optimum of shared ones
 
 
-def carried(policy: Policy, parent: Policy, state: TuningState) -> TuningState | None:
+def carry_over(policy: Policy, parent: Policy, state: TuningState) -> TuningState | None:
     """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
 
     A changed policy mostly repeats the constants of its parent. These keep their deviations, somewhat widened, and
@@ -59,6 +59,6 @@ def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
 
 
 def _constants_in(tunable: Tunable, place: str) -> list[tuple[int, str]]:
-    """Return number and rounded value of each constant in a place; people and models round when they repeat."""
+    """Return number and value of each constant in a place, rounded as people and models round numbers they repeat."""
     values = tunable.values.tolist()
     return [(i, f"{values[i]:.2g}") for i in range(tunable.size) if tunable.places[i] == place]

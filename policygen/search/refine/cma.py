@@ -23,7 +23,7 @@ PROBE = 0.1  # relative change of one constant at a time, to measure its effect 
 PROBE_SHARE = 0.2  # maximal share of the budget for probing
 VALIDATED = 16  # maximal number of distribution means that are compared at the end
 PATIENCE = 30  # generations without improvement after which a search ends
-ASKED_EVERY = 10  # generations between checks of the number of seeds
+CHECKED_EVERY = 10  # generations between checks of the number of seeds
 FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
 FLAT = 10  # generations with equal returns after which a search ends
 LEAST_CLIMB = 5  # generations needed to detect a rise
@@ -68,8 +68,8 @@ def cma_es(
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
     spent, needed = 0, SEEDS_PER_GENERATION
-    while spent + population * needed <= budget and not settled(levels):
-        if len(levels) % ASKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
+    while spent + population * needed <= budget and not has_converged(levels):
+        if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
         samples = search.ask()
         candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in samples]
@@ -116,7 +116,7 @@ def _needed(one: Vector, other: Vector) -> int:
     return next((count for count, least in FEWER if agreement >= least), SEEDS_PER_GENERATION)
 
 
-def settled(levels: Sequence[float]) -> bool:
+def has_converged(levels: Sequence[float]) -> bool:
     """Whether a search has converged, judged by the mean return of its generations.
 
     Checked every `PATIENCE / 3` generations, from generation `PATIENCE` on: the search ends if a line through the last

@@ -13,7 +13,7 @@ from policygen.runs.tuning import SEEDS_PER_GENERATION
 from policygen.search.refine.tunable import Refined, Trials
 
 SWEEPS = 2  # over all entries, if the budget allows ...
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... so many seeds per comparison
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... this number of seeds per comparison
 SIDE_BY_SIDE = 8  # random changes compared at a time otherwise
 
 Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels

@@ -30,7 +30,7 @@ Vector = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.integer[Any]]
 
 EXPLORING = 0.5  # share of random actions in a new cell ...
-EXPLORED = 50.0  # ... halved after so many visits
+EXPLORED = 50.0  # ... halved after this number of visits
 LEAST_EXPLORING = 0.02
 DOUBT = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
 HELD = (
@@ -122,7 +122,7 @@ def _counted(keys: Cells, size: int) -> tuple[Cells, Cells]:
 
 
 class Learner:
-    """A learner of action values in every cell.
+    """A learner of the action values of every cell.
 
     Attributes:
         values: shape (actions, cells); minus infinity for untried actions.
@@ -201,7 +201,7 @@ class Learner:
         return best
 
     def _in_doubt(self, values: Vector, named: Cells, errors: float) -> Vector:
-        """Return the advised actions' values plus so many standard errors, shape (cells,); infinite if untried."""
+        """Return the advised actions' values plus `errors` standard errors, shape (cells,); infinite if untried."""
         hoped = values.reshape(-1)[named] + errors * self._errors.reshape(-1)[named]
         return np.where(self._seen.tried[named] == 0, np.inf, hoped)
 

@@ -1,7 +1,7 @@
 """Tune a proposal numerically: the model chooses the structure, this search the numbers.
 
-Tuned are the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
-The entries of a table of choices are tuned one by one, by learning, or exactly.
+It tunes the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
+It tunes the entries of a table of choices one by one, by learning, or exactly.
 The result is the same policy with other numbers, so the model can read it as text."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
 from policygen.search.refine.iteration import policy_iteration
-from policygen.search.refine.model import in_plant
-from policygen.search.refine.q import check_forgetful, q_learning
+from policygen.search.refine.model import tune_in_plant
+from policygen.search.refine.q import check_memoryless, q_learning
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
@@ -57,19 +57,19 @@ def refine(
     exact = mdp is not None and not policy.remembers
     chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
     if chosen == "policy-iteration":
-        return policy_iteration(policy, _paying(trials.measure, mdp) if mdp is not None else None)
+        return policy_iteration(policy, _with_objective(trials.measure, mdp) if mdp is not None else None)
     if chosen == "coordinate":
         return coordinate(policy, trials, rng_seed) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
     if chosen == "model" and trials.seen and not policy.task.text_names:
-        return in_plant(policy, trials, rng_seed, trials.plant, floor=tunable.floor, state=state)
+        return tune_in_plant(policy, trials, rng_seed, trials.plant, floor=tunable.floor, state=state)
     if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
 
 
-def _paying(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
+def _with_objective(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
     """Return the MDP with its rewards replaced by the objective, if there is one.
 
     Raises:
@@ -77,7 +77,7 @@ def _paying(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
     """
     if measure is None or measure.objective is None:
         return mdp
-    check_forgetful(measure, "exact improvement")
+    check_memoryless(measure, "exact improvement")
     states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
     objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
     return replace(mdp, rewards=objectives.reshape(mdp.rewards.shape))

@@ -1,9 +1,8 @@
-"""`model`: tune inside a plant that is fitted to the episodes played, so that few real ones are needed.
+"""`model`: tune inside a plant that is fitted to the episodes played, so that few real episodes are needed.
 
-Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and
-the plant promises no better policy. Where all steps have paid the same and no episode has ended, the policy is tuned
-towards states in which the plant is least sure. Only real episodes count; what becomes the best is decided on others,
-as for every method.
+Fit the plant, tune the policy in it, play one real episode; repeat until that episode turns out as predicted and the
+plant predicts no better policy. If all steps have paid the same and no episode has ended, tune towards states in which
+the plant is least sure. Only real episodes count. As for every method, other episodes decide what becomes the best.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
-from policygen.plants.identify import identified
+from policygen.plants.identify import identify_plant
 from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
@@ -32,24 +31,23 @@ from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
 INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
-RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
-PREDICTED = 24  # episodes in the plant by which policies are compared
-FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
-ROUND_STEPS = 50  # of the environment between two fits, at least: one short episode tells little
-REACHED = 2  # episodes that reached the end that is sought; a single one may have done so by luck
-NEAR = 0.05  # predictions that differ by this share of the returns seen agree
-NEARNESS = 0.1  # how much less an episode is worth that came no nearer to the end that is sought, as a share
+RESTARTS = 2  # further searches in the plant before concluding that it predicts nothing better
+COMPARED = 24  # episodes in the plant for comparing policies
+FRESH = 3  # every third search begins with the proposed policy, the others where the last one ended
+ROUND_STEPS = 50  # minimum of environment steps between two fits: one short episode tells little
+NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
+NEARNESS = 0.1  # largest penalty, as a share, of an episode that stayed away from the end that the reward asks for
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A policy found in the plant, and what the plant promises it."""
+    """A policy found in the plant, and the return that the plant predicts for it."""
 
     refined: Refined
-    promised: float
+    predicted: float
 
 
-def in_plant(
+def tune_in_plant(
     policy: Policy,
     trials: Trials,
     rng_seed: int,
@@ -58,11 +56,11 @@ def in_plant(
     floor: float = 0.0,
     state: TuningState | None = None,
 ) -> Refined | None:
-    """Tune by plays in a fitted plant; None if nothing can be tuned or no episode has been seen.
+    """Tune in a fitted plant; None if nothing can be tuned or no episode has been seen.
 
     Args:
-        trials: plays the real episodes, one by one, and knows those played before.
-        plant: the equations to fit; what they leave out is identified from the data.
+        trials: plays the real episodes, one by one, and holds those played before.
+        plant: the equations to fit; missing ones are identified from the data.
         floor, state: see `refine`.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
@@ -76,7 +74,7 @@ def in_plant(
         rounds += 1
         data = Transitions.of(task, seen)
         fitted = _fitted(known, data, rng)
-        inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)), flat=_is_flat(data))
+        inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), flat=_is_flat(data))
         begin = (policy, state)
         if tried and len(tried) % FRESH:
             begin = (tried[-1].refined.policy, tried[-1].refined.state)
@@ -89,67 +87,69 @@ def in_plant(
             real += trials.watch(found.refined.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real
-        if inside.seeks_end and sum(one.terminated for one in seen) < REACHED:
+        if inside.seeks_end and not any(one.terminated for one in seen):
             continue  # no judge need see it; what the episode showed may let the next search reach the end
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
-            disappointing = real[0].episode_return < found.promised - _tolerance(seen, found.promised)
+            disappointing = real[0].episode_return < found.predicted - _tolerance(seen, found.predicted)
             if disappointing and not inside.pursues_objective:
-                continue  # the start is unlike those that the promise is of; the next search knows it
+                continue  # it started unlike the predicted episodes; the next fit includes it
             others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
-            better = max(others, key=lambda one: one.promised)
-            if better.promised <= found.promised + _tolerance(seen, better.promised):
+            better = max(others, key=lambda one: one.predicted)
+            if better.predicted <= found.predicted + _tolerance(seen, better.predicted):
                 break
             tried.append(better)
     if not tried:
         return None
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
-    promised = _Inside(fitted, trials.measure, int(rng.integers(2**31))).promises([one.refined.policy for one in tried])
-    best = tried[int(np.argmax(promised))].refined
+    predicted = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31))).predictions(
+        [one.refined.policy for one in tried]
+    )
+    best = tried[int(np.argmax(predicted))].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
-    """Fit the equations given, or those identified from the data where there are none."""
+    """Fit the given equations, or for each missing one the equation identified from the data."""
     names = set(data.task.observation_names)
     whole = names <= {name for name, _ in known.next} and known.reward and (known.ends or not data.ended.any())
-    equations = Equations(data.task, known if whole else identified(data, known).revised_by(known))
+    equations = Equations(data.task, known if whole else identify_plant(data, known).revised_by(known))
     return fit_plant(equations, data, rng)
 
 
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
-    """Whether a real episode turned out as the members of the plant say, which agree, from the same start."""
+    """Whether the members of the plant agree with each other, and with a real episode from the same start."""
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
-    promised = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
-    wrong, spread = abs(real.episode_return - float(promised.mean())), float(promised.std())
-    tolerance = _tolerance(seen, float(promised.mean()))
+    predicted = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
+    wrong, spread = abs(real.episode_return - float(predicted.mean())), float(predicted.std())
+    tolerance = _tolerance(seen, float(predicted.mean()))
     return spread <= 2 * tolerance and wrong <= 2 * spread + tolerance
 
 
 def _ceiling(seen: Sequence[Trajectory], max_steps: int) -> float:
-    """Return what an episode pays of which every step pays the most seen; infinity where no step pays anything."""
+    """Return the highest possible return if no step pays more than those seen; infinity if none pays anything."""
     most = max(float(trajectory.rewards.max()) for trajectory in seen)
     return most * max_steps if most > 0 else math.inf
 
 
-def _tolerance(seen: Sequence[Trajectory], promised: float) -> float:
-    returns = [promised, *(trajectory.episode_return for trajectory in seen)]
+def _tolerance(seen: Sequence[Trajectory], predicted: float) -> float:
+    returns = [predicted, *(trajectory.episode_return for trajectory in seen)]
     return NEAR * (max(returns) - min(returns))
 
 
 def _is_flat(data: Transitions) -> bool:
-    """Whether all steps paid the same, and none ended its episode: then no return tells policies apart."""
+    """Whether all steps paid the same and none ended its episode: returns then cannot tell policies apart."""
     return not data.ended.any() and float(np.ptp(data.rewards)) == 0
 
 
-class _Inside:
+class _PlantSearch:
     """Searches inside one fitted plant.
 
     Attributes:
-        explores: whether they seek states in which the plant is unsure, as nothing else tells policies apart.
+        explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
     """
 
     def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int, *, flat: bool = False) -> None:
@@ -168,7 +168,7 @@ class _Inside:
 
     @property
     def pursues_objective(self) -> bool:
-        """Whether promises are of an objective in the place of the return."""
+        """Whether predictions are of an objective instead of the return."""
         return self._measure is not None
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
@@ -180,11 +180,11 @@ class _Inside:
         )
         tunable = Tunable(policy, state.floor if state is not None else floor)
         refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
-        return _Found(refined, self.promises([refined.policy])[0]) if refined is not None else None
+        return _Found(refined, self.predictions([refined.policy])[0]) if refined is not None else None
 
-    def promises(self, policies: Sequence[Policy]) -> list[float]:
+    def predictions(self, policies: Sequence[Policy]) -> list[float]:
         """Return the mean return of each policy in the plant, on the same seeds."""
-        return [float(value) for value in self._returns(policies, range(self._first, self._first + PREDICTED))]
+        return [float(value) for value in self._returns(policies, range(self._first, self._first + COMPARED))]
 
     def _returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
         played = play_in_plant(self._fitted, policies, seeds)
@@ -196,10 +196,10 @@ class _Inside:
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
-        """Return what an episode is worth to the search: its return, unless an end is sought that it did not reach.
+        """Return an episode's value to the search: its return, or less if it missed an end that the reward asks for.
 
-        Such an episode is worth less than any that does, and the less the further away it stayed: doing nothing may
-        cost less than what leads to the end, and where every return is the same, nearness tells policies apart.
+        Such an episode is worth less than any that reached the end; the further away it stayed, the less. Otherwise
+        doing nothing could win because it costs less, and equal returns could not tell policies apart.
         """
         if self._margin is None:
             return episode.episode_return
@@ -214,7 +214,7 @@ class _Inside:
 
 
 def _seeks_end(fitted: FittedPlant) -> bool:
-    """Whether the end of an episode is what the reward asks for: it is paid, or it ends what every step costs."""
+    """Whether the reward asks for the end of the episode: by paying for it, or by a cost of every step before it."""
     if fitted.worst >= 0 or not fitted.equations.plant.ends:
         return False
     task, plant = fitted.equations.task, fitted.plant

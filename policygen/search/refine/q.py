@@ -114,7 +114,7 @@ def q_learning(
     """Learn a table with the proposed table as advice; None if the budget is too small.
 
     If the MDP is known, episodes are drawn from it, and exact scores choose the best table of all batches. Otherwise
-    some of the last tables and the proposed one are compared on new episodes. The comparison uses returns, even if an
+    some of the last tables and the proposed one are compared on new episodes. The comparison uses returns even if an
     objective was learned.
 
     Raises:
@@ -122,7 +122,7 @@ def q_learning(
     """
     table = choosing_table(policy, method)
     if trials.measure is not None:
-        check_forgetful(trials.measure, method)
+        check_memoryless(trials.measure, method)
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)
@@ -153,11 +153,11 @@ def choosing_table(policy: Policy, method: str) -> TablePolicy:
     if not isinstance(policy, TablePolicy) or not all(actuator.is_choice for actuator in policy.task.actuators):
         raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
     if policy.remembers:
-        raise PolicyError(f"{method} learns tables that remember nothing; tune this one by cma or coordinate")
+        raise PolicyError(f"{method} learns tables without memory; tune this one by cma or coordinate")
     return policy
 
 
-def check_forgetful(measure: Measure, method: str) -> None:
+def check_memoryless(measure: Measure, method: str) -> None:
     """Refuse an objective with memory.
 
     Raises:

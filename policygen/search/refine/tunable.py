@@ -20,7 +20,7 @@ from policygen.policies.rows import Rule
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
+from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import Method
 
@@ -89,10 +89,10 @@ class Refined:
         episodes: number of episodes played.
         constants: number of constants that were tuned.
         spread: for each constant its place (`let x`, an output, `bins x` or `levels`) and the final standard deviation
-            of the search, relative to the constant; it is large if the return hardly depends on the constant.
+            of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
         climb: the mean of the first and of the last generation.
-        watched: real episodes that the search has seen step by step.
+        watched: real episodes that the search recorded step by step.
         plant: the plant that it fitted to them.
     """
 
@@ -108,7 +108,10 @@ class Refined:
 
 
 class Tunable:
-    """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself."""
+    """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
+
+    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves.
+    """
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
@@ -133,6 +136,9 @@ class Tunable:
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
+        ranges = [one for _, node in named for one in limits(node)] + [(-np.inf, np.inf)] * len(edges + levels)
+        low, high = np.array(ranges, np.float64).reshape(-1, 2).T
+        ranged = np.isfinite(low)
         # The floor holds for weights; constants in features, such as the rate of a clock, keep their own size.
         weighing = np.array([not place.startswith("let ") for place in places], np.bool_)
         sizes = np.maximum(np.abs(self._values), np.where(weighing, floor, 0.0))
@@ -141,13 +147,17 @@ class Tunable:
             part = sizes[start:stop]
             known = part[part < HUGE]
             part[part == 0] = float(known.mean()) if known.any() else 0.1
+        sizes[ranged] = (high - low)[ranged]
         # A 1 in a feature mostly belongs to its structure (a limit of `clip`, a sign, `1 - x`), and pi always does.
         structure = [
             value == math.pi or (abs(value) == 1 and place.startswith("let "))
             for value, place in zip(self._values, places, strict=True)
         ]
-        self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & ~np.array(structure, np.bool_))
-        self._sizes = sizes[self._free]
+        self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
+        self._sizes, self._ranged = sizes[self._free], ranged[self._free]
+        # A constant with a range that comes so near to 0 is 0, or the nearest to it in its range.
+        self._grain = np.where(ranged, sizes * 10.0**-SIGNIFICANT_DIGITS, 0.0)
+        self._low, self._high = np.where(ranged, (low, high), 0.0)[:, self._free]
         self.places = tuple(places[i] for i in self._free)
 
     @property
@@ -169,26 +179,39 @@ class Tunable:
         return deviations / self._sizes
 
     def turned(self, tuned: Tunable, z: Vector) -> Vector:
-        """Return 1 for each constant, or -1 if the policy at z (given as `tuned`) writes it with the opposite sign."""
-        signs = np.sign((self._values[self._free] + self._sizes * z) * tuned._values[tuned._free])
-        return np.where(signs == 0, 1.0, signs)
+        """Return for each constant 1, or -1 if `tuned`, the policy at z, writes it with the opposite sign.
+
+        Of a constant with a range: -1 if it falls as z grows, see `_moved`.
+        """
+        signs = np.sign(self._moved(z) * tuned.values)
+        falls = np.floor((self.values - self._low) / self._sizes + z) % 2
+        return np.where(self._ranged, 1.0 - 2.0 * falls, np.where(signs == 0, 1.0, signs))
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
-        """Return standard deviations of z relative to the sizes of the constants at z, to 3 significant digits."""
+        """Return standard deviations of z as shares of the constants at z, or of their ranges, to 3 digits."""
         with np.errstate(all="ignore"):
-            sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
-            shares = np.nan_to_num(deviations * self._sizes / sizes, posinf=HUGE)
+            sizes = np.maximum(np.abs(self._moved(z)), 0.01 * self._sizes)
+            shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self._sizes / sizes), posinf=HUGE)
         return [float(f"{value:.3g}") for value in shares]
+
+    def _moved(self, z: Vector) -> Vector:
+        """Return the constants at z.
+
+        Beyond an end of its range a constant comes back: a search that only stopped there would feel no slope outside.
+        """
+        with np.errstate(all="ignore"):
+            moved = np.clip(np.nan_to_num(self.values + self._sizes * z, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+            beyond = np.mod(moved - self._low, 2 * self._sizes)
+        out = self._ranged & ((moved < self._low) | (moved > self._high))
+        return np.where(out, self._low + np.minimum(beyond, 2 * self._sizes - beyond), moved)
 
     def at(self, z: Vector) -> Policy:
         """Return the policy at z, with changed constants rounded to `SIGNIFICANT_DIGITS`."""
         values = self._values.copy()
-        with np.errstate(all="ignore"):
-            values[self._free] = np.nan_to_num(values[self._free] + self._sizes * z, posinf=HUGE, neginf=-HUGE)
-            values[self._free] = np.clip(values[self._free], -HUGE, HUGE)
+        values[self._free] = self._moved(z)
         tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _as_it_is
         for i in np.flatnonzero(values != self._values):
-            values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}")
+            values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}") if abs(values[i]) >= self._grain[i] else 0.0
         rounded = iter(values.tolist())
         lets = tuple(
             (name, tidied(with_constants(node, rounded)) if name in self._moving else node)

@@ -151,7 +151,7 @@ def machine() -> str:
     """Describe the machine and the versions of the measurement, in one sentence."""
     return (
         f"{usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
-        f"gymnasium {gym.__version__}; medians, and the range of the ratio, of runs in turn."
+        f"gymnasium {gym.__version__}; medians of alternating runs, and the range of the ratio."
     )
 
 

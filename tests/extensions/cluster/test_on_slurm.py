@@ -23,7 +23,7 @@ from policygen.errors import UsageError
 from policygen.extensions.cluster import on_slurm
 from policygen.extensions.cluster.on_slurm import SlurmExecutor
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.plan import Limits
+from policygen.extensions.sweeps.plan import SweepLimits
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import Event, Progress
 from policygen.search.resume import resume
@@ -122,7 +122,7 @@ def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypa
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
     with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
         model = {"llms": ("compatible:m",), "again": (f"base_url={server.openai_url}",)}
-        sweep = opened("frozenlake", limits=Limits(max_calls=3), iterations=16, **model)
+        sweep = opened("frozenlake", limits=SweepLimits(max_calls=3), iterations=16, **model)
         conducted(sweep, executor=SlurmExecutor(sweep.folder))
         assert len(server.chats) == 3
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)

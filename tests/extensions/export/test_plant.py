@@ -394,7 +394,7 @@ def test_what_has_no_plant_is_one_sentence(plant_run: Path, tmp_path: Path, line
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     for source, to, reason in (
         (without, "c", "has no plant: its best policy was not tuned in one (--refine model)"),
-        (plant_run / "best.json", "c", "best.json is no run folder, and only a run has a plant"),
+        (plant_run / "best.json", "c", "best.json is not a run folder; only a run has a plant"),
         (plant_run, "json", "a plant can be exported to c, python, latex, not to `json`"),
         (plant_run, "minari", "a plant can be exported to c, python, latex, not to `minari`"),
     ):

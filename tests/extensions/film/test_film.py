@@ -95,14 +95,14 @@ def test_all_frames_of_a_film_have_one_size():
 
 def test_the_last_frame_holds_and_says_why_the_episode_ended(falling):
     [take] = film.takes(falling)
-    assert ending_of(take.episode, falling.task) == ["terminated: failed", "not solved (that takes 475)"]
+    assert ending_of(take.episode, falling.task) == ["terminated: failed", "not solved (threshold 475)"]
     whole = replace(take.episode, rewards=np.ones(500, np.float32), terminated=False, truncated=True)
     assert ending_of(whole, falling.task)[0] == "truncated at the limit of 500 steps"
     cut = replace(take.episode, terminated=False)
     assert ending_of(cut, falling.task)[0] == "truncated by the environment"
     lake = policygen.parse("| row | column | action |\n|-|-|-|\n| * | * | down |", "frozenlake-deterministic")
     goal = replace(take.episode, rewards=np.array([0, 0, 1], np.float32), episode_return=1.0)
-    assert ending_of(goal, lake.task) == ["terminated: goal reached", "solved (that takes 1)"]
+    assert ending_of(goal, lake.task) == ["terminated: goal reached", "solved (threshold 1)"]
     assert ending_of(replace(goal, unstable=True), replace(lake.task, solved=None)) == ["the simulation broke down"]
     picture = Image.open(io.BytesIO(film.gif(falling, [take], SMALL)))
     picture.seek(picture.n_frames - 1)
@@ -188,7 +188,7 @@ def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling, line
     returns = policygen.score(falling, episodes=3).returns
     worst = returns.index(min(returns)) + 1
     assert done.out.startswith(f"episode {worst} of 3, the worst: return {min(returns):g}, ")
-    assert "; terminated: failed, not solved (that takes 475)\n" in done.out
+    assert "; terminated: failed, not solved (threshold 475)\n" in done.out
     assert done.out.endswith("film.gif\n")
     assert len(opened((tmp_path / "film.gif").read_bytes())) > 10
 

@@ -87,7 +87,7 @@ def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str
     said = words(page)
     for part in (
         *("the first policy", "became the best", "against the best", "no policy"),
-        *("Changes to attempt 1, the best so far", "of 16 cells have another action"),
+        *("Changes from attempt 1, the best before it", "of 16 cells have another action"),
     ):
         assert part in said
     assert re.search(r'<span class="plus">\+ \| *1 *\|[^<]*left', page)

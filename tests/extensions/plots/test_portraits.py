@@ -259,7 +259,7 @@ def test_several_outputs_are_a_heat_map() -> None:
     assert tick_texts(axes) == (["left", "right"], ["a [m]", "b", "constant"])
     assert written(axes) == ["0 2", "0 -0.25", "0 1"]
     assert bar.get_ylabel() == "weight"
-    assert figure.get_suptitle() == "toy: linear policy"
+    assert figure.get_suptitle() == "toy: equations"
 
 
 def test_of_many_terms_the_largest_are_shown_and_long_ones_are_cut() -> None:

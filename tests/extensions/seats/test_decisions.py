@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import ARM, PAIR
 
-from policygen.extensions.seats.asking import Unreadable, read_reply
+from policygen.extensions.seats.asking import UnreadableAnswer, read_reply
 from policygen.extensions.seats.decisions import as_action, neutral, read_decision
 from policygen.extensions.seats.situations import form_of
 from policygen.llm.messages import Reply
@@ -33,7 +33,7 @@ def check(text: str, task: Task, action: tuple[float, ...] | None) -> None:
     if action is not None:
         assert said(text, task) == action
         return
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAnswer):
         said(text, task)
 
 
@@ -81,12 +81,12 @@ def test_the_last_action_stated_counts(text: str, action: int) -> None:
     ],
 )
 def test_what_is_no_action_is_a_problem_in_words(text: str, problem: str) -> None:
-    with pytest.raises(Unreadable, match=re.escape(problem)):
+    with pytest.raises(UnreadableAnswer, match=re.escape(problem)):
         said(text)
 
 
 def test_a_reply_that_was_cut_off_is_no_answer_whatever_it_says() -> None:
-    with pytest.raises(Unreadable, match="it was cut off by its length limit"):
+    with pytest.raises(UnreadableAnswer, match="it was cut off by its length limit"):
         said("Action: left", truncated=True)
 
 
@@ -147,12 +147,12 @@ def test_actions_have_the_environments_own_form() -> None:
 
 @pytest.mark.parametrize("task", [LAKE, NUMBERED, TORQUE, PAIR, ARM])
 def test_the_form_that_a_model_is_shown_is_told_apart_or_an_action(task: Task) -> None:
-    with pytest.raises(Unreadable) if len(task.actuators) == 1 else nullcontext():
+    with pytest.raises(UnreadableAnswer) if len(task.actuators) == 1 else nullcontext():
         said(f"Action: {form_of(task)}", task)
 
 
 def test_long_hostile_answers_are_read_in_no_time() -> None:
     for text in ("action " * 200_000, "Action:" * 200_000, "left|" * 200_000, "9" * 1_000_000, "`" * 1_000_000):
         for task in (LAKE, TORQUE, PAIR):
-            with suppress(Unreadable):
+            with suppress(UnreadableAnswer):
                 said(text, task)

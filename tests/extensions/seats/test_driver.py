@@ -20,7 +20,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
 from policygen.extensions.seats.asking import Asker
 from policygen.extensions.seats.drive import Drive, DriveResult, DriveSettings
-from policygen.extensions.seats.situations import ShownQuantity, Situation, Step, StepQuestions
+from policygen.extensions.seats.situations import PastStep, ShownQuantity, Situation, StepQuestions
 from policygen.extensions.worlds.adventure import COMMANDS
 from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
@@ -285,9 +285,9 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
 @pytest.mark.parametrize(
     ("llm", "sentence"),
     [
-        ("builtin", "builtin proposes policies and decides no single step; let a policy found before drive"),
+        ("builtin", "builtin proposes policies and cannot decide single steps; a saved policy can"),
         ("policy:", "write which policy drives"),
-        ("policy:lean.json", "is a policy for cartpole: it observes or does something else than frozenlake"),
+        ("policy:lean.json", "is a policy for cartpole: its observations or actions differ from those of frozenlake"),
         ("replay:results/x", r"there is no results/x"),
         ("openai:a + gemini:b", "KEY"),
     ],
@@ -301,7 +301,7 @@ def test_who_cannot_drive_is_refused_before_anything_is_played(llm: str, sentenc
 
 
 def test_a_price_that_is_not_known_holds_no_limit() -> None:
-    with ChatServer() as server, pytest.raises(UsageError, match="--max-usd cannot be held because the price"):
+    with ChatServer() as server, pytest.raises(UsageError, match="--max-usd cannot be enforced because the price"):
         driven(server, max_usd=1.0)
 
 
@@ -316,7 +316,7 @@ def test_a_broken_or_endless_template_is_a_sentence() -> None:
 def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
     questions = StepQuestions(PAIR, memory=1)
     speed = ShownQuantity("total", "", "0 and above", 1, labelled=True)
-    prompt = questions.prompt(Situation((speed,), (Step((speed,), "high, 0", -1.5),)))
+    prompt = questions.prompt(Situation((speed,), (PastStep((speed,), "high, 0", -1.5),)))
     assert "gear, horn, in this order" in prompt.messages[0].content
     assert prompt.messages[0].content.endswith("Action: low, 0\n")
     assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content

@@ -15,7 +15,7 @@ from support import LEANING, Line
 
 import policygen
 from policygen.errors import PolicyError, TaskError, UsageError
-from policygen.extensions.seats.asking import Unreadable
+from policygen.extensions.seats.asking import UnreadableAnswer
 from policygen.extensions.seats.mediate import (
     Mediation,
     MediationResult,
@@ -26,7 +26,7 @@ from policygen.extensions.seats.mediate import (
 )
 from policygen.extensions.seats.mediators import MEDIATORS, TASK, mediator_of, named_mediators, rooms_of, task_of_room
 from policygen.extensions.seats.plans import read_plan
-from policygen.extensions.worlds.locked.episode import Report, Signs
+from policygen.extensions.worlds.locked.episode import RoomReport, Signs
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
@@ -45,18 +45,18 @@ def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", 
 
 # --- reading plans ---------------------------------------------------------------------------------------------------
 
-PLAIN = Report(("key", "box", "door"))
-COLOURS = Report(("blue key", "red key", "red door"), "grey key")
+PLAIN = RoomReport(("key", "box", "door"))
+COLOURS = RoomReport(("blue key", "red key", "red door"), "grey key")
 
 
-def room_of(report: Report) -> str:
+def room_of(report: RoomReport) -> str:
     return "ColoredDoorKey" if any(" " in name for name in report.seen) else "KeyInBox"
 
 
 @pytest.mark.parametrize(
     ("text", "report", "plan"),
     [
-        ("Plan: explore", Report(()), "explore"),
+        ("Plan: explore", RoomReport(()), "explore"),
         ("The key first.\n\n**Plan:** go to key, pick up key, explore", PLAIN, "go to key, pick up key, explore"),
         ("plan: explore\nNo: rather\nPlan: Go to the box; open the box.", PLAIN, "go to box, open box"),
         ("Plan:\n1. go to key\n2. pick up the key\n\nThat is all.", PLAIN, "go to key, pick up key"),
@@ -66,31 +66,31 @@ def room_of(report: Report) -> str:
         ("Plan: go to the red key -> grab the red key -> go to door -> unlock the red door", COLOURS, ""),
         ("Plan: drop grey key, go to blue key", COLOURS, "drop, go to blue key"),
         ("Plan: go to red key", PLAIN, "go to key"),  # colours are not told where they make no difference
-        ("Plan: explore, go to key, pick up key", Report(("box",)), "explore, go to key, pick up key"),
+        ("Plan: explore, go to key, pick up key", RoomReport(("box",)), "explore, go to key, pick up key"),
         (
             "Plan: go to box; open it: box; pick up the key",
-            Report(("box",)),
+            RoomReport(("box",)),
             "go to box, open box, explore, go to key, pick up key",
         ),
         (
             "Plan: explore; pick up the red key; open the red door",
-            Report(("grey key",)),
+            RoomReport(("grey key",)),
             "explore, go to red key, pick up red key, explore, go to red door, open red door",
         ),
         # Whoever says where to go need not say that what is not in sight is looked for first.
         (
             "Plan: go to key, pick up key, open door",
-            Report(()),
+            RoomReport(()),
             "explore, go to key, pick up key, explore, go to door, open door",
         ),
         (
             "Plan: pick up key, explore, go to door, open door",
-            Report(("door",), "key"),
+            RoomReport(("door",), "key"),
             "explore, go to door, open door",
         ),
     ],
 )
-def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report, plan: str) -> None:
+def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: RoomReport, plan: str) -> None:
     expected = plan or "go to red key, pick up red key, go to red door, open red door"
     assert ", ".join(map(str, read_plan(text, report, room_of(report)))) == expected
 
@@ -98,17 +98,17 @@ def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report
 @pytest.mark.parametrize(
     ("text", "report", "problem"),
     [
-        ("Plan:", PLAIN, "there is no option"),
+        ("Plan:", PLAIN, "no option is left"),
         ("I would look around.", PLAIN, "`I would look around` is no option; options are explore, go to THING"),
-        ("Plan: pick up key", Report((), "key"), "there is no option that is left to do; key is in hand already"),
+        ("Plan: pick up key", RoomReport((), "key"), "no option is left to do; key is in hand already"),
         ("Plan: go to key", COLOURS, "does not say which: blue key or red key"),
-        ("Plan: explore, open box", COLOURS, "`open box` names what this room does not have; it has key and door"),
+        ("Plan: explore, open box", COLOURS, "`open box` names nothing in this room; it has key and door"),
         ("Plan: open it", PLAIN, "`open it` names no key, box or door"),
         ("Plan: " + "explore, " * 13, PLAIN, "it has 13 options, and 12 are the most"),
     ],
 )
-def test_what_is_no_plan_is_said(text: str, report: Report, problem: str) -> None:
-    with pytest.raises(Unreadable, match=re.escape(problem)):
+def test_what_is_no_plan_is_said(text: str, report: RoomReport, problem: str) -> None:
+    with pytest.raises(UnreadableAnswer, match=re.escape(problem)):
         read_plan(text, report, room_of(report))
 
 
@@ -161,7 +161,7 @@ def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("llm", "sentence"),
     [
-        ("builtin", "builtin proposes policies and plans nothing"),
+        ("builtin", "builtin proposes policies and cannot plan"),
         ("replay:results/x", "replay"),
         ("nobody:m", "nobody"),
     ],
@@ -210,7 +210,7 @@ def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> 
     assert 30 < sum(hard_coded["questions"]) < sum(mine["questions"]) < sum(always["questions"]) / 5
     text = Path("on_call.md").read_text()
     assert text.count("\n| SimpleDoorKey | ") == 3
-    assert "Plans come from planner, a rule-based planner and not a language model;" in " ".join(text.split())
+    assert "Plans come from `planner`, a rule-based planner, no language model;" in " ".join(text.split())
     again = " ".join(map(str, command)).replace(" --mediator", " --seed 0 --mediator", 1)
     assert f"policygen {again}\n" in text
 

@@ -32,7 +32,7 @@ from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.conduct import Sweep, open_sweep
-from policygen.extensions.sweeps.plan import Limits, idle_templates, read_plan, write_plan
+from policygen.extensions.sweeps.plan import SweepLimits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.prompts.catalogue import copy_template
 from policygen.runs.config import effective_config
@@ -266,7 +266,7 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
         assert done.code == 0, done.err
         assert len(server.chats) == 9
     assert "9 calls, 18,900 tokens, cost unknown" in done.out
-    assert read_plan(SWEPT).limits == Limits(max_calls=9)
+    assert read_plan(SWEPT).limits == SweepLimits(max_calls=9)
     for folder in SWEPT.glob("*-s?"):
         assert summary_of(folder)["stopped"] == "all 3 iterations are done"
         assert len(lines_of(folder / "attempts.jsonl")) == 4
@@ -385,4 +385,4 @@ def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
     assert "2 were finished before" in again.out
     less = line("resume", "swept", "--max-episodes", 500)
     assert less.code == 1
-    assert less.err.count("the run has no such limit; a resumed run can have more, not less") == 2
+    assert less.err.count("the run has no such limit; a resumed run can only have more") == 2

@@ -9,7 +9,7 @@ from sweeping import plan_of
 
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import (
-    Limits,
+    SweepLimits,
     SweepPlan,
     cell_folders,
     cells_of,
@@ -91,7 +91,7 @@ def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
 def test_a_manifest_comes_back_as_it_was_written() -> None:
     folder = Path("sweep")
     folder.mkdir()
-    asked = plan_of("props15", settings=("refine=auto",), limits=Limits(max_usd=2.5))
+    asked = plan_of("props15", settings=("refine=auto",), limits=SweepLimits(max_usd=2.5))
     assert not is_sweep(folder)
     write_plan(folder, asked)
     assert is_sweep(folder)
@@ -104,17 +104,17 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
 
 
 def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
-    first = plan_of("nim", seeds=[0, 1], limits=Limits(max_calls=5, max_usd=1))
-    more = extended(first, plan_of("nim", "taxi", seeds=[1, 2, 3], limits=Limits(max_usd=3)), Path("x"))
+    first = plan_of("nim", seeds=[0, 1], limits=SweepLimits(max_calls=5, max_usd=1))
+    more = extended(first, plan_of("nim", "taxi", seeds=[1, 2, 3], limits=SweepLimits(max_usd=3)), Path("x"))
     assert [cell.key for cell in cells_of(more)] == [
         *("nim-builtin-s0", "nim-builtin-s1", "taxi-builtin-s1"),
         *("nim-builtin-s2", "taxi-builtin-s2", "nim-builtin-s3", "taxi-builtin-s3"),
     ]
-    assert more.limits == Limits(max_calls=5, max_usd=3)
+    assert more.limits == SweepLimits(max_calls=5, max_usd=3)
     assert extended(first, first, Path("x")) == first
     with pytest.raises(UsageError, match=r"x is a sweep with other settings \(none\); choose another --out"):
         extended(first, plan_of("nim", settings=("refine=cma",)), Path("x"))
-    with pytest.raises(UsageError, match="nim is in the sweep already, as it is run by itself, and not as suite quick"):
+    with pytest.raises(UsageError, match="already with its own settings, not with the settings of suite quick"):
         cells_of(extended(first, plan_of("quick", seeds=[0]), Path("x")))
 
 

@@ -11,8 +11,8 @@ from minigrid.core.world_object import Box, Door, Key
 
 from policygen.errors import TaskError
 from policygen.extensions.worlds.locked.doors import ROOMS, LockedRoomEnv, SimpleDoorKeyEnv
-from policygen.extensions.worlds.locked.episode import Report, RoomEpisode, planned
-from policygen.extensions.worlds.locked.options import Executor, Option
+from policygen.extensions.worlds.locked.episode import RoomEpisode, RoomReport, planned
+from policygen.extensions.worlds.locked.options import Option, PlanExecutor
 from policygen.extensions.worlds.locked.view import AHEAD, DROP, FORWARD, LEFT, NOTHING, PICK_UP, RIGHT, TOGGLE, View
 from policygen.tasks.environments import make
 
@@ -113,7 +113,7 @@ def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direc
 def carried_out(env: SimpleDoorKeyEnv, *plan: Option, most: int = 30) -> list[int]:
     """The actions that a plan takes."""
     view = View(env.gen_obs()["image"])
-    executor = Executor(np.random.default_rng(0))
+    executor = PlanExecutor(np.random.default_rng(0))
     executor.follow(plan, view)
     actions = []
     while not actions or (not executor.is_over(view) and len(actions) < most):
@@ -236,7 +236,7 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
     ],
 )
 def test_the_planner_keeps_to_the_published_examples(room, seen, carried, plan):
-    report = Report(tuple(filter(None, seen.split(", "))), carried)
+    report = RoomReport(tuple(filter(None, seen.split(", "))), carried)
     assert ", ".join(map(str, planned(report, room))) == plan
 
 

@@ -8,7 +8,7 @@ from refining import policy_of, seeds
 
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP
-from policygen.search.refine.carry import WIDER, carried
+from policygen.search.refine.carry import WIDER, carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
@@ -18,7 +18,7 @@ STATE = TuningState((0.001, 0.03, 0.02), (0.5, 0.0, -0.9))
 
 def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> None:
     revised = policy_of("let length = 0.5*cos(angle)\nleft = 0\nright = 3*length + 0.7*position - 2*spin")
-    state = carried(revised, policy_of(PARENT), STATE)
+    state = carry_over(revised, policy_of(PARENT), STATE)
     assert state is not None
     assert Tunable(revised).places == ("let length", "right", "right", "right")
     length, gain, new, damping = state.deviations
@@ -29,14 +29,14 @@ def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> N
 
 
 def test_a_step_never_becomes_larger_than_the_first_of_a_new_constant() -> None:
-    state = carried(policy_of(PARENT), policy_of(PARENT), TuningState((0.4, 0.4, 0.4)))
+    state = carry_over(policy_of(PARENT), policy_of(PARENT), TuningState((0.4, 0.4, 0.4)))
     assert state is not None
     assert state.deviations == pytest.approx((FIRST_STEP * 0.5, 0.4 if WIDER * 0.4 < FIRST_STEP * 3 else 0.6, 0.4))
 
 
 def test_a_rounded_constant_is_the_same_and_a_changed_one_is_new() -> None:
     revised = policy_of("let length = 0.5013*cos(angle)\nleft = 0\nright = 3*length - 5*spin")
-    state = carried(revised, policy_of(PARENT), STATE)
+    state = carry_over(revised, policy_of(PARENT), STATE)
     assert state is not None
     assert state.deviations == pytest.approx((WIDER * 0.001, WIDER * 0.03, FIRST_STEP * 5))
 
@@ -51,11 +51,11 @@ def test_a_rounded_constant_is_the_same_and_a_changed_one_is_new() -> None:
     ],
 )
 def test_a_policy_that_shares_too_little_begins_anew(text: str, state: TuningState) -> None:
-    assert carried(policy_of(text), policy_of(PARENT), state) is None
+    assert carry_over(policy_of(text), policy_of(PARENT), state) is None
 
 
 def test_correlations_that_were_not_kept_are_none() -> None:
-    state = carried(policy_of(PARENT), policy_of(PARENT), TuningState(STATE.deviations))
+    state = carry_over(policy_of(PARENT), policy_of(PARENT), TuningState(STATE.deviations))
     assert state is not None
     assert set(state.correlations) == {0.0}
 
@@ -68,7 +68,7 @@ def test_tuning_a_revision_begins_with_the_steps_of_its_parent() -> None:
         played.extend(Tunable(policy).values.tolist() for policy in policies)
         return np.arange(len(policies), dtype=np.float64)
 
-    state = carried(revised, policy_of(PARENT), STATE)
+    state = carry_over(revised, policy_of(PARENT), STATE)
     assert state is not None
     refine(revised, "cma", Trials(returns, seeds, 600), 0, state=state)  # type: ignore[arg-type]
     assert np.array(played[:12]).std(axis=0) == pytest.approx(state.deviations, rel=0.6)

@@ -13,7 +13,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import constants
 from policygen.runs.attempt import TuningState
-from policygen.search.refine.cma import settled
+from policygen.search.refine.cma import has_converged
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
@@ -135,12 +135,12 @@ def test_a_state_of_other_constants_or_none_at_all_begins_anew(state: TuningStat
 
 def test_a_search_that_gains_nothing_ends_and_one_that_gains_does_not() -> None:
     noise = np.random.default_rng(0).normal(size=60)
-    assert not settled([0.0] * 9)
-    assert settled([-200.0] * 10)
-    assert not settled((noise[:29] * 0.1).tolist())
-    assert settled((noise[:30] - 0.1 * np.arange(30)).tolist())
-    assert not settled((noise[:30] + 0.1 * np.arange(30)).tolist())
-    assert not settled((noise[:31] - 0.1 * np.arange(31)).tolist())  # it is not asked all the time
+    assert not has_converged([0.0] * 9)
+    assert has_converged([-200.0] * 10)
+    assert not has_converged((noise[:29] * 0.1).tolist())
+    assert has_converged((noise[:30] - 0.1 * np.arange(30)).tolist())
+    assert not has_converged((noise[:30] + 0.1 * np.arange(30)).tolist())
+    assert not has_converged((noise[:31] - 0.1 * np.arange(31)).tolist())  # it is not asked all the time
 
 
 def test_a_flat_landscape_costs_ten_generations() -> None:

@@ -22,7 +22,7 @@ from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.search.refine import model
-from policygen.search.refine.model import _agrees, _Inside, _is_flat, _seeks_end, in_plant
+from policygen.search.refine.model import _agrees, _is_flat, _PlantSearch, _seeks_end, tune_in_plant
 from policygen.search.refine.tunable import Trials
 from policygen.search.resume import resume
 from policygen.search.run import start
@@ -41,7 +41,7 @@ BUDGET: dict[str, Any] = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 4)):
+    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("COMPARED", 4)):
         monkeypatch.setattr(model, name, value)
 
 
@@ -58,7 +58,7 @@ def trials(seen: Sequence[Trajectory], watched: list[int], episodes: int = 5) ->
 
 def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
     seen, watched = played(PENDULUM, (1, 2)), list[int]()
-    refined = in_plant(policy(SWINGS), trials(seen, watched), 3, plant(EXACT))
+    refined = tune_in_plant(policy(SWINGS), trials(seen, watched), 3, plant(EXACT))
     assert refined is not None
     assert refined.plant is not None
     assert refined.method == "model"
@@ -71,19 +71,19 @@ def test_short_episodes_are_played_until_a_round_tells_something(monkeypatch: py
     monkeypatch.setattr(model, "ROUND_STEPS", 130)
     monkeypatch.setattr(model, "MOST_ROUNDS", 1)
     watched: list[int] = []
-    assert in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
+    assert tune_in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
     assert watched == [50, 51, 52]
 
 
-@pytest.mark.parametrize(("promised", "rounds"), [(1e6, 2), (-1e6, 1)])
-def test_an_episode_far_below_the_promise_is_followed_by_another_round(
-    promised: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("predicted", "rounds"), [(1e6, 2), (-1e6, 1)])
+def test_an_episode_far_below_the_prediction_is_followed_by_another_round(
+    predicted: float, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = _Inside.search
-    monkeypatch.setattr(_Inside, "search", lambda *args: replace(search(*args), promised=promised))  # type: ignore[type-var]
+    search = _PlantSearch.search
+    monkeypatch.setattr(_PlantSearch, "search", lambda *args: replace(search(*args), predicted=predicted))  # type: ignore[type-var]
     monkeypatch.setattr(model, "_agrees", lambda *_: True)
     watched: list[int] = []
-    assert in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
+    assert tune_in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
     assert len(watched) == rounds
 
 
@@ -99,15 +99,15 @@ def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float
 
 def test_the_same_seed_finds_the_same_policy() -> None:
     seen = played(PENDULUM, (1,))
-    one, same = (in_plant(policy(SWINGS), trials(seen, [], 1), 3) for _ in range(2))
+    one, same = (tune_in_plant(policy(SWINGS), trials(seen, [], 1), 3) for _ in range(2))
     assert one is not None
     assert same is not None
     assert (one.policy, one.plant, one.state) == (same.policy, same.plant, same.state)
 
 
 def test_it_needs_an_episode_and_a_constant() -> None:
-    assert in_plant(policy(SWINGS), trials([], []), 3) is None
-    assert in_plant(policy("torque = 0*rate"), trials(played(PENDULUM, (1,)), []), 3) is None
+    assert tune_in_plant(policy(SWINGS), trials([], []), 3) is None
+    assert tune_in_plant(policy("torque = 0*rate"), trials(played(PENDULUM, (1,)), []), 3) is None
 
 
 WRONG = {
@@ -173,7 +173,7 @@ def test_a_run_broken_off_after_any_attempt_ends_as_if_it_had_not_been() -> None
 
 def test_an_empty_plant_is_the_one_that_is_identified() -> None:
     seen = played(PENDULUM, (1,))
-    one, other = (in_plant(policy(SWINGS), trials(seen, [], 1), 3, known) for known in (Plant(), Plant(noise=())))
+    one, other = (tune_in_plant(policy(SWINGS), trials(seen, [], 1), 3, known) for known in (Plant(), Plant(noise=())))
     assert one is not None
     assert other is not None
     assert one.plant == other.plant
@@ -206,7 +206,7 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
     data = Transitions.of(one, played(replace(one, max_steps=40), (1, 2)))
     data = replace(data, rewards=data.rewards - 1e-3)
     fitted = fit_plant(Equations(one, Plant(reward=one.reward, ends=one.ends)), data, np.random.default_rng(0), 2)
-    inside = _Inside(fitted, None, 0)
+    inside = _PlantSearch(fitted, None, 0)
     idle, near, there = (
         episode([[-0.5, 0.0], [place, 0.0]], [[0.0]], [paid])
         for place, paid in ((-0.5, 0.0), (0.3, -5.0), (0.46, -9.0))
@@ -219,7 +219,7 @@ def test_a_policy_that_misses_the_end_it_seeks_is_not_the_last_word_even_if_the_
 ) -> None:
     monkeypatch.setattr(model, "_agrees", lambda *_: True)
     one = replace(load_task("mountaincar"), max_steps=60)
-    refined = in_plant(
+    refined = tune_in_plant(
         policy("right = velocity\nleft = -0.5*position\nnone = 0", one),
         replace(trials(played(one, (1, 2)), []), watch=lambda actor, seeds: played(one, seeds, actor)),
         3,
@@ -238,9 +238,9 @@ def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure(
     pull = "velocity + 0.001*right - 0.001*left - 0.002*(position + fixed(0.5)) + 0.001*(position + fixed(0.5))^3"
     plain = Plant(next=(("position", "position + velocity"), ("velocity", pull)), reward="-1")
     fitted = fit_plant(Equations(one, plain), data, np.random.default_rng(0), 4)
-    inside = _Inside(fitted, None, 0, flat=True)
+    inside = _PlantSearch(fitted, None, 0, flat=True)
     assert inside.explores
-    assert not _Inside(fitted, None, 0).explores
+    assert not _PlantSearch(fitted, None, 0).explores
     idle, pumps = (
         policy(text, one) for text in ("none = 1\nleft = 0\nright = 0", "right = velocity\nleft = -velocity\nnone = 0")
     )
@@ -252,7 +252,7 @@ def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure(
 
 
 def explored(task: Task, seen: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    refined = in_plant(
+    refined = tune_in_plant(
         policy("right = velocity\nleft = -0.5*position\nnone = 0", task),
         replace(trials(seen, [], 2), watch=lambda one, seeds: played(task, seeds, one)),
         3,

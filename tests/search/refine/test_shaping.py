@@ -123,7 +123,7 @@ def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.Ru
     _, first, second, third, *_ = taught.attempts
     assert first.shaping == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
     assert " for its objective (" in first.tuned.refinement
-    assert first.tuned.refinement.endswith("; its potential was not used, which is for q and sarsa")
+    assert first.tuned.refinement.endswith("; its potential was not used: only q and sarsa use one")
     assert second.shaping == Shaping((), "reward - abs(position)")
     assert third.shaping is None
     assert "objective" not in third.tuned.refinement

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
-from refining import WEAK, policy_of
+import pytest
+from refining import WEAK, policy_of, seeds
 
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import constants, with_constants, with_plain_signs
-from policygen.search.refine.tunable import Tunable
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Trials, Tunable
 
 
 def test_constants_are_read_and_replaced_from_left_to_right() -> None:
@@ -105,3 +111,48 @@ def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
     assert tunable.places == ("let share", "right")
     moved = tunable.at(np.array([1.0, 1.0]))
     assert moved.to_text() == "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share"
+
+
+RANGED = "let far = tune(1, 0, 4)*angle\nleft = 0\nright = tune(0, -0.2, 0.2)*far - tune(2, 0, 10)*spin + 3*position"
+
+
+def test_a_constant_with_a_range_moves_in_proportion_to_it_and_comes_back_from_its_ends() -> None:
+    tunable = Tunable(policy_of(RANGED))
+    assert tunable.places == ("let far", "right", "right", "right")  # also a 1 in a feature, and a 0
+    assert tunable.in_units(np.full(4, 0.2)) == pytest.approx([0.8, 0.08, 2.0, 0.6])
+    assert tunable.at(np.zeros(4)) == tunable.policy
+    moved = tunable.at(np.array([0.2, -0.25, -0.5, -2.0]))
+    assert moved.to_text() == (
+        "let far = tune(1.8, 0, 4)*angle\nleft = 0\n"
+        "right = tune(-0.1, -0.2, 0.2)*far - tune(3, 0, 10)*spin - 3*position"  # 2 - 5 is 3 below the range
+    )
+    assert tunable.turned(Tunable(moved), np.array([0.2, -0.25, -0.5, -2.0])).tolist() == [1, 1, -1, -1]
+    assert tunable.relative(np.full(4, 0.5), np.zeros(4)) == [0.5] * 4  # of the range, also where the constant is 0
+    for scale in (1.0, 100.0, 1e300):
+        for z in np.random.default_rng(0).normal(scale=scale, size=(20, 4)):
+            policy = tunable.at(z)
+            assert policy_of(policy.to_text()) == policy  # a START outside its range is refused
+
+
+class Places:
+    """Returns that are highest where the two ranged constants of `RANGED` in `right` have certain values."""
+
+    def __init__(self, *best: float) -> None:
+        self.best, self.seen = np.array(best), list[tuple[float, ...]]()
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        assert all(isinstance(policy, LinearPolicy) for policy in policies)
+        found = [constants(policy.equations[1][1])[:2] for policy in policies]  # type: ignore[attr-defined]
+        self.seen += found
+        return -((np.array(found) - self.best) ** 2 / [0.04, 25.0]).sum(axis=1)
+
+
+@pytest.mark.parametrize(("best", "found"), [((0.1, 0.5), (0.1, 0.5)), ((5.0, -3.0), (0.2, 0.0))])
+def test_searches_find_what_is_best_within_the_ranges_and_never_leave_them(best: Any, found: Any) -> None:
+    for method, near in (("cma", 1e-3), ("ars", 0.5)):
+        places = Places(*best)
+        refined = refine(policy_of(RANGED), method, Trials(places, seeds, 1_500), 1)  # type: ignore[arg-type]
+        assert refined is not None
+        assert np.abs((constants(refined.policy.equations[1][1])[:2] - np.array(found)) / [0.2, 10]).max() < near  # type: ignore[attr-defined]
+        assert (np.min(places.seen, axis=0) >= [-0.2, 0.0]).all()
+        assert (np.max(places.seen, axis=0) <= [0.2, 10.0]).all()

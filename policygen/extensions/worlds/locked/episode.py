@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, TAKE, Executor, Option, Plan
+from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, TAKE, Option, Plan, PlanExecutor
 from policygen.extensions.worlds.locked.view import COLOURED, View
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RoomReport:
     """The planner's input: known things (keys, then boxes, then doors) and the carried one.
 
     Equal reports are equal questions. Colours are included if keys differ in colour.
@@ -25,15 +25,15 @@ class Report:
     carried: str = ""
 
 
-def reported(view: View, *, colours: bool) -> Report:
+def reported(view: View, *, colours: bool) -> RoomReport:
     """Build the report of a map."""
     names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
     held = view.carried
     carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
-    return Report(tuple(dict.fromkeys(names)), carried)
+    return RoomReport(tuple(dict.fromkeys(names)), carried)
 
 
-def planned(report: Report, room: str) -> Plan:
+def planned(report: RoomReport, room: str) -> Plan:
     """Return the plan by the rules of the published examples.
 
     A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If
@@ -93,7 +93,7 @@ class RoomEpisode:
         self._env, self._colours = env, room == COLOURED
         observation, _ = env.reset(seed=seed)
         self._view = View(observation["image"])
-        self._executor = Executor(env.np_random)
+        self._executor = PlanExecutor(env.np_random)
         self._told: set[tuple[str, str]] = set()
         self._ended, self._since = True, 0
         self.steps = self.questions = 0
@@ -101,7 +101,7 @@ class RoomEpisode:
         self.opened = self.over = False
 
     @property
-    def report(self) -> Report:
+    def report(self) -> RoomReport:
         """Return the planner's current input."""
         return reported(self._view, colours=self._colours)
 

@@ -51,7 +51,7 @@ Plan = tuple[Option, ...]
 
 
 @dataclass(slots=True)
-class Sweep:
+class Exploration:
     """Exploring: to the upper left corner, then to and fro in lanes.
 
     Attributes:
@@ -86,7 +86,7 @@ class Sweep:
 
 
 @dataclass
-class Executor:
+class PlanExecutor:
     """Carries out a plan, one action at a time.
 
     Attributes:
@@ -95,8 +95,8 @@ class Executor:
 
     rng: np.random.Generator
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)
-    _running: deque[int] | Sweep | None = None  # the option under way: the actions left, or exploring
-    _sweep: Sweep | None = None  # where exploring goes on, until the robot goes to a thing
+    _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or exploring
+    _sweep: Exploration | None = None  # where exploring goes on, until the robot goes to a thing
 
     def follow(self, plan: Plan, view: View) -> None:
         """Replace the plan; the places of its things are those known now."""
@@ -105,7 +105,7 @@ class Executor:
 
     def act(self, view: View) -> int:
         """Return the next action; a finished plan does nothing."""
-        if isinstance(self._running, Sweep) and self._sees_awaited(view):
+        if isinstance(self._running, Exploration) and self._sees_awaited(view):
             self._running = None
         while not self._running and not self.is_over(view):
             option, place = self._waiting.popleft()
@@ -113,7 +113,7 @@ class Executor:
         if not self._running:
             self._waiting.clear()
             return NOTHING
-        if isinstance(self._running, Sweep):
+        if isinstance(self._running, Exploration):
             action = self._running.next(view, self.rng)
             if view.is_complete():
                 self._running = None
@@ -135,13 +135,13 @@ class Executor:
     def _sees_awaited(self, view: View) -> bool:
         return bool(self._awaited and place_of(self._awaited, view))
 
-    def _begun(self, option: Option, place: Cell | None, view: View) -> deque[int] | Sweep | None:
+    def _begun(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
         """Start an option; return None or no actions if there is nothing to do, or no path."""
         if option.verb == EXPLORE:
             if view.is_complete() or self._sees_awaited(view):
                 return None
             if self._sweep is None:
-                self._sweep = Sweep(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
+                self._sweep = Exploration(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
             return self._sweep
         actions: list[int] = []
         if option.verb == GO_TO:

@@ -1,0 +1,196 @@
+"""Parts of a policy without effect in its episodes: small terms, constant conditions, outputs at a limit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.normalise import is_definition
+from policygen.policies.policy import Policy
+from policygen.quantities.compiled import compile_batch, finite
+from policygen.quantities.text import to_text
+from policygen.quantities.tree import Call, Contains, Node, Number, names_in
+
+SMALL = 0.01  # a term that changes an output by less than this share of the output's range has no effect
+LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
+FIRST_LOOK = 200  # steps on which most terms prove to have an effect; the others are tried on all steps
+_CONDITIONS = frozenset(["<", "<=", ">", ">=", "==", "!=", "and", "or", "not"])
+_HOW = ("limit", "never", "always", "small")  # the most telling first
+_Columns = list[npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A part of a policy that had no effect in the steps it played.
+
+    Attributes:
+        line: name of the feature or output whose line has it.
+        part: the term or condition as text; of an output the label that is always chosen, empty for a number.
+        how: `small`: without the term no output changes by 1% of its range, and no choice changes; `never` and
+            `always`: whether the condition holds; `limit`: the number is at a limit, or the choice the same, all the
+            time.
+    """
+
+    line: str
+    part: str
+    how: Literal["small", "never", "always", "limit"]
+
+    def __str__(self) -> str:
+        """The part and why it has no effect, in words."""
+        match self.how:
+            case "small":
+                return f"`{self.part}` in {self.line} (changes no output by 1% of its range)"
+            case "limit":
+                return f"{self.line} (always {self.part or 'at a limit'})"
+        return f"`{self.part}` in {self.line} ({self.how} true)"
+
+
+def undefined_and_idle(
+    policy: Policy, trajectories: Sequence[Trajectory]
+) -> tuple[tuple[tuple[str, float], ...], tuple[Idle, ...]]:
+    """Return the features and outputs that were not finite, each with its share of the steps, and the idle parts.
+
+    Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values. A term of a line that feeds the memory is
+    never idle, because small changes add up. Of fewer than `LEAST_STEPS` steps no idle parts are returned.
+    """
+    formulas = [*policy.reader.needed, *policy.formulas()]
+    steps = sum(t.length for t in trajectories)
+    if not formulas or not steps:
+        return (), ()
+    parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
+    columns = [_of_length(np.concatenate(c).astype(np.float64), steps) for c in zip(*parts, strict=True)]
+    names, undefined = policy.reader.names, []
+    idle: list[Idle] = []
+    with np.errstate(all="ignore"):
+        for name, node in formulas:
+            share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, names)(columns)))))
+            if share > 0:
+                undefined.append((name, share))
+        if steps >= LEAST_STEPS:
+            given = {name for name, node in policy.lets if is_definition(name, node)}
+            given |= {name for name, _ in policy.task.parsed_features}
+            for name, node in formulas:
+                if name not in given:
+                    idle += [Idle(name, to_text(c), how) for c, how in _constant_conditions(node, names, columns)]
+            if isinstance(policy, LinearPolicy):
+                # Beside what is undefined and in branches that are never taken, terms have no effect either.
+                known = given | {name for name, _ in undefined} | {one.line for one in idle}
+                idle += _idle_outputs_and_terms(policy, formulas, columns, known)
+    return tuple(undefined), tuple(sorted(dict.fromkeys(idle), key=lambda one: _HOW.index(one.how)))
+
+
+def _of_length(column: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
+    """Return the column of a quantity; zeros for one that nothing reads, which has one number an episode."""
+    return column if len(column) == steps else np.zeros(steps)
+
+
+def _constant_conditions(
+    node: Node, names: Sequence[str], columns: _Columns
+) -> Iterator[tuple[Node, Literal["never", "always"]]]:
+    """Yield the outermost conditions that are never or always true; of a `where` that they decide, only one branch."""
+    branches = node.arguments if isinstance(node, Call) else ()
+    is_where = isinstance(node, Call) and node.function == "where"
+    if is_where or isinstance(node, Contains) or (isinstance(node, Call) and node.function in _CONDITIONS):
+        test = branches[0] if is_where else node
+        held = np.asarray(compile_batch(test, names)(columns)) != 0
+        if held.all() or not held.any():
+            yield test, "always" if held.all() else "never"
+            branches = (branches[1] if held.all() else branches[2],) if is_where else ()
+    for branch in branches:
+        yield from _constant_conditions(branch, names, columns)
+
+
+def _idle_outputs_and_terms(
+    policy: LinearPolicy, formulas: Sequence[tuple[str, Node]], columns: _Columns, known: Collection[str]
+) -> Iterator[Idle]:
+    """Yield the outputs always at a limit, and the terms of lines not in `known` without effect on the others."""
+    names, own = policy.reader.names, iter(policy.equations)
+    outputs = {name: _values(node, names, columns) for name, node in policy.equations}
+    actions = _actions(policy, outputs)
+    settled = set[str]()
+    for actuator, values in zip(policy.task.actuators, actions.T, strict=True):
+        lines = [name for name, _ in itertools.islice(own, max(1, len(actuator.labels)))]
+        if actuator.is_choice and np.ptp(values) == 0:
+            settled.update(lines)
+            yield Idle(actuator.name, actuator.labels[int(values[0])], "limit")
+        elif not actuator.is_choice and ((values <= actuator.low) | (values >= actuator.high)).all():
+            settled.update(lines)
+            yield Idle(actuator.name, "", "limit")
+    if settled == set(outputs):
+        return
+    sampled = np.unique(np.linspace(0, len(actions) - 1, FIRST_LOOK).astype(int))
+    looks = [sampled, np.arange(len(actions))]
+    choices = [actuator.is_choice for actuator in policy.task.actuators]
+    allowed = np.where(choices, 0.0, SMALL * np.ptp(actions, axis=0))
+    passed_over = settled | _feeding_memory(policy, formulas) | set(known)
+    for name, node in formulas:
+        for term, without in _terms(node) if name not in passed_over else ():
+            for rows in looks:
+                some = [column[rows] for column in columns]
+                changed = _changed(formulas, name, without, names, some)
+                decided = _actions(policy, {line: changed.get(line, outputs[line][rows]) for line in outputs})
+                if (np.abs(decided - actions[rows]) > allowed).any():
+                    break
+            else:
+                yield Idle(name, to_text(term), "small")
+
+
+def _changed(
+    formulas: Sequence[tuple[str, Node]], line: str, node: Node, names: Sequence[str], columns: _Columns
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the values of a changed line and of all that read it in the same step, by name."""
+    columns, changed = list(columns), dict[str, npt.NDArray[np.float64]]()
+    for name, formula in formulas:
+        if name == line or names_in(formula) & changed.keys():
+            changed[name] = _values(node if name == line else formula, names, columns)
+            if name in names:
+                columns[names.index(name)] = changed[name]
+    return changed
+
+
+def _values(node: Node, names: Sequence[str], columns: _Columns) -> npt.NDArray[np.float64]:
+    return np.broadcast_to(finite(np.asarray(compile_batch(node, names)(columns))), columns[0].shape)
+
+
+def _actions(policy: LinearPolicy, outputs: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return the actions for values of the outputs, in their order: shape (n, actuators)."""
+    rows = np.stack(list(outputs.values()), axis=1)
+    return np.asarray(policy.chosen(rows), np.float64).reshape(len(rows), -1)
+
+
+def _feeding_memory(policy: Policy, formulas: Sequence[tuple[str, Node]]) -> set[str]:
+    """Return the names of the lines whose values are remembered, directly or by what is computed from them."""
+    remembered = set(policy.reader.remembered)
+    if remembered - set(policy.reader.names):  # a decision is remembered, and every output is part of one
+        remembered |= {name for name, _ in policy.formulas()}
+    for name, node in reversed(formulas):
+        if name in remembered:
+            remembered |= names_in(node)
+    return remembered
+
+
+def _terms(node: Node) -> Iterator[tuple[Node, Node]]:
+    """Yield the terms of all sums in an expression, from left to right, each with the expression without it."""
+    if not isinstance(node, Call) or node.function == "fixed":
+        return
+    for i, argument in enumerate(node.arguments):
+        if node.function in ("+", "-") and _is_term(argument):
+            other = node.arguments[1 - i]
+            yield argument, Call("neg", (other,)) if node.function == "-" and i == 0 else other
+        for term, without in _terms(argument):
+            yield term, Call(node.function, (*node.arguments[:i], without, *node.arguments[i + 1 :]))
+
+
+def _is_term(node: Node) -> bool:
+    """Whether an operand of a sum is no sum itself, and not 0 or `0*x`, which say that they do nothing."""
+    match node:
+        case Call("+" | "-") | Number(0.0) | Call("*", (Number(0.0), _)):
+            return False
+    return True

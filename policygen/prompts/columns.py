@@ -1,0 +1,153 @@
+"""The columns of a trace: what reward and ends depend on, what the policy reads, what varies most, the rest in turn."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.prompts.account import reached_its_goal
+from policygen.quantities.tree import names_in
+from policygen.tasks.task import Task
+
+MOST_COLUMNS = 12  # quantities of a trace before there is a policy
+MOST_READ = 20  # the same of a policy by equations
+IN_TURN = 2  # of these, quantities that would be left out: other ones in each prompt
+MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
+RELEVANT = 0.5  # relevance from which reward or ends depend on an observation
+LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
+MOST_STEPS = 20_000  # more are thinned out before correlations are computed
+_ABOUT_REWARD = re.compile(
+    r"\b(rewards?|pays?|costs?|scores?|terminat\w*|ends?|ended|healthy|unhealthy|falls?|penal\w*)\b", re.IGNORECASE
+)
+_LONGEST_HEADING = 40
+_COMMON = frozenset(
+    ["each", "from", "joint", "more", "over", "positive", "negative", "step", "than", "that", "this", "time", "with"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """How much of reward and ends each observation explains, and how much it varies, by name.
+
+    Attributes:
+        relevance: the share of the reward's variance, or of that of early ends, that a parabola over the observation
+            after the step explains, as a share of the highest such share; and 1 more if the documentation names the
+            observation where it speaks of reward or ends.
+        variance: over all steps.
+        turn: number of the prompt, by which quantities that would be left out take turns.
+    """
+
+    relevance: Mapping[str, float]
+    variance: Mapping[str, float]
+    turn: int = 0
+
+    @property
+    def relevant(self) -> list[str]:
+        """The observations that reward or ends depend on, the most relevant first."""
+        found = [name for name, value in self.relevance.items() if value >= RELEVANT]
+        return sorted(found, key=lambda name: -self.relevance[name])
+
+
+NOTHING_RELEVANT = Relevance({}, {})
+
+
+def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
+    """Return the relevance of each observation in these episodes.
+
+    The reward of the last step before an early end counts only towards the end. What actions, as numbers, explain by
+    themselves is taken out of the reward first: random ones cost a lot and would hide the rest.
+    """
+    names = task.observation_names
+    if not trajectories or not names:
+        return NOTHING_RELEVANT
+    after = np.concatenate([t.observations[1:, : len(names)] for t in trajectories]).astype(np.float64)
+    rewards = np.concatenate([t.rewards for t in trajectories]).astype(np.float64)
+    actions = np.concatenate([t.actions.reshape(t.length, -1) for t in trajectories]).astype(np.float64)
+    ended = np.zeros(len(rewards))
+    last = np.cumsum([t.length for t in trajectories]) - 1
+    ended[last] = [t.terminated and not reached_its_goal(t, task.solved) for t in trajectories]
+    thinned = slice(None, None, 1 + len(rewards) // MOST_STEPS)
+    inside = (ended == 0).nonzero()[0][thinned]
+    told = np.array([float(name in _documented(task)) for name in names])
+    with np.errstate(all="ignore"):
+        after = np.nan_to_num(after, posinf=0.0, neginf=0.0)
+        rest = rewards[inside]
+        if task.action_space == "box":
+            powers = np.column_stack([np.ones(len(inside)), actions[inside], actions[inside] ** 2])
+            rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
+        shares = [_explained(after[inside], rest), _explained(after, ended)]
+        relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
+        found = told + np.maximum(*relative)
+        varying = after.var(axis=0)
+    return Relevance(dict(zip(names, found.tolist(), strict=True)), dict(zip(names, varying.tolist(), strict=True)))
+
+
+def _explained(columns: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the share of the variance of `values`, shape (n,), that a parabola over each column explains."""
+    if len(values) < 3:
+        return np.zeros(columns.shape[1])
+    line = _standard(columns)
+    bend = line**2 - (line**3).mean(axis=0) * line  # uncorrelated with the line
+    target = _standard(values[:, None])
+    return np.asarray(((line * target).mean(axis=0)) ** 2 + ((_standard(bend) * target).mean(axis=0)) ** 2)
+
+
+def _standard(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return columns minus their mean and over their standard deviation; zeros for a constant one."""
+    spread = columns.std(axis=0)
+    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))
+
+
+def _documented(task: Task) -> set[str]:
+    """Return the observations that the task's text names where it speaks of reward or ends.
+
+    An observation is named by its name or by a word of its description that few others have.
+    """
+    said = set[str]()
+    in_section = False
+    for part in re.split(r"(?<=[.:])\s+|\n\s*\n", f"{task.about}\n\nreward: {task.reward} ends: {task.ends}"):
+        relevant = _ABOUT_REWARD.search(part) is not None
+        if part.endswith(":") and len(part) <= _LONGEST_HEADING:
+            in_section = relevant
+        if in_section or relevant:
+            said |= {*re.findall(r"\w+", part), *_words(part)}
+    words = {o.name: _words(f"{o.name} {o.about}") for o in task.observations}
+    count = Counter(word for own in words.values() for word in own)
+    few = max(3, len(words) // 3)
+    return {name for name, own in words.items() if name in said or any(count[w] <= few for w in own & said)}
+
+
+def _words(text: str) -> set[str]:
+    """Return the longer words of a text in lower case, without the `s` of a plural."""
+    found = re.findall(r"[a-z]{4,}", text.replace("_", " ").lower())
+    return {word.removesuffix("s") for word in found} - _COMMON
+
+
+def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
+    """Return the quantities to show, the most important first: of many only some, which change with `turn`.
+
+    What reward and ends depend on comes first, then what the outputs of `best` read, what its features read
+    (observations before features), and what varies most.
+    """
+    lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
+    further = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
+    direct, read = (frozenset().union(*some) for some in (lines, further))
+    variance = relevance.variance
+    order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
+    order |= dict.fromkeys(name for name in names if name in direct)
+    order |= dict.fromkeys(name for name in names if name in read and name in variance)
+    order |= dict.fromkeys(name for name in reversed(names) if name in read)  # decisive features come last
+    order |= dict.fromkeys(sorted(names, key=lambda name: -variance.get(name, 0.0)))
+    most = MOST_READ if lines else MOST_COLUMNS
+    if len(order) <= most:
+        return list(order)
+    kept, rest = list(order)[: most - IN_TURN], list(order)[most - IN_TURN :]
+    return kept + [rest[(turn * IN_TURN + i) % len(rest)] for i in range(IN_TURN)]

@@ -1,0 +1,183 @@
+"""Facts measured in a Box2D world: bodies, hinges, what observations scale, what actions do to motors and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+_EPISODES, _STEPS = 3, 40  # of random actions, in which observations are compared with the world
+EXACT = 1e-4  # error of an observation as a scaled value of the world, as a share of its range
+SLIGHT = 0.01  # a smaller change of a velocity by an action is not told
+MOST_PARTS = 10  # of a list of bodies
+_PARTS: tuple[tuple[str, Callable[[Any], float]], ...] = (
+    ("x", lambda body: body.position[0]),
+    ("y", lambda body: body.position[1]),
+    ("angle", lambda body: body.angle),
+    ("x speed", lambda body: body.linearVelocity[0]),
+    ("y speed", lambda body: body.linearVelocity[1]),
+    ("spin", lambda body: body.angularVelocity),
+)
+_TURNS: tuple[tuple[str, Callable[[Any], float]], ...] = (
+    ("angle", lambda joint: joint.angle),
+    ("speed", lambda joint: joint.speed),
+)
+
+
+def has_world(env: gym.Env[Any, Any]) -> bool:
+    """Whether the environment simulates a Box2D world."""
+    return type(getattr(env.unwrapped, "world", None)).__module__.startswith("Box2D")
+
+
+def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Sequence[str]) -> list[str]:
+    """Describe the world of an environment, which is reset and stepped; units are m, kg, s and rad.
+
+    Args:
+        observations, actions: the task's names of the components of an observation and of an action, or of the choices.
+    """
+    env.reset(seed=0)
+    world: Any = env.unwrapped.world  # type: ignore[attr-defined]
+    named = _named(env)
+    bodies = [f"{name} {body.mass:.3g} kg" for name, body in named if _moves(body)]
+    if not bodies:
+        return []
+    lines = [f"Bodies: {', '.join(bodies)}; gravity ({world.gravity[0]:.3g}, {world.gravity[1]:.3g}) m/s^2."]
+    hinges = [
+        f"{name} between {_name_of(joint.bodyA, named)} and {_name_of(joint.bodyB, named)}"
+        + (f", {joint.lowerLimit:.3g} to {joint.upperLimit:.3g} rad" if joint.limitEnabled else "")
+        for name, joint in named
+        if _turns(joint)
+    ]
+    lines += [f"Hinges: {'; '.join(hinges)}."] * bool(hinges)
+    if told := _scales(env, observations):
+        lines.append(f"Observations in values of the simulator (m, s, rad): {', '.join(told)}.")
+    return [*lines, *_effects(env, actions)]
+
+
+def _moves(thing: Any) -> bool:
+    return hasattr(thing, "linearVelocity") and thing.mass > 0
+
+
+def _turns(thing: Any) -> bool:
+    return hasattr(thing, "GetMaxMotorTorque") and hasattr(thing, "angle")
+
+
+def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
+    """Return moving bodies and hinges by name: attributes of the environment, in lists too, and attributes of these."""
+    found: list[tuple[str, Any]] = []
+    waiting = [*_parts("", env.unwrapped)]
+    waiting += [part for name, thing in waiting for part in _parts(f"{name}.", thing)]
+    world: Any = env.unwrapped.world  # type: ignore[attr-defined]
+    # What the world no longer holds is not touched: its memory may be freed.
+    held = [thing for thing in (*world.bodies, *world.joints) if _moves(thing) or _turns(thing)]
+    for name, part in waiting:
+        is_held = any(isinstance(part, type(thing)) and part == thing for thing in held)
+        if is_held and not any(isinstance(part, type(other)) and part == other for _, other in found):
+            found.append((name, part))
+    return found
+
+
+def _parts(prefix: str, whole: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in getattr(whole, "__dict__", {}).items():
+        if isinstance(value, list):
+            yield from ((f"{prefix}{name}[{i}]", part) for i, part in enumerate(value[:MOST_PARTS]))
+        elif not name.startswith("_"):
+            yield f"{prefix}{name}", value
+
+
+def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
+    return next((name for name, other in named if isinstance(other, type(thing)) and other == thing), "the ground")
+
+
+def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
+    """Return positions, angles and speeds of the named bodies and joints."""
+    return {
+        f"{name} {word}": float(read(thing))
+        for name, thing in _named(env)
+        for word, read in (_PARTS if _moves(thing) else _TURNS)
+    }
+
+
+def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
+    """Describe the observations that are one value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
+    if env.observation_space.shape != (len(observations),):
+        return []
+    rows: list[npt.NDArray[Any]] = []
+    seen: list[dict[str, float]] = []
+    env.action_space.seed(0)
+    for episode in range(_EPISODES):
+        row, _ = env.reset(seed=episode)
+        rows, seen = [*rows, np.asarray(row, np.float64)], [*seen, _values(env)]
+        for _ in range(_STEPS):
+            row, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            rows.append(np.asarray(row, np.float64))
+            seen.append(_values(env))
+            if terminated or truncated:
+                break
+    names = [name for name in seen[0] if all(name in one for one in seen)]
+    values = np.array([[one[name] for name in names] for one in seen])
+    told: dict[str, list[str]] = {}  # by value
+    for observation, column in zip(observations, np.stack(rows).T, strict=True):
+        for name, value in zip(names, values.T, strict=True):
+            slope, shift = np.polyfit(value, column, 1) if np.ptp(value) > EXACT else (0.0, 0.0)
+            if slope and np.abs(slope * value + shift - column).max() < EXACT * np.ptp(column):
+                factor = f"{slope:.3g} " if abs(slope - 1) > EXACT else ""
+                moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
+                told.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
+                break
+    # What several observations scale, such as a height above flat ground by rays, is none of them elsewhere.
+    return [some[0] for some in told.values() if len(some) == 1]
+
+
+def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
+    """Describe what each action, taken in the first step, sets motors to, else how it changes the heaviest body."""
+    space = env.action_space
+    if isinstance(space, gym.spaces.Discrete) and int(space.n) == len(actions):
+        nothing: Any = int(space.start)
+        tries = [(name, [int(space.start) + i]) for i, name in enumerate(actions)]
+    elif isinstance(space, gym.spaces.Box) and space.shape == (len(actions),):
+        nothing = np.zeros(space.shape, space.dtype)
+        unit = np.eye(len(actions), dtype=space.dtype)
+        tries = []
+        for i, (name, low, high) in enumerate(zip(actions, space.low.tolist(), space.high.tolist(), strict=True)):
+            shares = [high, high / 2, low]
+            tries.append((f"{name} = {', '.join(f'{one:.3g}' for one in shares)}", [one * unit[i] for one in shares]))
+    else:
+        return []
+    before, lines = _after(env, nothing), list[str]()
+    for words, some in tries:
+        after = [_after(env, action) for action in some]
+        changed = [key for key in before if any(abs(one[key] - before[key]) > SLIGHT for one in after)]
+        motors = [key for key in changed if key.startswith(_MOTOR)]
+        told = [
+            key.format(_listed([one[key] - (0.0 if motors else before[key]) for one in after]))
+            for key in motors or changed
+        ]
+        lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(told)}."] * bool(told)
+    return lines
+
+
+_MOTOR = "the motor of "
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value + 0.0:.2g}" for value in values)
+
+
+def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
+    """Return the motors, and the velocities of the heaviest body, after one step from the same start."""
+    env.reset(seed=0)
+    env.step(action)
+    named = _named(env)
+    found: dict[str, float] = {}
+    for name, joint in named:
+        if _turns(joint):
+            found[f"{_MOTOR}{name} to {{}} rad/s"] = float(joint.motorSpeed)
+            found[f"{_MOTOR}{name} to a torque of at most {{}} N m"] = float(joint.GetMaxMotorTorque())
+    name, heaviest = max((one for one in named if _moves(one[1])), key=lambda one: float(one[1].mass))
+    units = ("m/s", "m/s", "rad/s")
+    speeds = zip(_PARTS[3:], units, strict=True)
+    return {**found, **{f"{name} {word} by {{}} {unit}": float(read(heaviest)) for (word, read), unit in speeds}}

@@ -1,0 +1,136 @@
+"""The columns of a trace: what reward and ends depend on, what a policy reads, and the rest in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from searched import searched, texts
+from support import Written, fenced
+
+import policygen
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.parse import parse
+from policygen.prompts.columns import IN_TURN, MOST_COLUMNS, MOST_READ, Relevance, ranked, relevance_of
+from policygen.prompts.render import render_prompt, template_variables
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+RNG = np.random.default_rng(0)
+
+
+def unnamed(count: int, about: str = "") -> Task:
+    """A task of some observations; its text says nothing of reward and ends, unless told."""
+    observations = tuple(Observation(f"q{i}", low=-np.inf, high=np.inf) for i in range(count))
+    task = policygen.load_task("pendulum")
+    return replace(task, observations=observations, features=(), about=about, inputs=(), reward="", solved=None)
+
+
+def played(rewards: np.ndarray, rows: np.ndarray, actions: np.ndarray, *, ended: bool) -> Trajectory:
+    return Trajectory(
+        rows.astype(np.float32), actions.astype(np.float32), rewards.astype(np.float32), 0.0, 0, ended, not ended
+    )
+
+
+def test_reward_depends_on_what_explains_it_beside_the_cost_of_actions() -> None:
+    episodes = []
+    for _ in range(5):
+        rows, actions = RNG.normal(size=(201, 4)), RNG.uniform(-2, 2, size=(200, 1))
+        # As of a step: by the state that it leads to. The cost of random actions is a hundred times as large.
+        rewards = 0.1 * np.abs(rows[1:, 2]) + 0.03 * rows[:-1, 0] - 10 * actions[:, 0] ** 2
+        episodes.append(played(rewards, rows, actions, ended=False))
+    found = relevance_of(episodes, unnamed(4))
+    assert found.relevant == ["q2"]
+    assert found.relevance["q2"] == 1
+    assert found.variance["q1"] == pytest.approx(1, abs=0.1)
+
+
+def test_early_ends_depend_on_what_is_unusual_there_and_their_reward_does_not_count_twice() -> None:
+    episodes = []
+    for _ in range(20):
+        rows, actions = 0.1 * RNG.normal(size=(51, 3)), np.zeros((50, 1))
+        rows[-1, 1] = 3 * RNG.choice([-1, 1])  # on either side
+        rewards = rows[1:, 0].copy()
+        rewards[-1] = -100
+        episodes.append(played(rewards, rows, actions, ended=True))
+    found = relevance_of(episodes, unnamed(3))
+    assert set(found.relevant) == {"q0", "q1"}
+    assert found.relevance["q2"] < 0.1
+    # Without ends and rewards nothing is relevant; nor are constants.
+    still = [played(np.zeros(50), np.zeros((51, 3)), np.zeros((50, 1)), ended=False)]
+    assert relevance_of(still, unnamed(3)).relevant == []
+    assert relevance_of([], unnamed(3)).relevant == []
+
+
+def test_observations_are_relevant_whose_names_the_text_on_reward_and_ends_has() -> None:
+    named = unnamed(
+        4, "A machine. Its q0 is warm. The reward of a step is 1 minus q1.\n\nEpisode End:\nWhere q2 is high."
+    )
+    assert relevance_of([played(np.zeros(9), np.zeros((10, 4)), np.zeros((9, 1)), ended=False)], named).relevant == [
+        "q1",
+        "q2",
+    ]
+    stated = replace(unnamed(3), reward="-next(q2)^2", ends="abs(q0) > 3")
+    still = [played(np.zeros(9), np.zeros((10, 3)), np.zeros((9, 1)), ended=False)]
+    assert relevance_of(still, stated).relevant == ["q0", "q2"]
+
+
+NAMES = [f"q{i}" for i in range(30)]
+KNOWN = Relevance(dict.fromkeys(NAMES, 0.0) | {"q25": 1.0, "q26": 2.0}, {f"q{i}": float(i) for i in range(30)})
+
+
+def test_of_many_columns_the_relevant_and_the_varying_stay_and_the_rest_takes_turns() -> None:
+    prompts = [ranked(NAMES, None, KNOWN, turn) for turn in range(1, 12)]
+    assert all(len(names) == len(set(names)) == MOST_COLUMNS for names in prompts)
+    assert {tuple(names[:-IN_TURN]) for names in prompts} == {tuple(prompts[0][:-IN_TURN])}
+    assert prompts[0][:4] == ["q26", "q25", "q29", "q28"]
+    assert {name for names in prompts for name in names} == set(NAMES)
+    assert ranked(NAMES[:5], None, KNOWN, 1) == ["q4", "q3", "q2", "q1", "q0"]
+
+
+def test_what_the_policy_reads_comes_after_the_relevant_and_before_the_rest() -> None:
+    reply = fenced("let a = q3 + q4", "let b = a*q5", "torque = b + q6")
+    policy = parse(reply, unnamed(30)).policy
+    assert policy is not None
+    order = ranked([*NAMES, "a", "b"], policy, KNOWN, 1)
+    assert order[:8] == ["q26", "q25", "q6", "b", "q3", "q4", "q5", "a"]
+    assert len(order) == MOST_READ
+
+
+def test_pusher_is_shown_with_its_object_and_its_fingertip() -> None:
+    pytest.importorskip("mujoco")
+    context, config = searched("Pusher-v5", "linear", iterations=1)
+    for name in ("object_moved", "pusher_fingertip"):
+        assert {f"{name}_x", f"{name}_y"} <= set(
+            template_variables(context, config)["worst_episodes"][0].relevant
+        ) | set(template_variables(context, config)["worst_episodes"][0].constant)
+    request = texts(render_prompt(context, config))[1].split("## Worst episode\n")[1]
+    header = next(line for line in request.splitlines() if line.startswith("step "))
+    for coordinate in "xy":
+        assert f" pusher_fingertip_{coordinate} " in header
+        assert f" object_moved_{coordinate} " in header or f" object_moved_{coordinate} " in request.splitlines()[0]
+
+
+def test_a_policy_that_reads_little_is_shown_with_what_the_reward_depends_on() -> None:
+    pytest.importorskip("mujoco")
+    torques = ("pan", "lift")
+    reply = fenced(*(f"r_shoulder_{name}_torque = -r_shoulder_{name}_rate" for name in torques), *(
+        f"r_{name}_torque = 0" for name in ("upper_arm_roll", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll")
+    ))  # fmt: skip
+    context, config = searched("Pusher-v5", "linear", Written([reply]), iterations=1)
+    request = texts(render_prompt(context, config))[1].split("## Worst episode")[1]
+    header = next(line for line in request.splitlines() if line.startswith("step")).split()
+    assert {"pusher_fingertip_x", "pusher_fingertip_y", "r_shoulder_pan_rate", "r_shoulder_lift_rate"} <= set(header)
+
+
+def test_of_a_walker_height_lean_and_speed_are_always_shown() -> None:
+    pytest.importorskip("mujoco")
+    task = policygen.load_task("walker2d")
+    features = [f"let f{i} = {0.1 * (i + 1):g}*knee1" for i in range(20)]
+    reply = fenced(*features, *(f"{actuator.name} = f{i} + f{i + 9}" for i, actuator in enumerate(task.actuators)))
+    context, config = searched("walker2d", "linear", Written([reply]), iterations=1, warmup_episodes=8)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert {"height", "lean", "vx", "knee1"} <= set(view.traced)
+    assert not set(task.observation_names) <= set(view.traced)
