@@ -26,6 +26,7 @@ LONG = 50  # steps; a task with longer episodes plays the usual number of them
 # even if common seeds do not help.
 MOST = 400
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
+MOST_OBSERVED = 6  # numbers of a task for which plants are known to pay; regressions over more take minutes
 LEAST = 4  # episodes of maximum length that a limit of steps must allow
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
@@ -46,7 +47,8 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """Reduce the numbers of episodes of a run with `max_steps`, unless a file, option or program sets them.
 
     A score may take a tenth of the steps if all its episodes have maximum length, but it has from 2 to 20 episodes.
-    The run ends after 3 attempts without a new best. `--refine auto` then means `model` for equations.
+    The run ends after 3 attempts without a new best. `--refine auto` then means `model` for equations over few
+    observations.
 
     Raises:
         UsageError: the steps do not suffice for random actions, one episode of tuning, and a score.
@@ -55,7 +57,7 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
         return config
     episodes = max(2, min(USUAL, config.max_steps // (10 * task.max_steps)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
-    if config.refine.method == "auto" and config.policy == "linear":
+    if config.refine.method == "auto" and config.policy == "linear" and len(task.observations) <= MOST_OBSERVED:
         chosen["refine"] = replace(config.refine, method="model")
     if config.max_steps < LEAST * task.max_steps:
         raise UsageError(

@@ -96,6 +96,13 @@ def test_too_few_steps_are_refused_in_one_sentence() -> None:
     assert within_steps(task, effective_config(task, "pendulum", options={"max_steps": 800})).episodes == 2
 
 
+@pytest.mark.parametrize(("name", "method"), [("acrobot", "model"), ("lunarlander", "auto")])
+def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method: str) -> None:
+    task = load_task(name)
+    options = {"max_steps": 50_000, "policy": "linear", "refine": "auto"}
+    assert within_steps(task, effective_config(task, name, options=options)).refine.method == method
+
+
 def test_a_finished_run_goes_on_with_more_steps() -> None:
     folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 250})
     before = summary_of(folder)
