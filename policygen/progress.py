@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -24,50 +25,95 @@ from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
 
+def is_terminal() -> bool:
+    """Tell whether standard output is a terminal, where a `Panel` can be shown."""
+    return Console().is_terminal
+
+
+class Panel:
+    """A panel that redraws itself below the lines that are printed.
+
+    A line waits for the next drawing, which prints it: were it printed by another thread than the one that draws, both
+    would move the cursor by the height of the same old panel, and parts of that panel would stay on the screen.
+
+    Args:
+        draw: returns what the panel shows now.
+        per_second: number of drawings a second.
+    """
+
+    def __init__(self, draw: Callable[[], RenderableType], per_second: float) -> None:
+        self._draw = draw
+        self._lines: deque[Text] = deque()
+        console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
+        self._live = Live(console=console, refresh_per_second=per_second, get_renderable=self._drawn)
+
+    def _drawn(self) -> RenderableType:
+        while self._lines:
+            self._live.console.print(self._lines.popleft())
+        return self._draw()
+
+    def open(self) -> None:
+        """Draw the panel, and keep drawing it until `close`."""
+        self._live.start(refresh=True)
+
+    def print(self, line: str, *, whole: bool = False) -> None:
+        """Print a line above the panel, cut at the width of the terminal.
+
+        Args:
+            whole: continue on the next line of the terminal instead.
+        """
+        self._lines.append(Text(line) if whole else Text(line, no_wrap=True, overflow="ellipsis"))
+        self._live.refresh()
+
+    def close(self) -> None:
+        """Draw the panel for the last time and leave it on the screen."""
+        self._live.stop()
+
+
 class Terminal(Listener):
     """Shows each attempt as it is scored; in a panel if standard output is a terminal."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
-        self._is_live = self._console.is_terminal
         self._done: list[Attempt] = []
         self._activity: Activity | None = None
-        self._view: Live | None = None
+        self._panel: Panel | None = None
 
     def started(self, run: Watched) -> None:
         """Open the panel."""
-        if self._is_live:
+        if is_terminal():
             begun = time.monotonic()
-            self._view = Live(
-                console=self._console,
-                refresh_per_second=4,
-                get_renderable=lambda: _panel(self._run, self._done, time.monotonic() - begun, self._activity),
-            )
-            self._view.start()
+            self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - begun, self._activity), 4)
+            self._panel.open()
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
         self._done.append(attempt)
         self._activity = None
-        if self._view is None:
+        if self._panel is None:
             with contextlib.suppress(BrokenPipeError):  # the reader of the pipe has left; the run continues
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
-            self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
+            self._panel.print(attempt_line(self._run, attempt))
         if attempt.accepted and (warning := tuning_warning(attempt, self._run.config.llm)):
-            click.echo(f"Warning: {warning}", err=True)
+            self._warn(f"Warning: {warning}")
 
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
         self._activity = activity
         if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
-            click.echo(shown(str(activity)), err=True)
+            self._warn(shown(str(activity)))
+
+    def _warn(self, line: str) -> None:
+        if self._panel is None:
+            click.echo(line, err=True)
+        else:
+            self._panel.print(line, whole=True)
 
     def ended(self) -> None:
         """Close the panel."""
-        if self._view is not None:
-            self._view.stop()
+        if self._panel is not None:
+            self._panel.close()
 
 
 def tuning_warning(attempt: Attempt, llm: str) -> str:

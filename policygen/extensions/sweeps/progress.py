@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +18,7 @@ from policygen.extensions.sweeps.worker import CellResult, Event, Note
 from policygen.llm import prompt_folders
 from policygen.llm.prices import dollars
 from policygen.outgoing import shown
-from policygen.progress import duration
+from policygen.progress import Panel, duration, is_terminal
 
 MOST_ROWS = 40  # of the live table; rows with running cells come first
 _LONGEST = 200
@@ -35,10 +33,9 @@ class SweepTerminal:
 
     def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
         self._sweep = sweep
-        self._console = Console(markup=False, emoji=False, highlight=False)
-        self._is_live = self._console.is_terminal if live is None else live
+        self._is_live = is_terminal() if live is None else live
         self._begun = time.monotonic()
-        self._view: Live | None = None
+        self._panel: Panel | None = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -46,12 +43,13 @@ class SweepTerminal:
         if not self._is_live:
             yield
             return
-        self._view = Live(console=self._console, refresh_per_second=2, get_renderable=self._table)
+        self._panel = Panel(self._table, 2)
+        self._panel.open()
         try:
-            with self._view:
-                yield
+            yield
         finally:
-            self._view = None
+            self._panel.close()
+            self._panel = None
 
     def __call__(self, event: Event) -> None:
         """Print a line for a run that has ended, and for a warning."""
@@ -62,8 +60,8 @@ class SweepTerminal:
 
     def _print(self, line: str) -> None:
         line = shown(line)
-        if self._view is not None:
-            self._view.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
+        if self._panel is not None:
+            self._panel.print(line)
         else:
             with contextlib.suppress(BrokenPipeError):
                 click.echo(line)
