@@ -132,6 +132,9 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """Describe one attempt in one line of plain text, without terminal control characters."""
     line = _attempt_line(run, attempt)
+    if violated := [one for one in attempt.violations if one.violated]:
+        line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)
+        line += f" of {violated[0].episodes} episodes"
     if attempt.unstable:
         line += f"; the simulation became unstable in {attempt.unstable} of {len(attempt.played)} episodes"
     return shown(line)

@@ -113,6 +113,8 @@ def evaluate(
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"counts as solved from {policy.task.solved:g}: {solved}")
+    for one in score.violations:
+        say(f"requirement {one}")
 
 
 @click.command()

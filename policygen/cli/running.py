@@ -216,6 +216,8 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {begun.final}{seeds}{remark}")
+    for one in begun.final.violations:
+        say(f"requirement {one}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
     for line in idle_words(best):
         say(line)

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.episodes.score import Score, engine_words, score_of_returns
+from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
@@ -22,8 +22,7 @@ ENGINE = "one by one"
 
 def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
     """Score another library's agent on one episode per seed; see `play_guest`."""
-    returns = [episode.episode_return for episode in play_guest(guest, task, seeds)]
-    return score_of_returns(np.array(returns), tuple(seeds), engine_words(ENGINE, task))
+    return score_with_violations(task, play_guest(guest, task, seeds), engine_words(ENGINE, task))
 
 
 def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:

@@ -14,7 +14,7 @@ from functools import partial
 from policygen.episodes.batched import play_together
 from policygen.episodes.envpool import Pool, pool_for
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.score import Score, engine_words, sampled_score
+from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -242,7 +242,7 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) 
     task = task or policy.task
     mdp = finite_mdp(task)
     exact = exact_score(policy, mdp, task.max_steps) if mdp is not None else None
-    if exact is not None:
+    if exact is not None and not task.requirements:
         return exact
     with Players(task) as players:
-        return sampled_score(players.play(policy, seeds), players.engine)
+        return score_with_violations(task, players.play(policy, seeds), players.engine, exact)

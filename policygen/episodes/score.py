@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
 
@@ -20,7 +21,7 @@ class Score:
 
     `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
     mean: Student's t over the episodes, a point if exact, None for a single episode. An exact score has no returns and
-    no seeds.
+    no seeds. `violations` are those of the task's requirements in final scores and in those of `evaluate`.
     """
 
     mean: float
@@ -30,6 +31,7 @@ class Score:
     engine: str
     returns: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
+    violations: tuple[Violations, ...] = ()
 
     def __post_init__(self) -> None:
         # Thousands of scores of a long run share the same few seeds.
@@ -83,6 +85,14 @@ def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
     """Compute the score of some episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
     return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
+
+
+def score_with_violations(
+    task: Task, trajectories: Sequence[Trajectory], engine: str, exact: Score | None = None
+) -> Score:
+    """Return the score of some episodes, or the exact one, with the violations of the task's requirements in them."""
+    score = exact if exact is not None else sampled_score(trajectories, engine)
+    return replace(score, violations=Requirements(task).count(trajectories)) if task.requirements else score
 
 
 def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic_core import from_json, to_json
 
 from policygen.episodes.idle import Idle
+from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
@@ -349,6 +350,7 @@ class Attempt:
         shaping: the objective and potential that guided its tuning; None for most attempts.
         plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
+        violations: how often its scored episodes violated each requirement of the task.
         idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
@@ -369,6 +371,7 @@ class Attempt:
     shaping: Shaping | None = None
     plant: Plant | None = None
     undefined: tuple[tuple[str, float], ...] = ()
+    violations: tuple[Violations, ...] = ()
     idle: tuple[Idle, ...] = ()
     unstable: int = 0
     stopped: str = ""

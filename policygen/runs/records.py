@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
+from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.plant import Equations
@@ -43,7 +44,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = attempt.played.rows
-    for name in ("problems", "idle"):
+    for name in ("problems", "idle", "violations"):
         record[name] = [asdict(one) for one in record[name]]
     return record
 
@@ -126,11 +127,13 @@ class FinalScore:
     exact: bool = False
     engine: str = ""
     seeds: tuple[int, ...] = ()
+    violations: tuple[Violations, ...] = ()
 
 
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
-    return FinalScore(score.mean, score.std, score.ci95, score.episodes, score.exact, score.engine, score.seeds)
+    ci95, episodes = score.ci95, score.episodes
+    return FinalScore(score.mean, score.std, ci95, episodes, score.exact, score.engine, score.seeds, score.violations)
 
 
 def score_record(score: Score) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import FiniteMDP
+from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
@@ -93,6 +94,11 @@ class Search:
         """The best policy's score, if it is exact or on held-out episodes."""
         exact = self.best_score is not None and self.best_score.exact
         return self.best_score if exact else self.validation
+
+    @property
+    def convincing_score(self) -> Score | None:
+        """The unbiased score of a best policy that violates no hard requirement more often than allowed."""
+        return None if self.best is not None and excess(self.best.violations) else self.unbiased_score
 
     @property
     def reported_score(self) -> Score | None:

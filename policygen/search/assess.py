@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.idle import undefined_and_idle
+from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -25,6 +26,7 @@ from policygen.search.judge import (
     decided,
     is_overestimated,
     judge,
+    judge_violations,
     reaches,
     stop_score,
     undecided,
@@ -117,7 +119,7 @@ def _assessed(
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
-    contest = _contest(policy, performance.score, search, runner)
+    contest = _contest(policy, performance, search, runner)
     verdict = contest.verdict
     untuned = runner.config.refine.method is not None and not tuned.refinement
     undefined, idle = undefined_and_idle(policy, performance.trajectories)
@@ -128,6 +130,7 @@ def _assessed(
         score=performance.score,
         played=Played.of(performance.trajectories),
         undefined=undefined,
+        violations=performance.violations,
         idle=idle,
         unstable=sum(t.unstable for t in performance.trajectories),
         accepted=verdict.accepted,
@@ -262,7 +265,7 @@ def _tuned(
     assert tuned.score is not None
     before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
-    if before is not None and after.mean <= before.mean:
+    if before is not None and (-excess(tuned.violations), after.mean) <= (-excess(performance.violations), before.mean):
         dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
         return _Better(policy, performance, dropped, refined.watched)
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
@@ -327,11 +330,17 @@ class _Contest:
     best_score: Score
 
 
-def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner) -> _Contest:
-    """Play both policies on the same additional episodes until one is significantly better or the budget ends."""
-    best, best_score = search.incumbent, search.best_score
-    if best is None or best_score is None:
+def _contest(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> _Contest:
+    """Compare two policies: by the requirements that they violate, else by their returns.
+
+    Both are played on the same additional episodes until one is significantly better or the budget ends.
+    """
+    best, best_score, score = search.incumbent, search.best_score, performance.score
+    assert score is not None
+    if search.best is None or best is None or best_score is None:
         return _Contest(FIRST_POLICY, score)
+    if (verdict := judge_violations(performance.violations, search.best.violations)) is not None:
+        return _Contest(verdict, score if verdict.accepted else best_score)
     best_score = runner.prolong(best, best_score, score.episodes)
     score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)

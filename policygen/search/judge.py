@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
@@ -56,6 +57,18 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
         return Verdict(accepted, words, False, p, gain, challenger.episodes)
     words = f"{words}, p = {p:.2g}{'' if accepted else ', not sure enough'}"
     return Verdict(accepted, words, not accepted, p, gain, challenger.episodes)
+
+
+def judge_violations(challenger: Sequence[Violations], best: Sequence[Violations]) -> Verdict | None:
+    """Judge by hard requirements that are violated more often than allowed; None if both violate them alike."""
+    difference = excess(challenger) - excess(best)
+    if difference == 0:
+        return None
+    violated = challenger if difference > 0 else best
+    worst = max(violated, key=lambda one: one.excess)
+    whose = "this" if difference > 0 else "the best so far"
+    words = f"{whose} violates `{worst.name}` more often: in {worst.violated} of {worst.episodes} episodes"
+    return Verdict(difference < 0, words)
 
 
 def decided(challenger: Score, best: Score) -> bool:

@@ -50,10 +50,8 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 rehearse(search, config)
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, runner)
-                unbiased = search.unbiased_score
-                if reason := reason_to_stop(unbiased, search.task, config) or reason_to_give_up(
-                    search.attempts, config
-                ):
+                reached = reason_to_stop(search.convincing_score, search.task, config)
+                if reason := reached or reason_to_give_up(search.attempts, config):
                     raise BudgetExhausted(reason)
                 runner.isolate(request_log.repeats)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
@@ -92,7 +90,7 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
     best, number = search.best, len(search.attempts)
     if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None
-    if reason_to_stop(search.unbiased_score, search.task, runner.config):
+    if reason_to_stop(search.convincing_score, search.task, runner.config):
         return None
     rising = best_unfinished(search.attempts)
     turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")

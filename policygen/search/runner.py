@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
+from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
+from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
@@ -31,16 +32,21 @@ from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
+VIOLATION = 1e9  # what a violated hard requirement costs in tuning: more than any return
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Means = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """A policy's score, and its episodes (if the score is exact, these are for the replay buffer only)."""
+    """A policy's score, its episodes, and how often these violated the requirements of the task.
+
+    If the score is exact, the episodes are for the replay buffer and the requirements only.
+    """
 
     score: Score | None
     trajectories: Sequence[Trajectory] = ()
+    violations: tuple[Violations, ...] = ()
 
 
 class EpisodeRunner:
@@ -59,6 +65,7 @@ class EpisodeRunner:
         self.ledger = ledger
         self.ledger.longest = search.task.max_steps
         self._buffer = search.buffer
+        self._requirements = Requirements(search.task)
         self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
@@ -113,7 +120,8 @@ class EpisodeRunner:
         """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
-        return Performance(exact or sampled_score(trajectories, self.players.engine), trajectories)
+        score = exact or sampled_score(trajectories, self.players.engine)
+        return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
         """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
@@ -183,14 +191,21 @@ class EpisodeRunner:
             self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
             return trajectories, means
 
+        def lawful(values: Means, trajectories: Sequence[Sequence[Trajectory]]) -> Means:
+            # Violations rank before the return.
+            if not self.task.requirements:
+                return values
+            return values - VIOLATION * np.array([self._requirements.degrees(some).mean() for some in trajectories])
+
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
-            return play(policies, seeds)[1]
+            trajectories, means = play(policies, seeds)
+            return lawful(means, trajectories)
 
         def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
             assert measure is not None
             trajectories, _ = play(policies, seeds)
             sums = measure.sums([trajectory for some in trajectories for trajectory in some])
-            return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
+            return lawful(np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64), trajectories)
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
@@ -317,8 +332,8 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     if best is None:
         return None
     exact = exact_score(best, search.mdp) if search.mdp is not None else None
-    if exact is not None:
+    if exact is not None and not search.task.requirements:
         return exact
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return sampled_score(players.play(best, seeds), players.engine)
+        return score_with_violations(search.task, players.play(best, seeds), players.engine, exact)

@@ -12,6 +12,7 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.words import columns_for
 from policygen.tasks.actions import ActionLayout, check_layout
 from policygen.tasks.checked import checked
+from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import (
     MOST_CHARACTERS,
     ActionKind,
@@ -53,6 +54,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "features": dict(task.features),
         **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
         **({"starts": list(map(list, task.starts))} if task.starts else {}),
+        **({"requirements": list(map(asdict, task.requirements))} if task.requirements else {}),
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
@@ -115,6 +117,7 @@ class _TaskRecord:
     reward: str = ""
     ends: str = ""
     starts: tuple[tuple[str, str], ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
@@ -175,6 +178,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         reward=read.reward,
         ends=read.ends,
         starts=read.starts,
+        requirements=read.requirements,
         untrusted="the saved task",
         assumed=read.assumed,
         unseeded=read.unseeded,

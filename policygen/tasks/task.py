@@ -14,6 +14,7 @@ from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
+from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
@@ -50,6 +51,7 @@ class Task:
             plants (see `policygen.policies.plant`); empty if it is to be identified from the data.
         starts: for some observations how an episode begins, as documented: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
+        requirements: conditions that episodes have to meet, whatever their return.
         grid: bins of observations and features.
         layout: nesting of the environment's observations, None for one array or number.
         action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
@@ -74,6 +76,7 @@ class Task:
     reward: str = ""
     ends: str = ""
     starts: tuple[tuple[str, str], ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()

@@ -19,8 +19,9 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
 from policygen.tasks.mujoco import has_model
+from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name
 from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
 
@@ -57,6 +58,16 @@ class _OptimumEntry(_Strict):
     source: str
 
 
+class _RequirementEntry(_Strict):
+    name: str = Field(min_length=1, max_length=60)
+    always: str = ""
+    at_end: str = Field(default="", alias="finally")
+    after: str = ""
+    within: str = ""
+    hard: bool = True
+    allowed: float = Field(default=0.01, ge=0, lt=1)
+
+
 class _TaskFile(_Strict):
     """The keys of `envs/*.toml`."""
 
@@ -77,6 +88,8 @@ class _TaskFile(_Strict):
     reward: str = ""
     ends: str = ""
     starts: dict[str, str] = {}
+    requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
+    step_seconds: float | None = Field(default=None, gt=0)
     inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
@@ -163,7 +176,41 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         unseeded=unseeded,
     )
     _ = task.parsed_features  # report a feature that does not parse now
-    return task
+    requirements = _stated_requirements(stated, task, env, where)
+    return replace(task, requirements=requirements) if requirements else task
+
+
+def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any], where: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a file; each is read once, so that a mistake is reported now."""
+    read: list[Requirement] = []
+    for entry in stated.requirements:
+        if entry.name in (one.name for one in read):
+            raise TaskError(f"{where}: two requirements are called `{entry.name}`; give each a name of its own")
+        if bool(entry.always) == bool(entry.at_end):
+            raise TaskError(f"{where}: requirement `{entry.name}` needs one condition: `always` or `finally`")
+        try:
+            steps = steps_of(entry.within, stated.step_seconds or _seconds_per_step(env)) if entry.within else None
+            requirement = Requirement(
+                entry.name, entry.always, entry.at_end, entry.after, steps, entry.hard, entry.allowed
+            )
+            decisions = [name for name in decision_names(task) if name not in task.quantity_names]
+            parsed(requirement, [*task.quantity_names, *decisions], (), task.text_names)
+        except TaskError as error:
+            raise TaskError(f"{where}: {error}") from None
+        read.append(requirement)
+    return tuple(read)
+
+
+def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
+    """Return the length of a step as MuJoCo's (`dt`) and the classic environments (`dt`, `tau`) hold it."""
+    for name in ("dt", "tau"):
+        try:
+            seconds = float(getattr(env.unwrapped, name))
+        except Exception:  # the environment's own code
+            continue
+        if 0 < seconds < float("inf"):
+            return seconds
+    return None
 
 
 def _read_facts(

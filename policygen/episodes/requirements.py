@@ -1,0 +1,238 @@
+"""Count how often episodes violate the requirements of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.features import Reader, part_of_decision
+from policygen.quantities.compiled import compile_batch
+from policygen.quantities.tree import Call, Node, names_in, remembered_in
+from policygen.tasks.requirements import Requirement, parsed
+from policygen.tasks.task import Task, decision_names
+
+CONFIDENCE = 0.95
+# One side of a comparison minus the other is positive where it does not hold.
+_EXCESS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": np.subtract,
+    "<=": np.subtract,
+    ">": lambda left, right: right - left,
+    ">=": lambda left, right: right - left,
+    "==": lambda left, right: np.abs(left - right),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violations:
+    """How often some episodes violated a requirement.
+
+    Attributes:
+        violated: number of these episodes; `episodes`: of all.
+        worst: the value of the left side of its comparison where it was furthest from being met; None if the condition
+            is no comparison.
+        seed: seed of that episode; None if no episode violated it and the condition is no comparison.
+        step: first step of that episode at which it was violated; None if it never was.
+    """
+
+    name: str
+    hard: bool
+    allowed: float
+    violated: int
+    episodes: int
+    worst: float | None = None
+    seed: int | None = None
+    step: int | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of the episodes."""
+        return self.violated / self.episodes if self.episodes else 0.0
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the one-sided 95% interval of the share in all episodes (Clopper and Pearson 1934)."""
+        from scipy.special import betaincinv  # start-up time
+
+        if self.violated >= self.episodes:
+            return 1.0
+        return float(betaincinv(self.violated + 1, self.episodes - self.violated, CONFIDENCE))
+
+    @property
+    def excess(self) -> float:
+        """By how much the share exceeds what is allowed; 0 if it does not, or if the requirement is not hard."""
+        return max(0.0, self.share - self.allowed) if self.hard else 0.0
+
+    def __str__(self) -> str:
+        """Say it in a line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
+        bound = f" (below {100 * self.upper:.2g}%)" if self.violated < self.episodes else ""
+        worst = f", worst {self.worst:.4g} with seed {self.seed}" if self.worst is not None else ""
+        return f"{self.name}: violated in {self.violated} of {self.episodes} episodes{bound}{worst}"
+
+
+def excess(violations: Sequence[Violations]) -> float:
+    """Return by how much hard requirements are violated more often than allowed, summed over the requirements."""
+    return float(sum(one.excess for one in violations))
+
+
+@dataclass(frozen=True, slots=True)
+class Breaches:
+    """The violations of one requirement, episode by episode, each an array of shape (episodes,).
+
+    Attributes:
+        shares: share of the steps or events that violate it.
+        worst: as in `Violations`; NaN without a comparison.
+        distance: how far `worst` is beyond the other side of the comparison; NaN without one.
+        step: the first violating step; -1 if there is none.
+    """
+
+    shares: npt.NDArray[np.float64]
+    worst: npt.NDArray[np.float64]
+    distance: npt.NDArray[np.float64]
+    step: npt.NDArray[np.int64]
+
+
+class Requirements:
+    """The requirements of a task, compiled.
+
+    Raises:
+        TaskError: one of them cannot be read.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._compiled = [_Compiled(task, requirement) for requirement in task.requirements]
+
+    def breaches(self, trajectories: Sequence[Trajectory]) -> list[Breaches]:
+        """Return the violations of each requirement."""
+        return [compiled.breaches(trajectories) for compiled in self._compiled]
+
+    def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
+        """Return how often the episodes violate each requirement."""
+        return tuple(
+            _counted(requirement, breaches, trajectories)
+            for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
+        )
+
+    def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
+        """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
+
+        A violated requirement counts 1, and the share of its violating steps, so that a search sees a slope.
+        """
+        hard = [
+            np.where(breaches.shares > 0, 1 + breaches.shares, 0.0)
+            for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
+            if requirement.hard
+        ]
+        return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
+
+
+def _counted(requirement: Requirement, breaches: Breaches, trajectories: Sequence[Trajectory]) -> Violations:
+    violated = int((breaches.shares > 0).sum())
+    where, worst = None, None
+    if len(trajectories) and not np.isnan(breaches.distance).all():
+        where = int(np.nanargmax(breaches.distance))
+        worst = float(breaches.worst[where])
+    elif violated:
+        where = int(breaches.shares.argmax())
+    return Violations(
+        requirement.name,
+        requirement.hard,
+        requirement.allowed,
+        violated,
+        len(trajectories),
+        worst,
+        trajectories[where].seed if where is not None else None,
+        int(breaches.step[where]) if where is not None and breaches.step[where] >= 0 else None,
+    )
+
+
+class _Compiled:
+    """A requirement as functions of the quantities and decisions of an episode."""
+
+    def __init__(self, task: Task, requirement: Requirement) -> None:
+        self._task, self._requirement = task, requirement
+        decisions = decision_names(task)
+        known = [*task.quantity_names, *(name for name in decisions if name not in task.quantity_names)]
+        self._condition, self._event = parsed(requirement, known, (), task.text_names)
+        nodes = [self._condition, *([self._event] if self._event is not None else [])]
+        read = frozenset().union(*(names_in(node) for node in nodes))
+        recalled = frozenset().union(*(remembered_in(node) for node in nodes))
+        self._reader = Reader(task, (), read - frozenset(decisions), recalled)
+        self._names = (*self._reader.names, *decisions)
+
+    @cached_property
+    def _functions(self) -> list[Callable[..., Any]]:
+        """The condition, the event, and the two sides of a comparison."""
+        nodes: list[Node | None] = [self._condition, self._event]
+        match self._condition:
+            case Call(operator, (left, right)) if operator in _EXCESS:
+                nodes += [left, right]
+        return [compile_batch(node, self._names) if node is not None else _at_the_start for node in nodes]
+
+    def _values(self, trajectory: Trajectory) -> list[npt.NDArray[np.float64]]:
+        """Return the value of each function at the T + 1 observations; the last decision stands beside the last."""
+        quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
+        actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
+        decided = [
+            np.asarray(part_of_decision(self._task, name)(quantities, actions), np.float64)
+            for name in decision_names(self._task)
+        ]
+        columns, n = [*quantities, *decided], len(trajectory.observations)
+        with np.errstate(all="ignore"):
+            return [np.broadcast_to(np.asarray(f(columns), np.float64), (n,)) for f in self._functions]
+
+    def breaches(self, trajectories: Sequence[Trajectory]) -> Breaches:
+        """Return the violations, episode by episode."""
+        shares, steps = np.zeros(len(trajectories)), np.full(len(trajectories), -1)
+        worst, distance = np.full((2, len(trajectories)), np.nan)
+        for i, trajectory in enumerate(trajectories):
+            if not trajectory.length:
+                continue
+            holds, events, *sides = self._values(trajectory)
+            # What is no number does not hold.
+            met, counted = self._met((holds != 0) & ~np.isnan(holds), events != 0)
+            rows = np.flatnonzero(counted)
+            broken = rows[~met[rows]]
+            if len(rows):
+                shares[i] = len(broken) / len(rows)
+            if len(broken):
+                steps[i] = broken[0]
+            if sides and len(rows):
+                beyond = _EXCESS[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
+                place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
+                worst[i], distance[i] = sides[0][rows[place]], beyond[place]
+        return Breaches(shares, worst, distance, steps)
+
+    def _met(
+        self, holds: npt.NDArray[np.bool_], events: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return for each row of an episode whether the requirement is met there, and whether it counts there."""
+        requirement, rows = self._requirement, np.arange(len(holds))
+        if not requirement.timed:
+            return holds, rows >= (0 if requirement.always else len(rows) - 1)
+        # The rows since the last event; before the first one, nothing is required.
+        last = np.maximum.accumulate(np.where(events, rows, -1))
+        within = requirement.within or 0
+        if requirement.always:
+            return holds, (last >= 0) & (rows - last >= within)
+        # Each event counts once: where it is met, or where its time is over. One cut off by the episode's end does not.
+        met, counted = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+        for event in np.flatnonzero(events):
+            window = holds[event : event + within + 1]
+            if window.any() or event + within < len(rows):
+                place = event + int(window.argmax()) if window.any() else event + within
+                met[place], counted[place] = window.any(), True
+        return met, counted
+
+
+def _at_the_start(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return the event of a requirement without one: the first row."""
+    event = np.zeros(len(columns[0]))
+    event[0] = 1.0
+    return event

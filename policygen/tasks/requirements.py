@@ -1,0 +1,99 @@
+"""Requirements of a task: conditions that every episode has to meet, whatever its return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policygen.errors import ExpressionError, TaskError
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import Node
+
+_CHANGES = re.compile(r"([A-Za-z_]\w*)\s+changes")
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)")
+MOST_REQUIREMENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition on the steps of an episode, in the language of policies.
+
+    Attributes:
+        always: a condition for every step. With `after` or `within`: for every step that is at least `within` steps
+            later than an event.
+        at_end: a condition for the last observation (`finally` in task files). With `after` or `within`: a condition
+            that is met at some step, at most `within` steps after each event.
+        after: a condition whose steps are the events; `NAME changes` is one. Empty: the start of the episode.
+        within: number of steps.
+        hard: whether a policy that violates it too often is refused as the best.
+        allowed: share of episodes that may violate it.
+    """
+
+    name: str
+    always: str = ""
+    at_end: str = ""
+    after: str = ""
+    within: int | None = None
+    hard: bool = True
+    allowed: float = 0.01
+
+    @property
+    def condition(self) -> str:
+        """The text of its condition."""
+        return self.always or self.at_end
+
+    def __str__(self) -> str:
+        """Describe it in words: `always error < 0.1, from 20 steps after reference changes on`."""
+        words = f"{'always' if self.always else 'finally'} {self.condition}"
+        if self.timed:
+            event = self.after or "the start"
+            steps = f"{self.within or 0} step{'s' * (self.within != 1)}"
+            words += f", from {steps} after {event} on" if self.always else f", within {steps} after {event}"
+        return words
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is about the time after events."""
+        return bool(self.after) or self.within is not None
+
+
+def parsed(
+    requirement: Requirement, names: Sequence[str], later: Sequence[str], texts: Sequence[str] = ()
+) -> tuple[Node, Node | None]:
+    """Return the trees of its condition and of its event; None for the start of the episode.
+
+    Args:
+        names: quantities and parts of the decision.
+        later: names that only `prev` may read.
+        texts: observed texts.
+
+    Raises:
+        TaskError: one of the two cannot be read; the message names the requirement.
+    """
+    event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
+    try:
+        condition = parse_expression(requirement.condition, names, later, texts)
+        return condition, parse_expression(event, names, later, texts) if event else None
+    except ExpressionError as error:
+        raise TaskError(f"requirement `{requirement.name}`: {error}") from None
+
+
+def steps_of(duration: str, seconds: float | None) -> int:
+    """Return a duration such as `20 steps` or `0.4 s` as a number of steps.
+
+    Args:
+        seconds: the length of a step; None if unknown.
+
+    Raises:
+        TaskError: it is no duration, or it is in seconds and the length of a step is unknown.
+    """
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
+        raise TaskError(f"`within = {duration!r:.40}` is not a duration; write `20 steps` or `0.4 s`")
+    number, unit = float(match[1]), match[2]
+    if unit.startswith("step"):
+        return round(number)
+    if seconds is None:
+        raise TaskError("the length of a step is unknown; write `step_seconds = 0.02` in the task file, or steps")
+    return round(number * (0.001 if unit == "ms" else 1) / seconds)
