@@ -158,11 +158,26 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
 @click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
-@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest return.")
+@click.option(
+    "--worst",
+    is_flag=False,
+    flag_value="",
+    metavar="[REQUIREMENT]",
+    help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
+)
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
 @TASK_OF_TEXT
 @TRUST
-def film(source: Path, output: Path | None, *, window: bool, task_name: str | None, trust: bool, **choice: Any) -> None:
+def film(
+    source: Path,
+    output: Path | None,
+    *,
+    window: bool,
+    task_name: str | None,
+    trust: bool,
+    worst: str | None,
+    **choice: Any,
+) -> None:
     """Film a policy: every step with its return, its action, and the row or terms that decided it.
 
     The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
@@ -181,7 +196,9 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
     policy = read_policy(source, task_name, trust=trust)
-    shown = films.takes(policy, **choice)
+    if worst == "":
+        choice["which"] = "worst"
+    shown = films.takes(policy, requirement=worst or None, **choice)
     if window:
         show(list(frames(policy, shown, Look(width=640))), policy.task.name)
     else:

@@ -44,6 +44,7 @@ class AttemptView:
         same_as: an earlier attempt that proposed the same policy.
         undefined: features and outputs that were not finite, each with its share of the steps.
         unstable: number of episodes in which the simulation diverged.
+        violated: number of episodes that violate each requirement of the task, without those that none does.
         refused: a detailed account, for the last refused attempts.
     """
 
@@ -68,6 +69,7 @@ class AttemptView:
     tuned_first: bool
     undefined: Mapping[str, float]
     unstable: int
+    violated: Mapping[str, int]
     refused: RefusedView | None
 
 
@@ -147,6 +149,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 tuned_first=attempt.tuned.proposed is not None and before is None,
                 undefined=dict(attempt.undefined),
                 unstable=attempt.unstable,
+                violated={one.name: one.violated for one in attempt.violations if one.violated},
                 refused=_refused(attempt, parent, context)
                 if parent is not None and attempt.number in refused
                 else None,

@@ -156,12 +156,17 @@ def _difference(
 
 def _row(attempt: Attempt, t: Trajectory, first: int, last: int, task: Task) -> dict[str, Any]:
     """Return the step to show: the last one of an episode that failed by then, else the one of least reward."""
-    policy = attempt.policy
     end = t.length - 1
     if t.terminated and not reached_its_goal(t, task.solved) and end <= last:
         step = end
     else:
         step = min(end, first) if first >= end else first + int(np.argmin(t.rewards[first : last + 1]))
+    return rows_at(attempt, t, [step], task)[0]
+
+
+def rows_at(attempt: Attempt, t: Trajectory, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
+    """Return those of the steps that an episode of the attempt has, with their most telling columns."""
+    policy = attempt.policy
     reader = reader_for(task, None, policy)
     view = episode_view(Episode(attempt.number, t), task, reader, policy)
     names = (
@@ -171,7 +176,7 @@ def _row(attempt: Attempt, t: Trajectory, first: int, last: int, task: Task) -> 
         *view.outputs,
         "reward",
     )
-    return {name: view.columns[name][step] for name in names}
+    return [{name: view.columns[name][step] for name in names} for step in steps if 0 <= step < t.length]
 
 
 def _first_and_last(names: Sequence[str], most: int) -> list[str]:

@@ -24,6 +24,7 @@ from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.objectives import objective_views
 from policygen.prompts.plant import plant_view
+from policygen.prompts.requirements import requirement_views
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import grid_view, random_view, task_view
@@ -175,6 +176,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "prolongations": list(PROLONGATIONS),
         },
         "comments": list(context.comments),
+        "requirements": requirement_views(context),
         "random": random_view(context.attempts),
         "visits": seen,
         "normalised": [

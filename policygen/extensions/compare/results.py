@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
@@ -43,6 +44,7 @@ class Result:
         curve: the score at each point, shape (points,).
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
+        violations: those of the task's requirements in the episodes of the final score.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -62,6 +64,7 @@ class Result:
     exact: bool = False
     meaning: str = ""
     env_steps: Numbers = field(default_factory=lambda: np.array([]))
+    violations: tuple[Violations, ...] = ()
 
 
 def result_of(member: Member, contender: str) -> Result:
@@ -97,6 +100,7 @@ def result_of(member: Member, contender: str) -> Result:
         summary.wall_seconds,
         summary.final is not None and summary.final.exact,
         env_steps=curve["env_steps"][known],
+        violations=summary.final.violations if summary.final is not None else (),
     )
 
 

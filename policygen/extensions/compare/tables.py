@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policygen.episodes.requirements import Violations
 from policygen.extensions.compare.comparison import (
     ALL_TASKS,
     ComparisonRow,
@@ -62,6 +63,8 @@ def report_of(field: Field) -> Report:
     sections = [_scores(field, rows, pairs)]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
         sections.append(points)
+    if (violations := _violations(field)).rows:
+        sections.append(violations)
     sections.append(_costs(rows))
     if pairs:
         sections.append(_differences(pairs))
@@ -110,6 +113,22 @@ def _with_spread(mean: float | None, std: float | None) -> str:
 def _points(field: Field) -> Table:
     rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
     return Table("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
+
+
+def _violations(field: Field) -> Table:
+    """Build the table of requirements: the episodes of all runs' final scores together."""
+    rows = []
+    for task, contender in itertools.product(field.tasks, field.contenders):
+        by_name: dict[str, list[Violations]] = {}
+        for run in field.of(task, contender):
+            for one in run.violations:
+                by_name.setdefault(one.name, []).append(one)
+        for name, found in by_name.items():
+            sums = replace(found[0], violated=sum(v.violated for v in found), episodes=sum(v.episodes for v in found))
+            share = f"{100 * sums.share:.3g}% of {sums.episodes:,} (below {100 * sums.upper:.2g}%)"
+            rows.append((task, contender, name, share))
+    header = ("task", "contender", "requirement", "episodes that violate it (95% upper bound)")
+    return Table("Requirements", header, tuple(rows))
 
 
 def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:

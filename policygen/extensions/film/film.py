@@ -18,6 +18,7 @@ from PIL import Image
 
 from policygen.episodes.envpool import pool_for
 from policygen.episodes.players import Players
+from policygen.episodes.requirements import Requirements
 from policygen.episodes.score import episode_seeds
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.film.frames import Look, Take, frames
@@ -31,19 +32,31 @@ TO_CHOOSE_FROM = 20  # episodes played to choose one from
 _BAND = 12  # pixels of each bar colour in the image that yields the palette
 
 
-def takes(policy: Policy, *, episodes: int | None = None, seed: int = 0, which: Which | None = None) -> list[Take]:
+def takes(
+    policy: Policy,
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    which: Which | None = None,
+    requirement: str | None = None,
+) -> list[Take]:
     """Play episodes to film: the first that `policygen eval` plays with that seed, or one chosen among them.
 
     Args:
         episodes: number of episodes played; by default 1, or 20 to choose from.
         seed: sets the episodes, as for `policygen.score`.
         which: film only the episode with the highest, lowest or middle return (of several, the first).
+        requirement: film only the episode that is furthest from meeting this requirement of the task.
 
     Raises:
-        UsageError: a number is out of range.
+        UsageError: a number is out of range, or the task has no such requirement.
         TaskError, EnvironmentFault: the environment cannot be made, or fails.
     """
-    count = episodes if episodes is not None else TO_CHOOSE_FROM if which else 1
+    count = episodes if episodes is not None else TO_CHOOSE_FROM if which or requirement else 1
+    names = [one.name for one in policy.task.requirements]
+    if requirement is not None and requirement not in names:
+        known = f"it has {', '.join(names)}" if names else "its file states none"
+        raise UsageError(f"task {policy.task.name} has no requirement `{requirement}`; {known}")
     if count < 1 or seed < 0:
         raise UsageError(f"a film needs at least 1 episode and a seed of at least 0, not {count} and {seed}")
     if pool_for(policy.task, 1) is not None:
@@ -54,6 +67,11 @@ def takes(policy: Policy, *, episodes: int | None = None, seed: int = 0, which: 
     with Players(policy.task, use_pool=False) as players:
         played = players.play(policy, episode_seeds(seed, "evaluation", count))
     shown = [Take(episode, f"episode {i} of {count}" if count > 1 else "") for i, episode in enumerate(played, start=1)]
+    if requirement is not None:
+        breaches = Requirements(policy.task).breaches(played)[names.index(requirement)]
+        far = breaches.shares if np.isnan(breaches.distance).all() else breaches.distance
+        furthest = shown[int(np.nanargmax(far))]
+        return [Take(furthest.episode, f"{furthest.title}, the furthest from `{requirement}`")]
     if which is None:
         return shown
     order = sorted(shown, key=lambda take: take.episode.episode_return)

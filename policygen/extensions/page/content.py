@@ -119,6 +119,8 @@ class RunContent:
             episodes = f"over {final.episodes} fresh {kind_of_episodes(final.engine)}"
             words = "exact" if final.exact else f"{_between(final.ci95)}, {episodes}"
             rows["final score"] = f"{number(final.mean)} ({words})"
+            for one in final.violations:
+                rows[f"requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
