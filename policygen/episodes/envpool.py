@@ -16,6 +16,7 @@ import numpy.typing as npt
 from policygen.episodes.batched import play_batch
 from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.errors import EnvironmentFault
+from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
 
 # Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_envpool.py shows: step by step from equal
@@ -30,7 +31,8 @@ COPIES = 128  # episodes under way at a time
 
 def pool_for(task: Task, cores: int) -> Pool | None:
     """Return an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
-    if task.gym_id not in POOLED or task.kwargs or importlib.util.find_spec("envpool") is None:
+    plain = task.gym_id in POOLED and not task.kwargs and not info_names(task.requirements)
+    if not plain or importlib.util.find_spec("envpool") is None:
         return None
     return Pool(task, cores)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.errors import TaskError
 from policygen.policies.features import Reader, part_of_decision
 from policygen.quantities.compiled import compile_batch
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
@@ -109,7 +110,11 @@ class Requirements:
         self._compiled = [_Compiled(task, requirement) for requirement in task.requirements]
 
     def breaches(self, trajectories: Sequence[Trajectory]) -> list[Breaches]:
-        """Return the violations of each requirement."""
+        """Return the violations of each requirement.
+
+        Raises:
+            TaskError: a requirement reads a number that `info` does not hold.
+        """
         return [compiled.breaches(trajectories) for compiled in self._compiled]
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
@@ -163,8 +168,10 @@ class _Compiled:
         nodes = [self._condition, *([self._event] if self._event is not None else [])]
         read = frozenset().union(*(names_in(node) for node in nodes))
         recalled = frozenset().union(*(remembered_in(node) for node in nodes))
-        self._reader = Reader(task, (), read - frozenset(decisions), recalled)
-        self._names = (*self._reader.names, *decisions)
+        self._info = [name for name in sorted(requirement.info_names) if f"info_{name}" not in known]
+        infos = [f"info_{name}" for name in self._info]
+        self._reader = Reader(task, (), read - {*decisions, *infos}, recalled)
+        self._names = (*self._reader.names, *decisions, *infos)
 
     @cached_property
     def _functions(self) -> list[Callable[..., Any]]:
@@ -183,7 +190,12 @@ class _Compiled:
             np.asarray(part_of_decision(self._task, name)(quantities, actions), np.float64)
             for name in decision_names(self._task)
         ]
-        columns, n = [*quantities, *decided], len(trajectory.observations)
+        info, n = dict(trajectory.info), len(trajectory.observations)
+        for name in self._info:
+            if name not in info or np.isnan(info[name]).all():
+                what = f"requirement `{self._requirement.name}` reads `info_{name}`"
+                raise TaskError(f"{what}, but the `info` of {self._task.gym_id} holds no number `{name}`")
+        columns = [*quantities, *decided, *(info[name] for name in self._info)]
         with np.errstate(all="ignore"):
             return [np.broadcast_to(np.asarray(f(columns), np.float64), (n,)) for f in self._functions]
 

@@ -23,6 +23,7 @@ from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, number_of, wrong_length
+from policygen.tasks.requirements import info_names
 from policygen.tasks.spaces import Layout, Words, flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -48,7 +49,8 @@ class Simulator(AbstractContextManager["Simulator"]):
         self._place = OwnDirectory()
         with self._place:
             self._envs = [make_env(task)]
-        self._vectorised = vectorise and task.given is None and has_vector_form(self._envs[0])
+        alone = task.given is not None or info_names(task.requirements)
+        self._vectorised = vectorise and not alone and has_vector_form(self._envs[0])
         self._copies = 1 if task.given is not None and task.given.alone else COPIES
 
     @property
@@ -193,6 +195,7 @@ class RunningEpisode:
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     terms: dict[str, float] | None = None
+    info: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def begun(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
@@ -203,8 +206,10 @@ class RunningEpisode:
         """
         episode = cls(env, task, index, int(seed), layout_of(env.observation_space))
         try:
-            episode.seen, _ = env.reset(seed=episode.seed)
+            episode.seen, info = env.reset(seed=episode.seed)
+            episode.info = {name: [] for name in info_names(task.requirements)}
             episode._note_seen()
+            episode._note_info(info)
         except BaseException as error:
             raise fault(error, env, task.gym_id, "reset") from error
         return episode
@@ -225,6 +230,7 @@ class RunningEpisode:
             self.actions.append(action)
             self.rewards.append(number_of(reward))
             self._note_terms(info)
+            self._note_info(info)
             self.terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
             return self._trajectory(truncated) if self.terminated or truncated else None
         except BaseException as error:
@@ -247,6 +253,11 @@ class RunningEpisode:
             if isinstance(value, Real):
                 self.terms[name] += float(value)
 
+    def _note_info(self, info: Mapping[str, Any]) -> None:
+        for name, values in self.info.items():
+            value = info.get(name) if isinstance(info, Mapping) else None
+            values.append(float(value) if isinstance(value, Real | np.bool_) else math.nan)
+
     def _trajectory(self, truncated: bool) -> Trajectory:
         actions = np.asarray(self.actions)
         with np.errstate(over="ignore"):
@@ -268,6 +279,7 @@ class RunningEpisode:
                 if math.isfinite(value)
             ),
             became_unstable(self.env),
+            tuple((name, np.array(values)) for name, values in self.info.items()),
         )
 
 

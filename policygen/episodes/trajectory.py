@@ -30,6 +30,8 @@ class Trajectory:
         terms: the sum of each reward term that the environment reports (`reward_...`, `..._penalty` and `..._cost` in
             `info`, as MuJoCo's do).
         unstable: whether the environment reports that the simulation diverged.
+        info: the values in `info` that requirements of the task read, each of shape (T + 1,), NaN where there is none;
+            not kept in files.
     """
 
     observations: npt.NDArray[np.float32]
@@ -41,6 +43,7 @@ class Trajectory:
     truncated: bool
     terms: tuple[tuple[str, float], ...] = ()
     unstable: bool = False
+    info: tuple[tuple[str, npt.NDArray[np.float64]], ...] = ()
 
     @property
     def length(self) -> int:

@@ -51,6 +51,7 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
         Played.of(warm_up.trajectories),
         verdict="random actions",
         unstable=sum(t.unstable for t in warm_up.trajectories),
+        violations=warm_up.violations,
     )
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 

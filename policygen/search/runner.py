@@ -114,7 +114,8 @@ class EpisodeRunner:
             most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
-        return Performance(sampled_score(trajectories, self.players.engine), trajectories)
+        score = sampled_score(trajectories, self.players.engine)
+        return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""

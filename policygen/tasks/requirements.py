@@ -12,6 +12,7 @@ from policygen.quantities.tree import Node
 
 _CHANGES = re.compile(r"([A-Za-z_]\w*)\s+changes")
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)")
+_INFO = re.compile(r"\binfo_([A-Za-z_]\w*)")
 MOST_REQUIREMENTS = 50
 
 
@@ -53,9 +54,19 @@ class Requirement:
         return words
 
     @property
+    def info_names(self) -> frozenset[str]:
+        """The keys of `info` whose values it may read, each as `info_KEY`."""
+        return frozenset(_INFO.findall(f"{self.condition} {self.after}"))
+
+    @property
     def timed(self) -> bool:
         """Whether it is about the time after events."""
         return bool(self.after) or self.within is not None
+
+
+def info_names(requirements: Sequence[Requirement]) -> tuple[str, ...]:
+    """Return the keys of `info` that requirements read, in order."""
+    return tuple(sorted(frozenset().union(*(one.info_names for one in requirements))))
 
 
 def parsed(
@@ -64,13 +75,14 @@ def parsed(
     """Return the trees of its condition and of its event; None for the start of the episode.
 
     Args:
-        names: quantities and parts of the decision.
+        names: quantities and parts of the decision; `info_KEY` is known, too.
         later: names that only `prev` may read.
         texts: observed texts.
 
     Raises:
         TaskError: one of the two cannot be read; the message names the requirement.
     """
+    names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
     event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
     try:
         condition = parse_expression(requirement.condition, names, later, texts)

@@ -1,0 +1,170 @@
+"""Requirements of a task: what violates them, how often, and how sure that is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import policygen
+from policygen.episodes.players import Players, evaluate
+from policygen.episodes.requirements import Requirements, Violations, excess
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import TaskError
+from policygen.policies.parse import parse
+from policygen.tasks.load import load_task
+from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def task_with(*requirements: Requirement, name: str = "pendulum") -> Task:
+    return replace(load_task(name), requirements=requirements)
+
+
+def episode(rates: list[float], torques: list[float], seed: int = 1) -> Trajectory:
+    """An episode of the pendulum that shows these rates, one more than torques."""
+    observed = np.array([[1.0, 0.0, rate] for rate in rates], np.float32)
+    actions = np.array(torques, np.float32).reshape(-1, 1)
+    rewards = np.zeros(len(torques), np.float32)
+    return Trajectory(observed, actions, rewards, 0.0, seed, False, True)
+
+
+def count_of(requirement: Requirement, *episodes: Trajectory) -> Violations:
+    (found,) = Requirements(task_with(requirement)).count(episodes)
+    return found
+
+
+def test_a_condition_holds_at_every_observation_or_the_episode_violates_it() -> None:
+    fine, late = episode([0.0, 1.0, 2.0], [0.0, 0.0], 5), episode([0.0, 1.0, -3.5], [0.0, 0.0], 6)
+    found = count_of(Requirement("calm", always="abs(rate) <= 2"), fine, late)
+    assert (found.violated, found.episodes, found.worst, found.seed, found.step) == (1, 2, 3.5, 6, 2)
+    assert count_of(Requirement("calm", always="abs(rate) <= 2"), fine).violated == 0
+
+
+def test_a_condition_at_the_end_is_about_the_last_observation() -> None:
+    requirement = Requirement("still", at_end="abs(rate) < 0.5")
+    assert count_of(requirement, episode([9.0, 9.0, 0.1], [0.0, 0.0])).violated == 0
+    found = count_of(requirement, episode([0.0, 0.0, -1.0], [0.0, 0.0]))
+    assert (found.violated, found.worst, found.step) == (1, 1.0, 2)
+
+
+def test_actions_features_and_previous_values_may_be_read() -> None:
+    weak = Requirement("weak", always="abs(torque) <= 1")
+    assert count_of(weak, episode([0.0] * 3, [1.0, -1.0])).violated == 0
+    assert count_of(weak, episode([0.0] * 3, [1.0, -1.5])).step == 1
+    smooth = Requirement("smooth", always="abs(torque - prev(torque, torque)) <= 0.5")
+    assert count_of(smooth, episode([0.0] * 4, [1.0, 1.5, 1.2])).violated == 0
+    assert count_of(smooth, episode([0.0] * 4, [0.0, 0.0, 1.0])).step == 2
+    energetic = Requirement("energy", always="energy <= 0")
+    assert "energy" in dict(load_task("pendulum").features)
+    assert count_of(energetic, episode([0.0, 9.0], [0.0])).step == 1
+
+
+def expected(requirement: Requirement, holds: list[bool], events: list[bool]) -> bool:
+    """Whether an episode violates a timed requirement, by its definition, row by row."""
+    within, last = requirement.within or 0, len(holds) - 1
+    if requirement.always:
+        since = [max((k for k in range(row + 1) if events[k]), default=None) for row in range(len(holds))]
+        return any(k is not None and row - k >= within and not holds[row] for row, k in enumerate(since))
+    missed = (k for k in range(len(holds)) if events[k] and not any(holds[k : k + within + 1]))
+    return any(k + within <= last for k in missed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_time_after_events_counts_as_it_is_defined(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rates = rng.choice([0.0, 3.0], size=12).tolist()
+    torques = rng.choice([0.0, 1.0], size=11).tolist()
+    within = int(rng.integers(0, 5))
+    holds = [abs(rate) < 1 for rate in rates]
+    decided = [*torques, torques[-1]]
+    events = [False, *(a != b for a, b in itertools.pairwise(decided))]
+    for form in ("always", "at_end"):
+        requirement = Requirement("r", **{form: "abs(rate) < 1"}, after="torque changes", within=within)
+        found = count_of(requirement, episode(rates, torques))
+        assert bool(found.violated) == expected(requirement, holds, events), (form, within)
+        first = replace(requirement, after="")
+        start = [True, *[False] * 11]
+        assert bool(count_of(first, episode(rates, torques)).violated) == expected(first, holds, start)
+
+
+def test_what_is_no_number_does_not_hold() -> None:
+    assert count_of(Requirement("odd", always="1/(rate - rate) < 1"), episode([1.0, 2.0], [0.0])).violated == 1
+    assert count_of(Requirement("odd", always="not (log(-1) > 3)"), episode([1.0, 2.0], [0.0])).episodes == 1
+
+
+@pytest.mark.parametrize(("violated", "episodes"), [(0, 20), (1, 20), (7, 100), (19, 20), (20, 20)])
+def test_the_upper_bound_is_that_of_clopper_and_pearson(violated: int, episodes: int) -> None:
+    exact = binomtest(violated, episodes).proportion_ci(0.9, method="exact").high
+    assert Violations("r", True, 0.01, violated, episodes).upper == pytest.approx(exact)
+
+
+def test_only_hard_requirements_beyond_what_is_allowed_are_an_excess() -> None:
+    found = [Violations("a", True, 0.05, 1, 20), Violations("b", True, 0.01, 3, 20), Violations("c", False, 0, 20, 20)]
+    assert excess(found) == pytest.approx(0.14)
+
+
+class Heater(gym.Env[Any, Any]):
+    """A level that follows the action, and reports its power in `info`."""
+
+    observation_space = gym.spaces.Box(-10, 10, (1,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.level, self.steps = 0.0, 0
+        return np.array([self.level], np.float32), {"power": 0.0}
+
+    def step(self, action: Any) -> Any:
+        self.level += float(action[0])
+        self.steps += 1
+        power = np.float32(abs(action[0]) * self.steps)
+        return np.array([self.level], np.float32), 0.0, False, self.steps >= 4, {"power": power, "name": "heater"}
+
+
+def heater_with(condition: str) -> Task:
+    task = policygen.load_task("Heater-v7")
+    return replace(task, requirements=(Requirement("power", always=condition),))
+
+
+@pytest.fixture
+def _heater() -> Any:
+    gym.register("Heater-v7", Heater)
+    yield
+    del gym.registry["Heater-v7"]
+
+
+@pytest.mark.usefixtures("_heater")
+def test_numbers_in_info_may_be_read_and_missing_ones_are_named() -> None:
+    task = heater_with("info_power <= 2.5")
+    policy = parse(f"```\n{task.actuators[0].name} = 1\n```", task, "linear").policy
+    assert policy is not None
+    (found,) = evaluate(policy, (1, 2)).violations
+    assert (found.violated, found.worst, found.step) == (2, 4.0, 3)  # the power after three steps
+    for missing in ("volts", "name"):
+        with pytest.raises(TaskError, match=f"`info` of Heater-v7 holds no number `{missing}`"):
+            evaluate(policy, (1, 2), task=heater_with(f"info_{missing} < 1"))
+
+
+def test_classic_environments_that_would_be_vectorised_report_info_too() -> None:
+    task = task_with(Requirement("r", always="info_speed < 1"))
+    with Players(task) as players:
+        assert players.engine == "copies"
+    with Players(task_with(Requirement("r", always="rate < 1"))) as players:
+        assert players.engine == "vector"
+
+
+def test_an_exact_score_has_violations_of_played_episodes() -> None:
+    task = task_with(Requirement("early", always="row < 3"), name="frozenlake-deterministic")
+    policy = parse("```\n| row | column | action |\n| --- | --- | --- |\n| * | * | right |\n```", task).policy
+    assert policy is not None
+    score = evaluate(policy, (1, 2, 3))
+    assert score.exact
+    assert [(one.violated, one.episodes) for one in score.violations] == [(0, 3)]

@@ -1,0 +1,126 @@
+"""Requirements in a run: the judge, tuning, prompts, records, pages and comparisons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer
+from support import Line, fenced, page_of, summary_of, the_run, transcript_of
+
+from policygen.episodes.requirements import Violations
+from policygen.runs.logbook import Logbook
+from policygen.search.judge import judge_violations
+
+ENVS = Path(__file__).parents[2] / "envs"
+RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.5"\n'
+SOFT = '\n[[requirements]]\nname = "upright"\nfinally = "abs(angle) < 0.05"\nhard = false\n'
+# The first drifts away, slowly; the second stays near the centre and falls early.
+DRIFTING = fenced("left = 0", "right = 10*angle + 3*spin")
+FALLING_EARLY = fenced("left = 0", "right = 1")
+SHORT = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=20", "--repairs", 0, "--jobs", 1)
+
+
+@pytest.fixture
+def pole(workplace: Path) -> Path:
+    path = workplace / "mine.toml"
+    head, *rest = (ENVS / "cartpole.toml").read_text().split("\n", 1)
+    assert head == 'name = "cartpole"'
+    path.write_text("\n".join(['name = "mine"', *rest]) + RAIL + SOFT)
+    return path
+
+
+def violations(violated: int, *, hard: bool = True, allowed: float = 0.01) -> tuple[Violations, ...]:
+    return (Violations("overshoot", hard, allowed, violated, 20),)
+
+
+def test_a_violating_policy_never_replaces_one_that_meets_hard_requirements() -> None:
+    refused = judge_violations(violations(3), violations(0))
+    assert refused is not None
+    assert not refused.accepted
+    assert refused.words == "this violates `overshoot` more often: in 3 of 20 episodes"
+    mended = judge_violations(violations(0), violations(3))
+    assert mended is not None
+    assert mended.accepted
+    assert mended.words == "the best so far violates `overshoot` more often: in 3 of 20 episodes"
+
+
+@pytest.mark.parametrize(
+    ("challenger", "best"),
+    [
+        (violations(0), violations(0)),
+        (violations(20), violations(20)),
+        (violations(20, hard=False), violations(0, hard=False)),
+        (violations(3, allowed=0.2), violations(0, allowed=0.2)),
+        ((), ()),
+    ],
+)
+def test_returns_decide_where_requirements_do_not(
+    challenger: tuple[Violations, ...], best: tuple[Violations, ...]
+) -> None:
+    assert judge_violations(challenger, best) is None
+
+
+@pytest.mark.usefixtures("pole")
+def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: Line) -> None:
+    with ChatServer([FALLING_EARLY, DRIFTING, FALLING_EARLY]) as server:
+        said = line(
+            "run", "mine.toml", *SHORT, "--iterations", 2, "--llm", "compatible:m", "--base-url", server.openai_url
+        )
+    assert said.code == 0, said.err
+    folder = the_run(Path("results"))
+    first, _, drifting = Logbook(folder).attempts()
+    assert [one.name for one in first.violations] == ["rail", "upright"]
+    assert drifting.score is not None
+    assert drifting.score.mean > 20  # far longer than the best, and refused
+    assert not drifting.accepted
+    assert "this violates `rail` more often: in" in said.out
+    assert "; violates rail in " in said.out
+    assert "requirement rail: violated in 0 of 20 episodes (below 14%), worst 0." in said.out
+    assert "requirement upright: violated in 20 of 20 episodes, worst 0." in said.out
+    final = {one["name"]: one for one in summary_of(folder)["final"]["violations"]}
+    assert (final["rail"]["violated"], final["upright"]["violated"]) == (0, 20)
+    asked = [entry["messages"][-1]["content"] for entry in transcript_of(folder)]
+    assert "- rail: always abs(position) <= 0.5\n- upright: finally abs(angle) < 0.05 (not hard)" in asked[0]
+    assert "- rail (always abs(position) <= 0.5): met in all 5 episodes, nearest value 0." in asked[1]
+    assert "In the worst one, around the first violation (step position velocity angle spin" in asked[1]
+    scored = line("eval", folder, "--episodes", 20)
+    assert "requirement rail: violated in 0 of 20 episodes (below 14%)" in scored.out
+    made = line("report", folder)
+    assert made.code == 0, made.err
+    assert "violated in 0 of 20 episodes (below 14%)" in page_of(folder)
+    compared = line("compare", folder, "-o", "table.md")
+    assert compared.code == 0, compared.err
+    (row,) = [text for text in Path("table.md").read_text().splitlines() if "| rail |" in text]
+    assert "0% of 20 (below 14%)" in row
+
+
+@pytest.mark.usefixtures("pole")
+def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -> None:
+    tuned = ("--refine", "cma:600", "--iterations", 1, "--seed", 300)
+    assert line("run", "mine.toml", *SHORT, *tuned).code == 0
+    folder = the_run(Path("results"))
+    best = Logbook(folder).attempts()[1]
+    assert best.violations[0].violated == 0
+    assert best.tuned.proposed_score is not None
+    assert best.score is not None
+    assert best.score.mean > best.tuned.proposed_score.mean
+    (folder / "summary.json").unlink()
+    log = folder / "attempts.jsonl"
+    text = log.read_bytes()
+    log.write_bytes(text[: text.index(b"\n") + 1])
+    assert line("resume", folder).code == 0
+    assert Logbook(folder).attempts()[1].violations == best.violations
+
+
+@pytest.mark.usefixtures("pole")
+def test_a_film_shows_the_episode_furthest_from_a_requirement(line: Line) -> None:
+    Path("p.txt").write_text(DRIFTING)
+    made = line("film", "p.txt", "--task", "mine.toml", "--episodes", 3, "--worst=rail", "-o", "f.gif")
+    assert made.code == 0, made.err
+    assert "the furthest from `rail`" in made.out
+    unknown = line("film", "p.txt", "--task", "mine.toml", "--worst=noise")
+    assert unknown.code == 2
+    assert unknown.err == "Error: task mine has no requirement `noise`; it has rail, upright\n"
+    lowest = line("film", "p.txt", "--task", "mine.toml", "--episodes", 3, "--worst", "-o", "f.gif")
+    assert "the worst" in lowest.out

@@ -1,0 +1,75 @@
+"""Requirements in task files: what they may say, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policygen.errors import TaskError
+from policygen.tasks.records import task_from_record, task_to_record
+from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Task
+from policygen.tasks.taskfile import task_from_file
+
+HEAD = '\nname = "mine"\ngym_id = "{}"\n{}\n[[requirements]]\nname = "r"\n{}\n'
+
+
+def stated(folder: Path, lines: str, gym_id: str = "Pendulum-v1", more: str = "") -> Task:
+    path = folder / "mine.toml"
+    path.write_text(HEAD.format(gym_id, more, lines))
+    return task_from_file(path)
+
+
+def test_all_keys_are_read_and_survive_saving(tmp_path: Path) -> None:
+    lines = 'always = "abs(obs2) < 1"\nafter = "action changes"\nwithin = "0.4 s"\nhard = false\nallowed = 0.2'
+    task = stated(tmp_path, lines)
+    expected = Requirement("r", "abs(obs2) < 1", "", task.requirements[0].after, 8, False, 0.2)
+    assert task.requirements == (expected,)
+    assert task_from_record(task_to_record(task)).requirements == task.requirements
+    assert str(expected) == "always abs(obs2) < 1, from 8 steps after action changes on"
+    end = stated(tmp_path, 'finally = "obs0 > 0.9"')
+    assert (str(end.requirements[0]), end.requirements[0].allowed) == ("finally obs0 > 0.9", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "more", "steps"),
+    [
+        ("Pendulum-v1", "", 8),  # `dt`, 0.05 s
+        ("CartPole-v1", "", 20),  # `tau`, 0.02 s
+        ("MountainCar-v0", "step_seconds = 0.1", 4),
+        ("Pendulum-v1", "step_seconds = 0.1", 4),
+    ],
+)
+def test_seconds_become_steps(tmp_path: Path, gym_id: str, more: str, steps: int) -> None:
+    (requirement,) = stated(tmp_path, 'always = "1 > 0"\nwithin = "400 ms"', gym_id, more).requirements
+    assert requirement.within == steps
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('always = "speed < 1"', "requirement `r`: unknown name `speed`"),
+        ('finally = "prev(speed) < 1"', "`speed`"),
+        ('always = "abs("', "requirement `r`: "),
+        ('always = "obs0 < 1"\nfinally = "obs0 < 1"', "requirement `r` needs one condition: `always` or `finally`"),
+        ("hard = true", "requirement `r` needs one condition"),
+        ('always = "obs0 < 1"\nwithin = "soon"', "`within = 'soon'` is not a duration; write `20 steps` or `0.4 s`"),
+        ('always = "obs0 < 1"\nafter = "speed changes"', "requirement `r`: "),
+        ('always = "obs0 < 1"\nallowed = 2', "allowed"),
+        ('allways = "obs0 < 1"', "allways"),
+        ('always = "obs0 < 1"\n[[requirements]]\nname = "r"\nalways = "obs0 < 2"', "two requirements are called `r`"),
+        ("always = \"__import__('os').system('true') < 1\"", "requirement `r`: "),
+    ],
+)
+def test_mistakes_are_named_in_a_sentence(tmp_path: Path, lines: str, said: str) -> None:
+    with pytest.raises(TaskError) as error:
+        stated(tmp_path, lines)
+    assert said in str(error.value)
+    assert "mine.toml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_seconds_need_the_length_of_a_step(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="the length of a step is unknown; write `step_seconds"):
+        stated(tmp_path, 'always = "1 > 0"\nwithin = "0.4 s"', "MountainCar-v0")
