@@ -35,6 +35,8 @@ from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.load import load_task
+from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Task
 
 FILE = Path(policygen.__file__).parent / "cli" / "variables.txt"
 TASK = "cartpole"
@@ -56,6 +58,10 @@ REPLIES = {  # the second is the best, the third is refused
         )
     ],
 }
+
+
+def _task() -> Task:
+    return dataclasses.replace(load_task(TASK), requirements=(Requirement("upright", always="abs(angle) < 0.15"),))
 
 
 PLANT = PlantAccount(
@@ -102,7 +108,7 @@ def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
 
 def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = False) -> Example | None:
     """Ask for the prompts of a search, which may have tuned in a plant; return its best policy."""
-    task = load_task(TASK)
+    task = _task()
     options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
     options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
     options["refine"] = "model" if tune_in_plant else "cma:60" if kind == "linear" else "coordinate:60"
@@ -130,7 +136,7 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
 
 def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
-    task = load_task(TASK)
+    task = _task()
     questions, shown = StepQuestions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
     questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
     plans = PlanQuestions("KeyInBox")

@@ -19,6 +19,7 @@ from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
 
 CONFIDENCE = 0.95
+FULL_COST = 10.0  # times the range of the returns seen: the cost of a violation at the end of a search
 # One side of a comparison minus the other is positive where it does not hold.
 _EXCESS: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
@@ -135,6 +136,33 @@ class Requirements:
             if requirement.hard
         ]
         return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
+
+
+class Penalty:
+    """The cost of violated hard requirements in a search, which grows with the episodes that the search has played.
+
+    It grows from 0 to more than any difference of returns. At the start of a search most policies violate something,
+    and those that end early may violate least: with the full cost from the start, a search stays with them.
+
+    Args:
+        episodes: number of episodes that the search may play.
+    """
+
+    def __init__(self, task: Task, episodes: int) -> None:
+        self._requirements = Requirements(task) if task.requirements else None
+        self._episodes, self._played = max(1, episodes), 0
+        self._lowest, self._highest = np.inf, -np.inf
+
+    def __call__(
+        self, values: npt.NDArray[np.float64], trajectories: Sequence[Sequence[Trajectory]]
+    ) -> npt.NDArray[np.float64]:
+        """Return the values of some policies minus the costs of the violations in their episodes."""
+        if self._requirements is None:
+            return values
+        self._played += sum(map(len, trajectories))
+        self._lowest, self._highest = min(self._lowest, values.min()), max(self._highest, values.max())
+        weight = FULL_COST * min(1.0, self._played / self._episodes) ** 2 * (self._highest - self._lowest)
+        return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
 
 
 def _counted(requirement: Requirement, breaches: Breaches, trajectories: Sequence[Trajectory]) -> Violations:

@@ -17,7 +17,8 @@ from policygen.tasks.task import Optimum, Task
 class TaskView:
     """The part of a task that templates may read; the fields are those of `Task`.
 
-    In `observed`, neighbouring observations with the same description and unit are one entry, named by all their names.
+    Of a requirement it has the name, the condition in words, and whether it is hard. In `observed`, neighbouring
+    observations with the same description and unit are one entry, named by all their names.
     """
 
     name: str
@@ -29,6 +30,7 @@ class TaskView:
     action_space: str
     max_steps: int
     features: tuple[tuple[str, str], ...]
+    requirements: tuple[tuple[str, str, bool], ...]
     about: str
     hints: tuple[str, ...]
     facts: tuple[str, ...]
@@ -41,8 +43,13 @@ class TaskView:
 
 def task_view(task: Task) -> TaskView:
     """Return the view of a task without its grid (`grid` is the one in use)."""
-    shared = {field.name: getattr(task, field.name) for field in fields(TaskView) if field.name != "observed"}
-    return TaskView(observed=_together(task.observations), **shared)
+    shared = {
+        field.name: getattr(task, field.name)
+        for field in fields(TaskView)
+        if field.name not in ("observed", "requirements")
+    }
+    required = tuple((one.name, str(one), one.hard) for one in task.requirements)
+    return TaskView(observed=_together(task.observations), requirements=required, **shared)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:

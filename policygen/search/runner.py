@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
-from policygen.episodes.requirements import Requirements, Violations
+from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
@@ -32,7 +32,6 @@ from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
-VIOLATION = 10.0  # times the range of returns seen: the cost of a violated hard requirement at the end of tuning
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Means = npt.NDArray[np.float64]
 
@@ -181,7 +180,7 @@ class EpisodeRunner:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
         since, played = time.time(), 0
-        lowest, highest = math.inf, -math.inf
+        penalty = Penalty(self.task, episodes)
 
         def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Means]:
             nonlocal played
@@ -193,25 +192,15 @@ class EpisodeRunner:
             self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
             return trajectories, means
 
-        def penalised(values: Means, trajectories: Sequence[Sequence[Trajectory]]) -> Means:
-            # From no weight to one beyond all differences of return: at first most candidates violate something, and
-            # those that end early may violate least.
-            nonlocal lowest, highest
-            if not self.task.requirements:
-                return values
-            lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
-            weight = VIOLATION * (played / max(1, episodes)) ** 2 * (highest - lowest)
-            return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
-
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
             trajectories, means = play(policies, seeds)
-            return penalised(means, trajectories)
+            return penalty(means, trajectories)
 
         def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
             assert measure is not None
             trajectories, _ = play(policies, seeds)
             sums = measure.sums([trajectory for some in trajectories for trajectory in some])
-            return penalised(np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64), trajectories)
+            return penalty(np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64), trajectories)
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
@@ -104,10 +105,8 @@ def tune_in_plant(
         return None
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
-    predicted = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31))).predictions(
-        [one.refined.policy for one in tried]
-    )
-    best = tried[int(np.argmax(predicted))].refined
+    inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)))
+    best = tried[inside.best_of([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
 
@@ -154,6 +153,10 @@ class _PlantSearch:
 
     def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int, *, flat: bool = False) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
+        task = fitted.equations.task
+        # A plant does not predict what `info` holds.
+        self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
+        self._penalty = Penalty(self._task, INNER_EPISODES)
         self._measure = measure if measure is not None and measure.objective is not None else None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
         self.explores = flat and self._margin is None and self._measure is None
@@ -174,6 +177,7 @@ class _PlantSearch:
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
         self._searches += 1
+        self._penalty = Penalty(self._task, INNER_EPISODES)
         offset = self._first + 1_000_000 * self._searches
         inner = Trials(
             self._returns, lambda first, count: range(offset + first, offset + first + count), INNER_EPISODES
@@ -184,13 +188,25 @@ class _PlantSearch:
 
     def predictions(self, policies: Sequence[Policy]) -> list[float]:
         """Return the mean return of each policy in the plant, on the same seeds."""
-        return [float(value) for value in self._returns(policies, range(self._first, self._first + COMPARED))]
+        return [float(value) for value in self._values(self._compared(policies))]
+
+    def best_of(self, policies: Sequence[Policy]) -> int:
+        """Return the place of the best policy in the plant: it violates requirements least, or has the most return."""
+        played = self._compared(policies)
+        return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
+
+    def _compared(self, policies: Sequence[Policy]) -> list[list[Trajectory]]:
+        return play_in_plant(self._fitted, policies, range(self._first, self._first + COMPARED))
 
     def _returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
         played = play_in_plant(self._fitted, policies, seeds)
+        return self._penalty(self._values(played), played)
+
+    def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
+        """Return the mean return of each policy's episodes, or what a search maximises instead."""
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
-            return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
+            return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
         if self.explores:
             return np.array([self._fitted.doubt(some) for some in played])
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
