@@ -21,6 +21,7 @@ from policygen.outgoing import shown
 if TYPE_CHECKING:
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
+    from policygen.tasks.task import Task
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -111,6 +112,35 @@ def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, .
     return joined_specs(specs) if specs else None
 
 
+def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
+    """Return the task with the perturbations of the option `--perturb` in place of its own; `none` removes these.
+
+    Raises:
+        UsageError: there is no such perturbation.
+        TaskError: it does not fit the environment.
+    """
+    from dataclasses import replace
+
+    from policygen.tasks.environments import make_env
+    from policygen.tasks.faults import close
+    from policygen.tasks.perturb import read_perturbation
+
+    if not texts:
+        return task
+    wanted = () if texts == ("none",) else tuple(read_perturbation(text) for text in texts)
+    changed = replace(task, perturb=wanted)
+    close(make_env(changed))
+    return changed
+
+
+PERTURB = click.option(
+    "--perturb",
+    "perturb",
+    multiple=True,
+    metavar="NAME=SIZE|NAME=LOW..HIGH",
+    help="Perturb the environment, anew in each episode: action_delay=0..2, sensor_noise=0.05, mass=0.7..1.3, "
+    "kwargs.NAME=LOW..HIGH; repeatable (default: as the task file says; none: not at all).",
+)
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")

@@ -12,12 +12,14 @@ import click
 
 from policygen.cli.options import (
     PATH,
+    PERTURB,
     POLICY,
     TASK_OF_TEXT,
     TRUST,
     RunPath,
     assignment,
     installed,
+    perturbed,
     say,
 )
 from policygen.errors import PolicygenError, UsageError
@@ -83,6 +85,7 @@ def _show_run(run: Path) -> None:
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
 @assignment("unseeded=true: score on an environment that ignores its seed.")
+@PERTURB
 @TRUST
 def evaluate(
     source: Path,
@@ -92,29 +95,88 @@ def evaluate(
     seed: int,
     as_json: bool,
     assignments: tuple[str, ...],
+    perturb: tuple[str, ...],
     trust: bool,
 ) -> None:
     """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
     from policygen.runs.records import score_record
+    from policygen.tasks.trust import trusted
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
     policy = read_policy(source, task_name, trust=trust)
+    task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
+    score = score_of(policy, task, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
         return
-    say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
+    under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
+    say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"counts as solved from {policy.task.solved:g}: {solved}")
     for one in score.violations:
         say(f"requirement {one}")
+
+
+@click.command()
+@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=RunPath())
+@TASK_OF_TEXT
+@click.option(
+    "--against", type=RunPath(), metavar="RUN|best.json|POLICY.txt", help="Compare with this policy, in pairs."
+)
+@click.option(
+    "--perturb",
+    "wanted",
+    multiple=True,
+    metavar="NAME[=SIZE,SIZE,...]",
+    help="Perturbation to try, and its sizes; repeatable (default: all that fit the task).",
+)
+@click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@click.option("-o", "--output", "outputs", type=PATH, multiple=True, help="A .html, .md, .json or .png.")
+@TRUST
+def robust(
+    sources: tuple[Path, ...],
+    task_name: str | None,
+    *,
+    against: Path | None,
+    wanted: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    outputs: tuple[Path, ...],
+    trust: bool,
+) -> None:
+    """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
+    from policygen.extensions import robust as tried
+    from policygen.extensions.plots.style import check_suffix
+    from policygen.runs.reading import read_policy
+    from policygen.tasks.perturb import KINDS
+    from policygen.tasks.trust import trusted
+
+    for output in outputs:
+        check_suffix(output, tried.FORMATS)
+    paths = dict.fromkeys([*sources, *([against] if against is not None else [])])
+    policies = {str(path): read_policy(path, task_name, trust=trust) for path in paths}
+    task = next(iter(policies.values())).task
+    other = next((path for path, policy in policies.items() if policy.task.gym_id != task.gym_id), None)
+    if other is not None:
+        raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
+    task = trusted(task) if trust else task
+    perturbations = tried.perturbations_for(task, wanted)
+    baseline = str(against) if against is not None else None
+    found = tried.margins(policies, task, perturbations, episodes=episodes, seed=seed, against=baseline)
+    for line in tried.lines(found):
+        say(line)
+    about = f"Mean returns over {episodes} episodes each (seed {seed}), the same for all; one perturbation at a time. "
+    about += "; ".join(f"{name}: {KINDS[name]}" for name in tried.names_of(found) if name in KINDS) + "."
+    for output in outputs:
+        say(tried.write(found, output, task, about))
 
 
 @click.command()

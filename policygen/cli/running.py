@@ -18,6 +18,7 @@ from policygen.cli.options import (
     CACHE,
     NAMED_MODELS,
     PATH,
+    PERTURB,
     RUN_SETTINGS,
     TRACK,
     TRUST,
@@ -27,6 +28,7 @@ from policygen.cli.options import (
     code_of,
     fail,
     installed,
+    perturbed,
     place_options,
     say,
     say_key,
@@ -64,6 +66,7 @@ class RunCommand(click.Command):
 @click.option("--jobs", type=int, help="Processes for episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
+@PERTURB
 @CACHE
 @TRACK
 def run(
@@ -75,6 +78,7 @@ def run(
     trust: bool,
     cache: Path | None,
     track: tuple[str, ...],
+    perturb: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
@@ -86,7 +90,7 @@ def run(
     from policygen.tasks.task import KIND_WORDS
 
     limit = step_timeout_of(config_file, assignments, {})
-    loaded = load_task(task, trust=trust, step_timeout=limit)
+    loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), perturb)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
@@ -98,6 +102,8 @@ def run(
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}{more}")
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
+    if begun.task.perturb:
+        say(f"  perturbed in each episode: {', '.join(map(str, begun.task.perturb))}")
     say_own_templates(begun.config)
     if (example := begun.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"

@@ -19,6 +19,7 @@ import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.perturb import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_untrusted, trusted
@@ -36,10 +37,18 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
     """
     limit = task.max_steps if cut else None
-    if task.given is not None:
+
+    def made(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        if task.given is None:
+            return make(task.gym_id, {**dict(task.kwargs), **keywords}, limit)
+        if keywords:
+            raise TaskError("an environment of a Python program is perturbed in other ways than by kwargs")
         return task.given.make(limit)
-    refuse_untrusted(task)
-    return make(task.gym_id, dict(task.kwargs), limit)
+
+    if task.given is None:
+        refuse_untrusted(task)
+    env = made({})
+    return PerturbedEnv(env, task.perturb, made) if task.perturb else env
 
 
 def with_user_env(task: Task, env: Any) -> Task:

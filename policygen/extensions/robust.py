@@ -1,0 +1,320 @@
+"""Scores of policies under perturbations of their environment, and the margins that follow from them."""
+
+# Imports inside functions: Matplotlib and the pages are only needed for files.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from policygen.episodes.players import Players
+from policygen.episodes.requirements import excess
+from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
+from policygen.episodes.trajectory import RandomActor
+from policygen.errors import TaskError, UsageError
+from policygen.files import write_named
+from policygen.policies.policy import Policy
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
+from policygen.tasks.perturb import KINDS, NOMINAL, Perturbation, perturbation
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as failing
+FORMATS = ("html", "md", "json", "png")
+# The sizes that are tried where none are given, from the nominal one outwards.
+SIZES: Mapping[str, Sequence[float]] = {
+    "action_delay": (1, 2, 3, 5),
+    "sensor_noise": (0.02, 0.05, 0.1, 0.2),
+    "sensor_bias": (0.02, 0.05, 0.1, 0.2),
+    "sensor_dropout": (0.1, 0.2, 0.4),
+    "quantisation": (0.05, 0.1, 0.2, 0.5),
+    "actuator_gain": (0.5, 0.7, 0.85, 1.15, 1.3, 1.5),
+    "deadband": (0.02, 0.05, 0.1, 0.2),
+    "saturation": (0.9, 0.7, 0.5),
+    "mass": (0.7, 0.85, 1.15, 1.3, 1.5, 2),
+    "friction": (0.5, 0.7, 1.5, 2),
+    "motor": (0.7, 0.85, 1.15, 1.3),
+    "gravity": (0.9, 1.1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The score of one policy under one perturbation.
+
+    Attributes:
+        policy: name of the policy.
+        gain, p: mean difference from the baseline in the same episodes, and one-sided p-value; None without one.
+        holds: whether it still meets hard requirements and scores at least `Margins.threshold`.
+    """
+
+    policy: str
+    name: str
+    size: float
+    score: Score
+    gain: float | None
+    p: float | None
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """What one policy withstands.
+
+    Attributes:
+        nominal: its score without perturbations.
+        threshold: the score from which a perturbed policy counts as holding.
+        trials: its scores under perturbations, by kind and size.
+    """
+
+    policy: str
+    nominal: Score
+    threshold: float
+    trials: tuple[Trial, ...]
+
+    def words(self, name: str) -> str:
+        """Say up to which sizes of a perturbation it holds, in a line."""
+        own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.size)
+        middle = NOMINAL.get(name, 0.0)
+        above = [trial for trial in own if trial.size > middle]
+        below = [trial for trial in own if trial.size < middle][::-1]
+        parts = [_side(side) for side in (below, above) if side]
+        return "; ".join(parts)
+
+
+def _side(trials: Sequence[Trial]) -> str:
+    """Say how far a policy holds in one direction; the trials begin with the one nearest to nominal."""
+    held = []
+    for trial in trials:
+        if not trial.holds:
+            last = f"holds to {held[-1].size:g}, " if held else ""
+            violated = [one.name for one in trial.score.violations if one.excess]
+            why = f", violates {', '.join(violated)}" if violated else ""
+            return f"{last}fails at {trial.size:g} ({trial.score.mean:.4g}{why})"
+        held.append(trial)
+    return f"holds to {held[-1].size:g}, the furthest tried"
+
+
+def perturbations_for(task: Task, wanted: Sequence[str] = ()) -> list[Perturbation]:
+    """Return the perturbations to try: those asked for as `NAME` or `NAME=SIZE,SIZE,...`, else all that fit the task.
+
+    A perturbation of the task file is tried at its ends and in the middle, also if it is a keyword argument.
+
+    Raises:
+        UsageError: there is no such perturbation.
+    """
+    found: list[Perturbation] = []
+    stated = {one.name: one for one in task.perturb}
+    names = list(wanted) or [*stated, *(name for name in KINDS if name not in stated and _fits(task, name))]
+    for text in names:
+        name, equals, sizes = text.partition("=")
+        if equals:
+            try:
+                values = [float(size) for size in sizes.split(",")]
+            except ValueError:
+                raise UsageError(f"--perturb {text:.60}: write numbers after `=`, as in mass=0.7,1.3") from None
+        elif name in stated:
+            values = sorted({stated[name].low, (stated[name].low + stated[name].high) / 2, stated[name].high})
+        elif name in SIZES:
+            values = list(SIZES[name])
+        else:
+            raise UsageError(
+                f"--perturb {text:.60}: write its sizes, as in {name}=0.8,1.2; known are {', '.join(KINDS)}"
+            )
+        found += [perturbation(name, value, value) for value in values]
+    return found
+
+
+def _fits(task: Task, name: str) -> bool:
+    one = perturbation(name, SIZES[name][0], SIZES[name][0])
+    try:
+        close(make_env(replace(task, perturb=(one,))))
+    except TaskError:
+        return False
+    return True
+
+
+def margins(
+    policies: Mapping[str, Policy],
+    task: Task,
+    perturbations: Sequence[Perturbation],
+    *,
+    episodes: int = 50,
+    seed: int = 0,
+    against: str | None = None,
+) -> list[Margins]:
+    """Score policies on the same episodes under each perturbation alone, and without any.
+
+    A policy holds while its hard requirements are violated in no larger share of the episodes than allowed, and while
+    its mean return is at least the score that counts as solved, or, where it does not reach that without perturbations,
+    while it keeps nine tenths of its gain over random actions.
+
+    Args:
+        task: that of the policies, without perturbations.
+        against: name of the policy with which the others are compared.
+
+    Raises:
+        TaskError: a perturbation does not fit the environment.
+    """
+    nominal_task = replace(task, perturb=())
+    seeds = episode_seeds(seed, "evaluation", episodes)
+    with Players(nominal_task) as players:
+        random = sampled_score(players.play(RandomActor(nominal_task, seed), seeds), players.engine).mean
+    nominal = _scores(policies, nominal_task, seeds)
+    thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
+    found: dict[str, list[Trial]] = {name: [] for name in policies}
+    for one in perturbations:
+        scores = _scores(policies, replace(task, perturb=(one,)), seeds)
+        for name, score in scores.items():
+            gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
+            holds = score.mean >= thresholds[name] and not excess(score.violations)
+            found[name].append(Trial(name, one.name, one.low, score, gain, p, holds))
+    return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
+
+
+def _scores(policies: Mapping[str, Policy], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+    with Players(task) as players:
+        return {
+            name: score_with_violations(task, players.play(policy, seeds), players.engine)
+            for name, policy in policies.items()
+        }
+
+
+def _threshold(nominal: Score, random: float, solved: float | None) -> float:
+    if solved is not None and nominal.mean >= solved:
+        return solved
+    return random + KEPT * (nominal.mean - random) if nominal.mean > random else nominal.mean
+
+
+# --- shown -----------------------------------------------------------------------------------------------------------
+
+
+def names_of(found: Sequence[Margins]) -> list[str]:
+    """Return the perturbations that were tried, in their order."""
+    return list(dict.fromkeys(trial.name for one in found for trial in one.trials))
+
+
+def lines(found: Sequence[Margins]) -> list[str]:
+    """Describe the margins of each policy, a line for each perturbation."""
+    described = []
+    for one in found:
+        described.append(f"{one.policy}: {one.nominal}; counts as failing below {one.threshold:.4g}")
+        described += [f"  requirement {violations}" for violations in one.nominal.violations]
+        described += [f"  {name}: {one.words(name)}" for name in names_of(found)]
+    return described
+
+
+def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows of the table of all scores."""
+    compared = any(trial.gain is not None for one in found for trial in one.trials)
+    violated = any(one.nominal.violations for one in found)
+    header: tuple[str, ...] = ("perturbation", "size", "policy", "score [95% interval]", "holds")
+    header += ("violations",) * violated + ("against the baseline",) * compared
+    rows = []
+    for one in found:
+        for trial in one.trials:
+            ci = trial.score.ci95
+            interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
+            counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
+            gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
+            row: tuple[str, ...] = (trial.name, f"{trial.size:g}", one.policy, f"{trial.score.mean:.4g}{interval}")
+            row += ("yes" if trial.holds else "no",)
+            rows.append(row + (counts or "none",) * violated + (gain,) * compared)
+    order = names_of(found)
+    return header, sorted(rows, key=lambda row: (order.index(row[0]), float(row[1])))
+
+
+def picture(found: Sequence[Margins]) -> Figure:
+    """Draw the score of each policy over the size of each perturbation, with 95% intervals."""
+    from matplotlib.figure import Figure
+
+    from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, style
+
+    names = names_of(found)
+    columns = min(3, max(1, len(names)))
+    rows = math.ceil(len(names) / columns)
+    with style():
+        figure = Figure(figsize=(4 * columns, 2.6 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, name in zip(axes, names, strict=False):
+            for k, one in enumerate(found):
+                own = [(trial.size, trial.score) for trial in one.trials if trial.name == name]
+                if not name.startswith("kwargs."):
+                    own.append((NOMINAL.get(name, 0.0), one.nominal))
+                own.sort(key=lambda pair: pair[0])
+                sizes, means = [size for size, _ in own], [score.mean for _, score in own]
+                low, high = zip(*(score.ci95 or (score.mean, score.mean) for _, score in own), strict=True)
+                colour = OKABE_ITO[k % len(OKABE_ITO)]
+                panel.plot(sizes, means, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=one.policy)
+                panel.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
+                panel.axhline(one.threshold, color=colour if len(found) > 1 else GREY, linestyle=":", linewidth=1)
+            panel.set_title(name)
+            panel.set_xlabel(_unit(name))
+        for panel in axes[len(names) :]:
+            panel.set_axis_off()
+        for panel in axes[::columns]:
+            panel.set_ylabel("mean return")
+        if len(found) > 1:
+            axes[0].legend()
+    return figure
+
+
+def _unit(name: str) -> str:
+    if name == "action_delay":
+        return "steps"
+    if name in ("actuator_gain", "mass", "friction", "motor", "gravity"):
+        return "factor"
+    if name == "sensor_dropout":
+        return "probability"
+    return "value" if name.startswith("kwargs.") else "share of the range" if name in KINDS else ""
+
+
+def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
+    """Write margins as a page (.html), table (.md), data (.json) or picture (.png).
+
+    Args:
+        about: the protocol in a sentence.
+
+    Raises:
+        UsageError: the suffix is unknown.
+        LogbookError: the file cannot be written.
+    """
+    import json
+
+    from policygen.extensions.page.pictures import picture as embedded
+    from policygen.extensions.page.render import render
+    from policygen.extensions.plots.style import check_suffix, save
+    from policygen.extensions.plots.tables import markdown_cell
+
+    check_suffix(path, FORMATS)
+    kind = path.suffix.lower().removeprefix(".")
+    header, rows = table(found)
+    if kind == "png":
+        return save(picture(found), path)
+    if kind == "json":
+        record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in found]
+        text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"
+    elif kind == "md":
+        body = ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, *rows)]
+        body.insert(1, "|" + " --- |" * len(header))
+        listed = (f"- {line.strip()}" for line in lines(found))
+        text = "\n".join([f"# Robustness on {task.name}", "", about, "", *listed, "", *body, ""])
+    else:
+        drawn = embedded(picture(found), "score over the size of each perturbation")
+        content: dict[str, Any] = {
+            "task": task.name,
+            "about": about,
+            "found": found,
+            "names": names_of(found),
+            "header": header,
+            "rows": rows,
+        }
+        text = render("robust.html.j2", content, drawn=drawn)
+    write_named(path, text)
+    return path
