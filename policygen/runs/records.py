@@ -138,7 +138,9 @@ def final_score(score: Score) -> FinalScore:
 
 def score_record(score: Score) -> dict[str, Any]:
     """Return a score as JSON values, without the return of each episode."""
-    return {**asdict(final_score(score)), "ci95": list(score.ci95) if score.ci95 else None, "seeds": list(score.seeds)}
+    record = asdict(final_score(score))
+    lists = {name: list(record[name]) for name in ("seeds", "violations")}
+    return {**record, **lists, "ci95": list(score.ci95) if score.ci95 else None}
 
 
 @dataclass(frozen=True, slots=True)
