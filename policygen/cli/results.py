@@ -162,14 +162,16 @@ def robust(
     for output in outputs:
         check_suffix(output, tried.FORMATS)
     paths = dict.fromkeys([*sources, *([against] if against is not None else [])])
-    policies = {str(path): read_policy(path, task_name, trust=trust) for path in paths}
+    short = {path: path.parent.name if path.name == "best.json" else path.name.removesuffix(".txt") for path in paths}
+    names = {path: name if [*short.values()].count(name) == 1 else str(path) for path, name in short.items()}
+    policies = {names[path]: read_policy(path, task_name, trust=trust) for path in paths}
     task = next(iter(policies.values())).task
     other = next((path for path, policy in policies.items() if policy.task.gym_id != task.gym_id), None)
     if other is not None:
         raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
     task = trusted(task) if trust else task
     perturbations = tried.perturbations_for(task, wanted)
-    baseline = str(against) if against is not None else None
+    baseline = names[against] if against is not None else None
     found = tried.margins(policies, task, perturbations, episodes=episodes, seed=seed, against=baseline)
     for line in tried.lines(found):
         say(line)

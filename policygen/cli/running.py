@@ -38,6 +38,7 @@ from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
+    from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
 
 
@@ -222,6 +223,8 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {begun.final}{seeds}{remark}")
+    if begun.perturbed is not None:
+        say(_fragility(begun.final, begun.perturbed, summary.perturbed_by))
     for one in begun.final.violations:
         say(f"requirement {one}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
@@ -229,6 +232,14 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
         say(line)
     say(f"steps of the environment before the final score: {steps_played(begun.search.attempts)}")
     say(f"results: {begun.folder}")
+
+
+def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
+    """Say in a line what a step of delay and a little sensor noise do to the best policy."""
+    from policygen.episodes.score import first_episodes
+
+    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).mean:.4g} without"
+    return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
 def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:

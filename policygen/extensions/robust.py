@@ -14,12 +14,11 @@ from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import TaskError, UsageError
+from policygen.errors import UsageError
 from policygen.files import write_named
 from policygen.policies.policy import Policy
-from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close
-from policygen.tasks.perturb import KINDS, NOMINAL, Perturbation, perturbation
+from policygen.tasks.environments import fits
+from policygen.tasks.perturb import KINDS, NOMINAL, SENSORS, Perturbation, perturbation
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Margins:
 
 def _side(trials: Sequence[Trial]) -> str:
     """Say how far a policy holds in one direction; the trials begin with the one nearest to nominal."""
-    held = []
+    held: list[Trial] = []
     for trial in trials:
         if not trial.holds:
             last = f"holds to {held[-1].size:g}, " if held else ""
@@ -111,7 +110,14 @@ def perturbations_for(task: Task, wanted: Sequence[str] = ()) -> list[Perturbati
     """
     found: list[Perturbation] = []
     stated = {one.name: one for one in task.perturb}
-    names = list(wanted) or [*stated, *(name for name in KINDS if name not in stated and _fits(task, name))]
+    names = list(wanted) or [
+        *stated,
+        *(
+            name
+            for name in KINDS
+            if name not in stated and fits(task, perturbation(name, SIZES[name][0], SIZES[name][0]))
+        ),
+    ]
     for text in names:
         name, equals, sizes = text.partition("=")
         if equals:
@@ -129,15 +135,6 @@ def perturbations_for(task: Task, wanted: Sequence[str] = ()) -> list[Perturbati
             )
         found += [perturbation(name, value, value) for value in values]
     return found
-
-
-def _fits(task: Task, name: str) -> bool:
-    one = perturbation(name, SIZES[name][0], SIZES[name][0])
-    try:
-        close(make_env(replace(task, perturb=(one,))))
-    except TaskError:
-        return False
-    return True
 
 
 def margins(
@@ -261,7 +258,7 @@ def picture(found: Sequence[Margins]) -> Figure:
         for panel in axes[::columns]:
             panel.set_ylabel("mean return")
         if len(found) > 1:
-            axes[0].legend()
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(found)))
     return figure
 
 
@@ -272,7 +269,9 @@ def _unit(name: str) -> str:
         return "factor"
     if name == "sensor_dropout":
         return "probability"
-    return "value" if name.startswith("kwargs.") else "share of the range" if name in KINDS else ""
+    if name.startswith("kwargs."):
+        return "value"
+    return "share of the spread" if name in SENSORS else "share of the range"
 
 
 def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:

@@ -140,6 +140,9 @@ class EpisodeSettings(_Part):
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
     )
+    fragility: bool = Field(
+        True, description="score the best policy once more with a step of delay and 2% sensor noise, on 20 episodes"
+    )
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
     )

@@ -33,6 +33,7 @@ class Settings(TypedDict, total=False):
     ablate: Literal["nothing", "knowledge"] | None
     jobs: int | None
     step_timeout: float | None
+    fragility: bool
     unseeded: bool
     grid: Literal["free", "fixed"] | None
     prompt_tokens: int | None

@@ -19,7 +19,7 @@ import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.perturb import PerturbedEnv
+from policygen.tasks.perturb import Perturbation, PerturbedEnv
 from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_untrusted, trusted
@@ -49,6 +49,15 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         refuse_untrusted(task)
     env = made({})
     return PerturbedEnv(env, task.perturb, made) if task.perturb else env
+
+
+def fits(task: Task, perturbation: Perturbation) -> bool:
+    """Whether a perturbation fits the environment of a task."""
+    try:
+        make_env(replace(task, perturb=(perturbation,))).close()
+    except TaskError:
+        return False
+    return True
 
 
 def with_user_env(task: Task, env: Any) -> Task:
