@@ -137,6 +137,7 @@ def evaluate(
     metavar="NAME[=SIZE,SIZE,...]",
     help="Perturbation to try, and its sizes; repeatable (default: all that fit the task).",
 )
+@click.option("--grid", is_flag=True, help="Combine the sizes of two perturbations; drawn as heat maps.")
 @click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
 @click.option("-o", "--output", "outputs", type=PATH, multiple=True, help="A .html, .md, .json or .png.")
@@ -147,6 +148,7 @@ def robust(
     *,
     against: Path | None,
     wanted: tuple[str, ...],
+    grid: bool,
     episodes: int,
     seed: int,
     outputs: tuple[Path, ...],
@@ -154,9 +156,9 @@ def robust(
 ) -> None:
     """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
     from policygen.extensions import robust as tried
+    from policygen.extensions.page.render import write_margins
     from policygen.extensions.plots.style import check_suffix
     from policygen.runs.reading import read_policy
-    from policygen.tasks.perturb import KINDS
     from policygen.tasks.trust import trusted
 
     for output in outputs:
@@ -170,15 +172,15 @@ def robust(
     if other is not None:
         raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
     task = trusted(task) if trust else task
-    perturbations = tried.perturbations_for(task, wanted)
+    perturbations = tried.perturbations_for(task, wanted, grid=grid)
     baseline = names[against] if against is not None else None
     found = tried.margins(policies, task, perturbations, episodes=episodes, seed=seed, against=baseline)
     for line in tried.lines(found):
         say(line)
-    about = f"Mean returns over {episodes} episodes each (seed {seed}), the same for all; one perturbation at a time. "
-    about += "; ".join(f"{name}: {KINDS[name]}" for name in tried.names_of(found) if name in KINDS) + "."
+    about = tried.protocol(perturbations, episodes, seed)
     for output in outputs:
-        say(tried.write(found, output, task, about))
+        write = write_margins if output.suffix == ".html" else tried.write
+        say(write(found, output, task, about))
 
 
 @click.command()
@@ -280,8 +282,9 @@ def film(
 @click.argument("source", metavar="RUN|SWEEP", type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
+@click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
 @TRUST
-def report(source: Path, output: Path, film: bool, trust: bool) -> None:
+def report(source: Path, output: Path, film: bool, trust: bool, *, robust: bool) -> None:
     """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
 
     It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
@@ -290,7 +293,7 @@ def report(source: Path, output: Path, film: bool, trust: bool) -> None:
     """
     from policygen.extensions.page.render import write_page
 
-    path = write_page(source, output, film=film, trust=trust)
+    path = write_page(source, output, film=film, trust=trust, robust=robust)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 

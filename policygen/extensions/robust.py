@@ -1,20 +1,23 @@
 """Scores of policies under perturbations of their environment, and the margins that follow from them."""
 
-# Imports inside functions: Matplotlib and the pages are only needed for files.
+# Imports inside functions: Matplotlib is only needed for pictures.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import UsageError
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, check_suffix, save, style
+from policygen.extensions.plots.tables import markdown_cell
 from policygen.files import write_named
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as failing
-FORMATS = ("html", "md", "json", "png")
+FORMATS = ("html", "md", "json", "png")  # a page is written by `page.render`
+LINES = "Mean return over the size of each perturbation, with 95% intervals. Dotted: a policy fails below this score."
+HEAT = "Mean return for each combination; in brackets: the policy fails."
 # The sizes that are tried where none are given, from the nominal one outwards.
 SIZES: Mapping[str, Sequence[float]] = {
     "action_delay": (1, 2, 3, 5),
@@ -36,6 +41,7 @@ SIZES: Mapping[str, Sequence[float]] = {
     "actuator_gain": (0.5, 0.7, 0.85, 1.15, 1.3, 1.5),
     "deadband": (0.02, 0.05, 0.1, 0.2),
     "saturation": (0.9, 0.7, 0.5),
+    "random_start": (5, 20, 50),
     "mass": (0.7, 0.85, 1.15, 1.3, 1.5, 2),
     "friction": (0.5, 0.7, 1.5, 2),
     "motor": (0.7, 0.85, 1.15, 1.3),
@@ -45,7 +51,7 @@ SIZES: Mapping[str, Sequence[float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The score of one policy under one perturbation.
+    """The score of one policy under one perturbation, or under two at once.
 
     Attributes:
         policy: name of the policy.
@@ -54,12 +60,21 @@ class Trial:
     """
 
     policy: str
-    name: str
-    size: float
+    perturbations: tuple[Perturbation, ...]
     score: Score
     gain: float | None
     p: float | None
     holds: bool
+
+    @property
+    def name(self) -> str:
+        """The names of the perturbations."""
+        return " and ".join(one.name for one in self.perturbations)
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """The sizes of the perturbations."""
+        return tuple(one.low for one in self.perturbations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +94,12 @@ class Margins:
 
     def words(self, name: str) -> str:
         """Say up to which sizes of a perturbation it holds, in a line."""
-        own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.size)
+        own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.sizes)
+        if len(own[0].sizes) > 1:
+            return f"holds in {sum(trial.holds for trial in own)} of {len(own)} combinations"
         middle = NOMINAL.get(name, 0.0)
-        above = [trial for trial in own if trial.size > middle]
-        below = [trial for trial in own if trial.size < middle][::-1]
+        above = [trial for trial in own if trial.sizes[0] > middle]
+        below = [trial for trial in own if trial.sizes[0] < middle][::-1]
         parts = [_side(side) for side in (below, above) if side]
         return "; ".join(parts)
 
@@ -92,23 +109,26 @@ def _side(trials: Sequence[Trial]) -> str:
     held: list[Trial] = []
     for trial in trials:
         if not trial.holds:
-            last = f"holds to {held[-1].size:g}, " if held else ""
+            last = f"holds to {held[-1].sizes[0]:g}, " if held else ""
             violated = [one.name for one in trial.score.violations if one.excess]
             why = f", violates {', '.join(violated)}" if violated else ""
-            return f"{last}fails at {trial.size:g} ({trial.score.mean:.4g}{why})"
+            return f"{last}fails at {trial.sizes[0]:g} ({trial.score.mean:.4g}{why})"
         held.append(trial)
-    return f"holds to {held[-1].size:g}, the furthest tried"
+    return f"holds to {held[-1].sizes[0]:g}, the furthest tried"
 
 
-def perturbations_for(task: Task, wanted: Sequence[str] = ()) -> list[Perturbation]:
+def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = False) -> list[tuple[Perturbation, ...]]:
     """Return the perturbations to try: those asked for as `NAME` or `NAME=SIZE,SIZE,...`, else all that fit the task.
 
     A perturbation of the task file is tried at its ends and in the middle, also if it is a keyword argument.
 
+    Args:
+        grid: combine all sizes of two perturbations, the nominal ones included.
+
     Raises:
-        UsageError: there is no such perturbation.
+        UsageError: there is no such perturbation, or there are not two for a grid.
     """
-    found: list[Perturbation] = []
+    found: list[tuple[Perturbation, ...]] = []
     stated = {one.name: one for one in task.perturb}
     names = list(wanted) or [
         *stated,
@@ -133,20 +153,36 @@ def perturbations_for(task: Task, wanted: Sequence[str] = ()) -> list[Perturbati
             raise UsageError(
                 f"--perturb {text:.60}: write its sizes, as in {name}=0.8,1.2; known are {', '.join(KINDS)}"
             )
-        found += [perturbation(name, value, value) for value in values]
-    return found
+        found += [(perturbation(name, value, value),) for value in values]
+    if not grid:
+        return found
+    kinds = list(dict.fromkeys(one.name for (one,) in found))
+    if len(kinds) != 2:
+        raise UsageError("--grid combines two perturbations: give two, as in --perturb action_delay --perturb mass")
+    sides = [sorted({one for (one,) in found if one.name == kind} | _nominal(kind), key=_size) for kind in kinds]
+    return [(first, second) for first in sides[0] for second in sides[1]]
+
+
+def _size(one: Perturbation) -> float:
+    return one.low
+
+
+def _nominal(name: str) -> set[Perturbation]:
+    """Return the perturbation that changes nothing; an argument of the environment has none."""
+    size = NOMINAL.get(name, 0.0)
+    return set() if name.startswith("kwargs.") else {Perturbation(name, size, size)}
 
 
 def margins(
     policies: Mapping[str, Policy],
     task: Task,
-    perturbations: Sequence[Perturbation],
+    perturbations: Sequence[tuple[Perturbation, ...]],
     *,
     episodes: int = 50,
     seed: int = 0,
     against: str | None = None,
 ) -> list[Margins]:
-    """Score policies on the same episodes under each perturbation alone, and without any.
+    """Score policies on the same episodes under each entry of `perturbations`, and without any.
 
     A policy holds while its hard requirements are violated in no larger share of the episodes than allowed, and while
     its mean return is at least the score that counts as solved, or, where it does not reach that without perturbations,
@@ -166,12 +202,12 @@ def margins(
     nominal = _scores(policies, nominal_task, seeds)
     thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
     found: dict[str, list[Trial]] = {name: [] for name in policies}
-    for one in perturbations:
-        scores = _scores(policies, replace(task, perturb=(one,)), seeds)
+    for entry in perturbations:
+        scores = _scores(policies, replace(task, perturb=entry), seeds)
         for name, score in scores.items():
             gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
             holds = score.mean >= thresholds[name] and not excess(score.violations)
-            found[name].append(Trial(name, one.name, one.low, score, gain, p, holds))
+            found[name].append(Trial(name, entry, score, gain, p, holds))
     return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
 
 
@@ -197,6 +233,16 @@ def names_of(found: Sequence[Margins]) -> list[str]:
     return list(dict.fromkeys(trial.name for one in found for trial in one.trials))
 
 
+def protocol(perturbations: Sequence[tuple[Perturbation, ...]], episodes: int, seed: int) -> str:
+    """Say in a sentence how margins were measured, and what the perturbations are."""
+    together = "two perturbations" if len(perturbations[0]) > 1 else "one perturbation"
+    kinds = dict.fromkeys(one.name for entry in perturbations for one in entry if one.name in KINDS)
+    meanings = "; ".join(f"{name}: {KINDS[name]}" for name in kinds)
+    return (
+        f"Mean returns over {episodes} episodes each (seed {seed}), the same for all; {together} at a time. {meanings}"
+    )
+
+
 def lines(found: Sequence[Margins]) -> list[str]:
     """Describe the margins of each policy, a line for each perturbation."""
     described = []
@@ -213,25 +259,27 @@ def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ..
     violated = any(one.nominal.violations for one in found)
     header: tuple[str, ...] = ("perturbation", "size", "policy", "score [95% interval]", "holds")
     header += ("violations",) * violated + ("against the baseline",) * compared
-    rows = []
+    rows: list[tuple[int, tuple[float, ...], tuple[str, ...]]] = []
+    order = names_of(found)
     for one in found:
         for trial in one.trials:
             ci = trial.score.ci95
             interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
             counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
             gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
-            row: tuple[str, ...] = (trial.name, f"{trial.size:g}", one.policy, f"{trial.score.mean:.4g}{interval}")
+            sizes = " and ".join(f"{size:g}" for size in trial.sizes)
+            row: tuple[str, ...] = (trial.name, sizes, one.policy, f"{trial.score.mean:.4g}{interval}")
             row += ("yes" if trial.holds else "no",)
-            rows.append(row + (counts or "none",) * violated + (gain,) * compared)
-    order = names_of(found)
-    return header, sorted(rows, key=lambda row: (order.index(row[0]), float(row[1])))
+            row += (counts or "none",) * violated + (gain,) * compared
+            rows.append((order.index(trial.name), trial.sizes, row))
+    return header, [row for *_, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
 def picture(found: Sequence[Margins]) -> Figure:
-    """Draw the score of each policy over the size of each perturbation, with 95% intervals."""
+    """Draw the score of each policy over the size of each perturbation, with 95% intervals; a grid as heat maps."""
+    if any(len(trial.sizes) > 1 for one in found for trial in one.trials):
+        return _heat_maps(found)
     from matplotlib.figure import Figure
-
-    from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, style
 
     names = names_of(found)
     columns = min(3, max(1, len(names)))
@@ -241,7 +289,7 @@ def picture(found: Sequence[Margins]) -> Figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel, name in zip(axes, names, strict=False):
             for k, one in enumerate(found):
-                own = [(trial.size, trial.score) for trial in one.trials if trial.name == name]
+                own = [(trial.sizes[0], trial.score) for trial in one.trials if trial.name == name]
                 if not name.startswith("kwargs."):
                     own.append((NOMINAL.get(name, 0.0), one.nominal))
                 own.sort(key=lambda pair: pair[0])
@@ -262,8 +310,40 @@ def picture(found: Sequence[Margins]) -> Figure:
     return figure
 
 
+def _heat_maps(found: Sequence[Margins]) -> Figure:
+    """Draw for each policy its scores over the sizes of two perturbations; those that do not hold are in brackets."""
+    from matplotlib.figure import Figure
+
+    kinds = [one.name for one in found[0].trials[0].perturbations]
+    across, up = (sorted({trial.sizes[k] for trial in found[0].trials}) for k in (0, 1))
+    means = [[[0.0] * len(across) for _ in up] for _ in found]
+    for k, one in enumerate(found):
+        for trial in one.trials:
+            means[k][up.index(trial.sizes[1])][across.index(trial.sizes[0])] = trial.score.mean
+    lowest, highest = (bound(v for rows in means for row in rows for v in row) for bound in (min, max))
+    with style():
+        width = max(3.2, 0.7 * len(across) + 1)
+        figure = Figure(figsize=(width * len(found) + 1, 0.45 * len(up) + 1.6), layout="constrained")
+        axes = figure.subplots(1, len(found), squeeze=False)[0]
+        for panel, one, rows in zip(axes, found, means, strict=True):
+            image = panel.imshow(rows, origin="lower", aspect="auto", cmap="viridis", vmin=lowest, vmax=highest)
+            panel.grid(visible=False)
+            for trial in one.trials:
+                x, y = across.index(trial.sizes[0]), up.index(trial.sizes[1])
+                bright = trial.score.mean > (lowest + highest) / 2
+                text = f"{trial.score.mean:.3g}" if trial.holds else f"({trial.score.mean:.3g})"
+                panel.text(x, y, text, ha="center", va="center", fontsize=8, color="black" if bright else "white")
+            panel.set_xticks(range(len(across)), [f"{size:g}" for size in across])
+            panel.set_yticks(range(len(up)), [f"{size:g}" for size in up])
+            panel.set_xlabel(f"{kinds[0]} ({_unit(kinds[0])})")
+            panel.set_title(one.policy)
+        axes[0].set_ylabel(f"{kinds[1]} ({_unit(kinds[1])})")
+        figure.colorbar(image, ax=list(axes), label="mean return; in brackets: does not hold")
+    return figure
+
+
 def _unit(name: str) -> str:
-    if name == "action_delay":
+    if name in ("action_delay", "random_start"):
         return "steps"
     if name in ("actuator_gain", "mass", "friction", "motor", "gravity"):
         return "factor"
@@ -275,7 +355,7 @@ def _unit(name: str) -> str:
 
 
 def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
-    """Write margins as a page (.html), table (.md), data (.json) or picture (.png).
+    """Write margins as a table (.md), data (.json) or picture (.png).
 
     Args:
         about: the protocol in a sentence.
@@ -284,36 +364,17 @@ def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
         UsageError: the suffix is unknown.
         LogbookError: the file cannot be written.
     """
-    import json
-
-    from policygen.extensions.page.pictures import picture as embedded
-    from policygen.extensions.page.render import render
-    from policygen.extensions.plots.style import check_suffix, save
-    from policygen.extensions.plots.tables import markdown_cell
-
-    check_suffix(path, FORMATS)
-    kind = path.suffix.lower().removeprefix(".")
-    header, rows = table(found)
-    if kind == "png":
+    check_suffix(path, ("md", "json", "png"))
+    if path.suffix == ".png":
         return save(picture(found), path)
-    if kind == "json":
+    if path.suffix == ".json":
         record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in found]
         text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"
-    elif kind == "md":
+    else:
+        header, rows = table(found)
         body = ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, *rows)]
         body.insert(1, "|" + " --- |" * len(header))
         listed = (f"- {line.strip()}" for line in lines(found))
         text = "\n".join([f"# Robustness on {task.name}", "", about, "", *listed, "", *body, ""])
-    else:
-        drawn = embedded(picture(found), "score over the size of each perturbation")
-        content: dict[str, Any] = {
-            "task": task.name,
-            "about": about,
-            "found": found,
-            "names": names_of(found),
-            "header": header,
-            "rows": rows,
-        }
-        text = render("robust.html.j2", content, drawn=drawn)
     write_named(path, text)
     return path

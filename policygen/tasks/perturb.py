@@ -28,15 +28,16 @@ ACTUATORS = {
     "deadband": "share of the range around 0 in which an action does nothing",
     "saturation": "share of the range beyond which an action grows no further",
 }
+START = {"random_start": "number of random actions that are taken before an episode begins"}
 PHYSICS = {
     "mass": "factor on the masses and inertias of a MuJoCo model",
     "friction": "factor on the friction of a MuJoCo model",
-    "motor": "factor on the gains of a MuJoCo model's motors",
+    "motor": "factor on the forces of a MuJoCo model's motors",
     "gravity": "factor on the gravity of a MuJoCo model",
 }
-KINDS = {**SENSORS, **ACTUATORS, **PHYSICS}
+KINDS = {**SENSORS, **ACTUATORS, **START, **PHYSICS}
 NOMINAL = dict.fromkeys(("actuator_gain", "saturation", *PHYSICS), 1.0)  # 0 for the others
-_WHOLE = ("action_delay",)
+_WHOLE = ("action_delay", "random_start")
 _OPTION = re.compile(r"([\w.]+)=(-?[\d.]+(?:e-?\d+)?)(?:\.\.(-?[\d.]+(?:e-?\d+)?))?")
 _SPREAD_STEPS = 1_000  # of random actions, over which the spread of observations is measured
 
@@ -57,6 +58,13 @@ class Perturbation:
     def keyword(self) -> str:
         """The keyword argument that it sets; empty for others."""
         return self.name.removeprefix("kwargs.") if self.name.startswith("kwargs.") else ""
+
+    @property
+    def described(self) -> str:
+        """Its size and its meaning, for a prompt."""
+        meaning = f"the environment's argument {self.keyword}" if self.keyword else KINDS[self.name]
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.name} {size} ({meaning})"
 
     def __str__(self) -> str:
         size = f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
@@ -142,14 +150,32 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
             self.env.close()
             self.env = self._make(keywords)
             self._physics = _physics_of(self.env)
-        for name, apply in self._physics.items():
-            apply(self._size.get(name, 1.0))
+        for name, multiply in self._physics.items():
+            multiply(self._size.get(name, 1.0))
         self._waiting: deque[Any] = deque()
         signs = self._rng.choice((-1.0, 1.0), size=len(self._spread))
         self._bias = self._size.get("sensor_bias", 0.0) * signs * self._spread
         observation, info = self.env.reset(seed=seed, options=options)
+        if moved := int(self._size.get("random_start", 0)):
+            observation, info = self._moved(moved, observation, info)
         self._shown: npt.NDArray[Any] | None = None
         return self._sensed(observation), info
+
+    def _moved(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Take random actions; they count for no limit of steps, and where they end the episode it begins anew."""
+        space = self.env.action_space
+        space.seed(int(self._rng.integers(2**31)))
+        for _ in range(steps):
+            observation, _, terminated, truncated, info = self.env.step(space.sample())
+            if terminated or truncated:
+                observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
+        inner: Any = self.env
+        while isinstance(inner, gym.Wrapper):
+            if isinstance(inner, gym.wrappers.TimeLimit):
+                limit: Any = inner
+                limit._elapsed_steps = 0
+            inner = inner.env
+        return observation, info
 
     def _drawn(self, one: Perturbation) -> float:
         if one.name in _WHOLE:
@@ -225,12 +251,15 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
     """Return a function for each of `PHYSICS` that multiplies the nominal numbers of a MuJoCo model."""
     model: Any = getattr(env.unwrapped, "model", None)
+    data: Any = getattr(env.unwrapped, "data", None)
     if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):
         return {}
+    from mujoco import mj_setConst
+
     parts = {
         "mass": (model.body_mass, model.body_inertia),
         "friction": (model.geom_friction,),
-        "motor": (model.actuator_gainprm,),
+        "motor": (model.actuator_gainprm, model.actuator_biasprm),  # a servo's force has both parts
         "gravity": (model.opt.gravity,),
     }
     nominal = {name: [array.copy() for array in arrays] for name, arrays in parts.items()}
@@ -238,5 +267,7 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
     def multiply(name: str, factor: float) -> None:
         for array, before in zip(parts[name], nominal[name], strict=True):
             array[:] = before * factor
+        if name == "mass":
+            mj_setConst(model, data)  # what MuJoCo derives from masses
 
     return {name: functools.partial(multiply, name) for name in parts}
