@@ -38,7 +38,8 @@ PHYSICS = {
 KINDS = {**SENSORS, **ACTUATORS, **START, **PHYSICS}
 NOMINAL = dict.fromkeys(("actuator_gain", "saturation", *PHYSICS), 1.0)  # 0 for the others
 _WHOLE = ("action_delay", "random_start")
-_OPTION = re.compile(r"([\w.]+)=(-?[\d.]+(?:e-?\d+)?)(?:\.\.(-?[\d.]+(?:e-?\d+)?))?")
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_OPTION = re.compile(rf"([\w.]+)=({_NUMBER})(?:\.\.({_NUMBER}))?")
 _SPREAD_STEPS = 1_000  # of random actions, over which the spread of observations is measured
 
 
@@ -99,11 +100,7 @@ def read_perturbation(text: str) -> Perturbation:
     match = _OPTION.fullmatch(text.replace(" ", ""))
     if match is None:
         raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
-    try:
-        low, high = float(match[2]), float(match[3] or match[2])
-    except ValueError:
-        raise UsageError(f"--perturb {text:.60}: `{match[2]}` or `{match[3]}` is not a number") from None
-    return perturbation(match[1], low, high)
+    return perturbation(match[1], float(match[2]), float(match[3] or match[2]))
 
 
 class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
