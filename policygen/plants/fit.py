@@ -173,7 +173,8 @@ def _independent(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.i
     """Return groups of lines that share numbers, each with the indices of its numbers; no number is in two groups."""
     groups: list[tuple[list[str], set[int]]] = []
     for line, node in equations.computed.items():
-        numbers = {int(name[1:]) for name in names_in(node) if name.startswith("#")}
+        read = set().union(*map(names_in, equations.with_definitions([node])))
+        numbers = {int(name[1:]) for name in read if name.startswith("#")}
         if not numbers or not (line == REWARD or line.startswith(f"{NEXT} ")):
             continue
         lines = [line]

@@ -13,7 +13,6 @@ from policygen.plants.transitions import Transitions
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Column, Equations
 from policygen.policies.shaping import REWARD
-from policygen.quantities.compiled import compile_together
 from policygen.quantities.tree import Call, Name, Node, names_in
 
 MOST_STEPS = 12  # of the least-squares search
@@ -50,7 +49,7 @@ def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp]
     targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
     scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
     targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
-    predict = compile_together(
+    predict = equations.compiled(
         [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
     )
 
@@ -271,13 +270,17 @@ _WITHOUT_SLOPE = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "floor",
 def _without_slope(equations: Equations) -> set[int]:
     """Return the numbers that only conditions and other functions without a slope read, by index."""
 
+    through: dict[str, set[str]] = {}
+
     def sloping(node: Node) -> set[str]:
         if isinstance(node, Call):
             return set() if node.function in _WITHOUT_SLOPE else set().union(*map(sloping, node.arguments))
-        return {node.name} if isinstance(node, Name) else set()
+        return through.get(node.name, {node.name}) if isinstance(node, Name) else set()
 
+    for name, node in equations.definitions.items():
+        through[name] = sloping(node)
     lines = [node for line, node in equations.computed.items() if not line.startswith("let ") and line != ENDS]
-    read = set().union(*map(names_in, lines)) - set().union(*map(sloping, lines))
+    read = set().union(*map(names_in, equations.with_definitions(lines))) - set().union(*map(sloping, lines))
     return {int(name[1:]) for name in read if name.startswith("#")}
 
 

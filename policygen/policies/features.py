@@ -272,7 +272,8 @@ def parse_lets(
     later = [*(name for name, _ in texts), *decision_names(task)]
     for name, text in texts:
         if not is_name(name) or name in known:
-            raise PolicyError(f"damaged {what}: `{name}` cannot name a feature")
+            taken = ", as it names something else; choose another name" if name in known else ""
+            raise PolicyError(f"damaged {what}: `{name:.40}` cannot name a feature{taken}")
         lets.append((name, parse_expression(text, known, later, task.text_names)))
         known.append(name)
     return tuple(lets), known

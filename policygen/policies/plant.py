@@ -7,7 +7,7 @@ comes from the environment itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -40,7 +40,8 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
-MOST_TERMS = 50_000  # of a line, including those of the quantities that it needs
+MOST_TERMS = 50_000  # of a line, including those of the short quantities that it needs
+SHORT = 200  # terms: where a quantity with no more is read, it is replaced by its definition
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -173,28 +174,15 @@ class Equations:
         try:
             for _, text in self.plant.starts:
                 read_start(text)
-            self._check_size()
+            most = max(map(_size, self.computed.values()), default=0)
+            if most > MOST_TERMS:
+                raise PolicyError(f"a line of the plant has over {MOST_TERMS:,} terms; write it as several `let` lines")
             if ENDS in self.remembered and ENDS not in self._lets[1]:
                 raise PolicyError("`prev(ends)` is always 0, as no step follows an end; leave it out")
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
         except RecursionError:
             raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
-
-    def _check_size(self) -> None:
-        """Refuse lines that grow too long when quantities are replaced by definitions: each `let` may double a line."""
-        terms: dict[str, int] = {}
-
-        def count(node: Node) -> int:
-            return sum(terms.get(part.name, 1) if isinstance(part, Name) else 1 for part in nodes_of(node))
-
-        for name, node in (*self.task.parsed_features, *self._lets[0]):
-            terms[name] = terms[next_of(name)] = count(node)
-        if ENDS in self.nodes:
-            terms.setdefault(ENDS, count(self.nodes[ENDS]))
-        most = max((count(node) for node in self.nodes.values()), default=0)
-        if most > MOST_TERMS:
-            raise PolicyError(f"a line of the plant has over {MOST_TERMS:,} terms, including those of its quantities")
 
     @cached_property
     def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
@@ -253,42 +241,79 @@ class Equations:
 
     @cached_property
     def computed(self) -> dict[str, Node]:
-        """The lines as expressions of observations, decisions and memory only; `values` are named `#0`, `#1`, ..."""
+        """The lines as expressions of observations, decisions, memory, `values` (`#0`, `#1`, ...) and `definitions`."""
+        return self._computed[0]
+
+    @cached_property
+    def definitions(self) -> dict[str, Node]:
+        """The long quantities, each over those before it; those named `next(...)` are of values after the step."""
+        return self._computed[1]
+
+    @cached_property
+    def _computed(self) -> tuple[dict[str, Node], dict[str, Node]]:
         count = 0
         lifted: dict[str, Node] = {}
         for name in self.nodes:
             lifted[name] = self.nodes[name]
             if name != ENDS:
                 lifted[name], count = _lifted(_apart(self.nodes[name]), count)
+        long: dict[str, Node] = {}
+
+        def read_as(name: str, node: Node) -> Node:
+            if _size(node) <= SHORT:
+                return node
+            long[name] = node
+            return Name(name)
+
         defined: dict[str, Node] = {}
         for name, node in self.task.parsed_features:
-            defined[name] = replaced(node, defined)
+            defined[name] = read_as(name, replaced(node, defined))
         for name, _ in self.plant.lets:
-            defined[name] = replaced(lifted.pop(f"let {name}"), defined)
+            defined[name] = read_as(name, replaced(lifted.pop(f"let {name}"), defined))
         after: dict[str, Node] = {name: Name(next_of(name)) for name in self.task.observation_names}
         for name in self.plant.hidden:
-            after[name] = replaced(lifted.get(f"{NEXT} {name}", Name(name)), defined)
-        defined_after = {name: replaced(node, after) for name, node in defined.items()}
+            after[name] = read_as(next_of(name), replaced(lifted.get(f"{NEXT} {name}", Name(name)), defined))
+        defined_after: dict[str, Node] = {}
+        for name, node in defined.items():
+            if name in long:
+                changed = replaced(long[name], {**after, **defined_after})
+                defined_after[name] = read_as(next_of(name), changed)
+            else:
+                defined_after[name] = replaced(node, {**after, **defined_after})
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
             lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
         # If a quantity is called `ends`, the name means that quantity.
         ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
-        return {
+        computed = {
             **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
             **({ENDS: lifted[ENDS]} if ENDS in lifted else {}),
             **{f"let {name}": node for name, node in defined.items()},
         }
+        return computed, long
+
+    def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return expressions of `computed` and the definitions that they need."""
+        found, known = list(nodes), set[str]()
+        for node in found:  # grows
+            new = [name for name in names_in(node) if name in self.definitions and name not in known]
+            known.update(new)
+            found += [self.definitions[name] for name in new]
+        return found
+
+    def compiled(self, nodes: Sequence[Node], names: Sequence[str]) -> Any:
+        """Compile expressions of `computed`; see `compile_together`."""
+        return compile_together(nodes, names, self.definitions)
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
         """Names of the quantities and decisions whose values at the previous step the plant reads."""
         lines = [node for name, node in self.computed.items() if not name.startswith("let ")]
-        wanted: set[str] = set().union(*map(remembered_in, lines))
+        wanted: set[str] = set().union(*map(remembered_in, self.with_definitions(lines)))
         known = -1
         while len(wanted) > known:
             known = len(wanted)
-            wanted |= set().union(*(remembered_in(self._current(name)) for name in wanted))
+            wanted |= set().union(*map(remembered_in, self.with_definitions(map(self._current, list(wanted)))))
         return tuple(sorted(wanted))
 
     def _current(self, name: str) -> Node:
@@ -322,13 +347,13 @@ class Equations:
             [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
             for names in (self.task.observation_names, self.plant.hidden)
         )
-        return compile_together([*moved, *map(self._current, self.remembered), *hidden], self.inputs)
+        return self.compiled([*moved, *map(self._current, self.remembered), *hidden], self.inputs)
 
     @cached_property
     def _judge(self) -> Any:
         names = [*self.inputs, *self.inputs_after]
         ends = self.computed.get(ENDS, Number(0.0))
-        return compile_together([self.computed.get(REWARD, Number(0.0)), ends], names)
+        return self.compiled([self.computed.get(REWARD, Number(0.0)), ends], names)
 
     def decided(self, actions: npt.NDArray[Any]) -> list[Column]:
         """Return the parts of n actions of shape (n,) or (n, m), as columns of shape (n,)."""
@@ -389,9 +414,17 @@ class Equations:
         None if `ends` has no comparison.
         """
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
-        if node is None or remembered_in(node) or names_in(node) - {next_of(n) for n in self.task.observation_names}:
+        names = [next_of(name) for name in self.task.observation_names]
+        if node is None or any(
+            remembered_in(part) or names_in(part) - {*names, *self.definitions}
+            for part in self.with_definitions([node])
+        ):
             return None
-        return compile_together([node], [next_of(name) for name in self.task.observation_names])
+        return self.compiled([node], names)
+
+
+def _size(node: Node) -> int:
+    return sum(1 for _ in nodes_of(node))
 
 
 def _margin(node: Node) -> Node | None:

@@ -57,6 +57,8 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
     own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
     read = (name.removeprefix("next(").removesuffix(")") for name in read_by(nodes.values()))
     needed = in_order_of_need(own, (name for name in read if name in own), task, problems)
+    for name in (name for name, _ in needed if name in decision_names(task)):
+        problems.add(None, f"`let {name}`: `{name}` is the action of the step in a plant", "choose another name")
     if len(problems) > before:
         return None
     plant = Plant(

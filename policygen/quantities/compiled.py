@@ -7,16 +7,17 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, is_not, itemgetter, mul
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.quantities.operations import OPERATIONS, Operation
-from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous
+from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, names_in
 from policygen.quantities.words import column_of, contains_batch, contains_scalar
 
 Array = npt.NDArray[Any]
@@ -77,13 +78,18 @@ def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
     return _compiled(node, tuple(names), _SCALAR)
 
 
-def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[..., list[Array]]:
+def compile_together(
+    nodes: Sequence[Node], names: Sequence[str], definitions: Mapping[str, Node] = MappingProxyType({})
+) -> Callable[..., list[Array]]:
     """Compile several expressions to one function of columns that computes each part they share only once.
 
     The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node. A
     second argument tells the length of the columns if none has two dimensions, which saves looking at all of them.
     Columns of numbers that are fitted, named `#...`, are factored out of products: `#1*x*y^2` and `#2*x*y^2` share
     `x*y*y`, and a long sum of such products is a few operations on arrays that hold all its terms.
+
+    Args:
+        definitions: further names that expressions may read, each over those before it; computed once, if needed.
     """
     places: dict[Node, int] = {}
     for index, name in enumerate(names):
@@ -101,6 +107,12 @@ def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[..
             steps.append((function, arguments, is_long))
         return places[node]
 
+    needed = set().union(*map(names_in, nodes)) - set(names)
+    for name, node in reversed(list(definitions.items())):
+        needed |= names_in(node) if name in needed else set()
+    for name, node in definitions.items():
+        if name in needed:
+            places[Name(name)] = place_of(node)
     wanted = [place_of(node) for node in nodes]
 
     def computed(columns: Sequence[Array], n: int | None = None) -> list[Array]:

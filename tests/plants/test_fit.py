@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
+from planted import EXACT, LINE, PENDULUM, driven, episode, equations, played, swings
 
 from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
 from policygen.plants.transitions import Transitions
+from policygen.policies.parse import parse
 from policygen.policies.plant import Equations
 from policygen.quantities.text import format_number
+from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Observation
 
 
@@ -196,3 +198,50 @@ def test_a_threshold_is_found_though_it_has_no_slope() -> None:
     data = Transitions.of(LINE, [episode(x, u, -(x[:-1, 0] ** 2))])
     found = fitted(equations("next x = 0.6*x + 0.3*where(abs(u) > 0.25, u, 0)", LINE), data)
     assert np.abs(found.values[0] - [0.8, 0.5, 0.4]).max() < 0.01
+
+
+def acrobot_in_four_stages() -> str:
+    """The two links by the classic Runge-Kutta method, as the environment computes them, with an unknown inertia."""
+    lines = ["zero = 0", "plus = -1*rate2", "minus = 1*rate2"]  # a policy of its outputs
+    lines += ["let inertia = tune(0.5, 0.1, 3)", "let force = 1*plus - 1*minus"]
+    angle1, angle2, speed1, speed2 = "atan2(sin1, cos1)", "atan2(sin2, cos2)", "rate1", "rate2"
+    for k, share in enumerate((0, 0.1, 0.1, 0.2), 1):
+        before = f"{k - 1}"
+        parts = [f"fixed({share})*{name}{before}" for name in ("w1_", "w2_", "f1_", "f2_")] if share else ["0"] * 4
+        starts = (angle1, angle2, speed1, speed2)
+        lines += [
+            f"let {name}{k} = {start} + {part}"
+            for name, start, part in zip(("t1_", "t2_", "w1_", "w2_"), starts, parts, strict=True)
+        ]
+        lines += [
+            f"let d1_{k} = fixed(1.5) + inertia + inertia + cos(t2_{k})",
+            f"let d2_{k} = fixed(0.25) + inertia + fixed(0.5)*cos(t2_{k})",
+            f"let g2_{k} = fixed(4.9)*sin(t1_{k} + t2_{k})",
+            f"let g1_{k} = g2_{k} + fixed(14.7)*sin(t1_{k}) - sin(t2_{k})*w2_{k}*(fixed(0.5)*w2_{k} + w1_{k})",
+            f"let m_{k} = fixed(0.25) + inertia - d2_{k}^2/d1_{k}",
+            f"let f2_{k} = (force + d2_{k}*g1_{k}/d1_{k} - fixed(0.5)*w1_{k}^2*sin(t2_{k}) - g2_{k})/m_{k}",
+            f"let f1_{k} = -(d2_{k}*f2_{k} + g1_{k})/d1_{k}",
+        ]
+    for name, start, slope in (
+        ("t1", angle1, "w1_"),
+        ("t2", angle2, "w2_"),
+        ("w1", "rate1", "f1_"),
+        ("w2", "rate2", "f2_"),
+    ):
+        total = f"{slope}1 + fixed(2)*{slope}2 + fixed(2)*{slope}3 + {slope}4"
+        lines.append(f"let {name} = {start} + fixed(0.2)/fixed(6)*({total})")
+    lines += [f"next {trig}{i} = {trig}(t{i})" for i in (1, 2) for trig in ("cos", "sin")]
+    return "\n".join([*lines, "next rate1 = w1", "next rate2 = w2"])
+
+
+def test_an_integrator_of_four_stages_is_fitted() -> None:
+    """Each stage reads all stages before it: written out, a line has millions of terms."""
+    task = load_task("acrobot")
+    found = parse(acrobot_in_four_stages(), task, "linear")
+    assert found.plant is not None, list(map(str, found.problems))
+    own = Equations(task, found.plant)
+    assert own.definitions
+    fitted = fit_plant(own, Transitions.of(task, played(task, (1, 2))), np.random.default_rng(0))
+    assert fitted.values[0] == pytest.approx([1.0], abs=1e-4)
+    assert fitted.error_ahead is not None
+    assert fitted.error_ahead.max() < 1e-3

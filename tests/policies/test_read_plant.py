@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, SWINGS, plant, policy, read
 
 from policygen.policies.parse import parse
+from policygen.policies.plant import Equations
 from policygen.tasks.spaces import Observation, ObservedText
 
 
@@ -118,9 +122,9 @@ HUGE = {
     "unknown names": "\n".join(f"noise x{i} = 1" for i in range(10_000)),
     "lets": "\n".join(f"let a{i} = {i}*torque" for i in range(10_000)) + "\nnext rate = a1",
     "a chain": "\n".join(f"let a{i} = a{i + 1} + torque" for i in range(90)) + "\nnext rate = a0",
-    "doubling": "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\nnext rate = a79",
-    "depth": "\n".join(f"let a{i + 1} = {'sin(' * 40}a{i}{')' * 40}" for i in range(90))
-    + "\nlet a0 = rate\nnext rate = a90",
+    "long sums": "\n".join(f"let a{i} = {' + '.join(['rate'] * 90)}" for i in range(4))
+    + "\nnext rate = "
+    + "+".join(["a0"] * 400),
     "a line": "next rate = " + "9" * 100_000,
 }
 
@@ -133,6 +137,37 @@ def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
     assert 0 < len(parsed.problems) <= 21
     assert all(len(str(problem)) < 1_000 for problem in parsed.problems)
     assert time.process_time() - begun < 5
+
+
+DOUBLED = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\n"
+DEEP = "\n".join(f"let a{i + 1} = {'sin(' * 40}a{i}{')' * 40}" for i in range(90)) + "\nlet a0 = 0.5*rate\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (DOUBLED + "next rate = a79\nreward = next(a79)", lambda rate: rate * 2.0**79),
+        (DEEP + "next rate = a90\nreward = next(a90)", lambda rate: sines(0.5 * rate, 3_600)),
+    ],
+)
+def test_quantities_of_quantities_are_computed_once(text: str, expected: Callable[[float], float]) -> None:
+    begun = time.process_time()
+    plant = read(text).plant
+    assert plant is not None
+    own = Equations(PENDULUM, plant)
+    columns = [np.array([value]) for value in (1.0, 0.0, 0.7)]
+    decided, values = [np.zeros(1)], own.values.tolist()
+    after, _ = own.step(columns, own.memory([], 1), decided, values)
+    reward, _ = own.outcome(columns, own.memory([], 1), decided, values, after)
+    assert after[2] == pytest.approx(expected(0.7))
+    assert reward == pytest.approx(expected(float(after[2][0])))
+    assert time.process_time() - begun < 5
+
+
+def sines(value: float, count: int) -> float:
+    for _ in range(count):
+        value = math.sin(value)
+    return value
 
 
 @pytest.mark.parametrize("name", ["reward", "ends", "next", "start", "noise", "let", "objective"])
