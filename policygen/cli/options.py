@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +119,6 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
         UsageError: there is no such perturbation.
         TaskError: it does not fit the environment.
     """
-    from dataclasses import replace
-
     from policygen.tasks.environments import make_env
     from policygen.tasks.faults import close
     from policygen.tasks.perturb import read_perturbation

@@ -91,12 +91,11 @@ def evaluate(
     source: Path,
     task_name: str | None,
     *,
-    episodes: int,
-    seed: int,
     as_json: bool,
     assignments: tuple[str, ...],
     perturb: tuple[str, ...],
     trust: bool,
+    **which: int,
 ) -> None:
     """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
@@ -110,7 +109,7 @@ def evaluate(
     task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    score = score_of(policy, task, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
+    score = score_of(policy, task, trust=trust, unseeded=bool(assignments) or said, **which)
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
@@ -149,10 +148,9 @@ def robust(
     against: Path | None,
     wanted: tuple[str, ...],
     grid: bool,
-    episodes: int,
-    seed: int,
     outputs: tuple[Path, ...],
     trust: bool,
+    **which: int,
 ) -> None:
     """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
     from policygen.extensions import robust as tried
@@ -174,10 +172,10 @@ def robust(
     task = trusted(task) if trust else task
     perturbations = tried.perturbations_for(task, wanted, grid=grid)
     baseline = names[against] if against is not None else None
-    found = tried.margins(policies, task, perturbations, episodes=episodes, seed=seed, against=baseline)
+    found = tried.margins(policies, task, perturbations, against=baseline, **which)
     for line in tried.lines(found):
         say(line)
-    about = tried.protocol(perturbations, episodes, seed)
+    about = tried.protocol(perturbations, **which)
     for output in outputs:
         write = write_margins if output.suffix == ".html" else tried.write
         say(write(found, output, task, about))

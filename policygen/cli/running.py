@@ -79,7 +79,6 @@ def run(
     trust: bool,
     cache: Path | None,
     track: tuple[str, ...],
-    perturb: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
@@ -91,7 +90,7 @@ def run(
     from policygen.tasks.task import KIND_WORDS
 
     limit = step_timeout_of(config_file, assignments, {})
-    loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), perturb)
+    loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), options.pop("perturb"))
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)

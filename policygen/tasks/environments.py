@@ -36,7 +36,8 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     Raises:
         TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
     """
-    limit = task.max_steps if cut else None
+    before = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
+    limit = task.max_steps + before if cut else None
 
     def made(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
         if task.given is None:
@@ -48,7 +49,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     if task.given is None:
         refuse_untrusted(task)
     env = made({})
-    return PerturbedEnv(env, task.perturb, made) if task.perturb else env
+    return PerturbedEnv(env, task.perturb, made, limit - before if limit else None) if task.perturb else env
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:

@@ -110,6 +110,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         make: makes the environment with some keyword arguments in place of the task's.
+        limit: steps after which an episode is truncated; those before its start do not count.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -120,9 +121,10 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         env: gym.Env[Any, Any],
         perturbations: Sequence[Perturbation],
         make: Callable[[Mapping[str, Any]], gym.Env[Any, Any]],
+        limit: int | None = None,
     ) -> None:
         super().__init__(env)
-        self._perturbations, self._make = tuple(perturbations), make
+        self._perturbations, self._make, self._limit = tuple(perturbations), make, limit
         self._physics = _physics_of(env)
         for one in self._perturbations:
             self._check(one)
@@ -137,6 +139,8 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise TaskError(f"perturbation {name} needs an environment whose action is one array of numbers")
         if name in PHYSICS and not self._physics:
             raise TaskError(f"perturbation {name} needs a MuJoCo environment; others take kwargs.NAME")
+        if one.keyword:
+            self._make({one.keyword: one.low}).close()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with newly drawn sizes."""
@@ -152,6 +156,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._waiting: deque[Any] = deque()
         signs = self._rng.choice((-1.0, 1.0), size=len(self._spread))
         self._bias = self._size.get("sensor_bias", 0.0) * signs * self._spread
+        self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if moved := int(self._size.get("random_start", 0)):
             observation, info = self._moved(moved, observation, info)
@@ -159,19 +164,13 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return self._sensed(observation), info
 
     def _moved(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take random actions; they count for no limit of steps, and where they end the episode it begins anew."""
+        """Take random actions; where they end the episode it begins anew."""
         space = self.env.action_space
         space.seed(int(self._rng.integers(2**31)))
         for _ in range(steps):
             observation, _, terminated, truncated, info = self.env.step(space.sample())
             if terminated or truncated:
                 observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
-        inner: Any = self.env
-        while isinstance(inner, gym.Wrapper):
-            if isinstance(inner, gym.wrappers.TimeLimit):
-                limit: Any = inner
-                limit._elapsed_steps = 0
-            inner = inner.env
         return observation, info
 
     def _drawn(self, one: Perturbation) -> float:
@@ -182,7 +181,9 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step with the perturbed action; return the perturbed observation."""
         observation, reward, terminated, truncated, info = self.env.step(self._acted(action))
-        return self._sensed(observation), reward, terminated, truncated, info
+        self._steps += 1
+        late = self._limit is not None and self._steps >= self._limit and not terminated
+        return self._sensed(observation), reward, terminated, truncated or late, info
 
     def _acted(self, action: Any) -> Any:
         space = self.env.action_space
@@ -251,7 +252,7 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
     data: Any = getattr(env.unwrapped, "data", None)
     if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):
         return {}
-    from mujoco import mj_setConst
+    from mujoco import mj_setConst  # the extra `mujoco`
 
     parts = {
         "mass": (model.body_mass, model.body_inertia),

@@ -19,7 +19,7 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
 from policygen.tasks.mujoco import has_model
-from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.perturb import Perturbation, PerturbedEnv, perturbation
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name
@@ -179,7 +179,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
     )
     _ = task.parsed_features  # report a feature that does not parse now
     requirements = _stated_requirements(stated, task, env, where)
-    perturb = _stated_perturbations(stated, where)
+    perturb = _stated_perturbations(stated, env, where)
     return replace(task, requirements=requirements, perturb=perturb) if requirements or perturb else task
 
 
@@ -204,7 +204,7 @@ def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any], 
     return tuple(read)
 
 
-def _stated_perturbations(stated: _TaskFile, where: str) -> tuple[Perturbation, ...]:
+def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> tuple[Perturbation, ...]:
     found = []
     for name, value in stated.perturb.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
@@ -217,6 +217,10 @@ def _stated_perturbations(stated: _TaskFile, where: str) -> tuple[Perturbation, 
                 found.append(perturbation(whole, *sizes))
             except UsageError as error:
                 raise TaskError(f"{where}: {error}") from None
+    try:
+        PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
+    except TaskError as error:
+        raise TaskError(f"{where}: {error}") from None
     return tuple(found)
 
 
