@@ -22,7 +22,7 @@ from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
 STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
-HASTY = "left = 0\nright = angle + 0.02*spin\n"
+HASTY = "left = 0\nright = angle\n"
 
 
 def policy(text: str, task: Task = CARTPOLE) -> Policy:
