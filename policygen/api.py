@@ -26,7 +26,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import Logbook
-from policygen.runs.reading import best_attempt, kept_episodes, read_policy
+from policygen.runs.reading import best_attempt, kept_episodes, policy_text, read_policy
 from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
@@ -183,7 +183,11 @@ def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    begin = settings.get("start")
+    if isinstance(begin, Policy):
+        plain["start"] = begin.to_text(whole=True)
+    return {**plain, "start": policy_text(begin)} if isinstance(begin, Path) else plain
 
 
 def learning_curve() -> tuple[Listener, ...]:

@@ -112,6 +112,13 @@ def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, .
     return joined_specs(specs) if specs else None
 
 
+def _text_of_policy(context: click.Context, option: click.Parameter, path: Path | None) -> str | None:
+    """Return the text of the policy at a path."""
+    from policygen.runs.reading import policy_text
+
+    return policy_text(path) if path is not None else None
+
+
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     """Return the task with the perturbations of the option `--perturb` in place of its own; `none` removes these.
 
@@ -131,6 +138,13 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     return changed
 
 
+START = click.option(
+    "--start",
+    metavar="RUN|best.json|POLICY.txt",
+    type=RunPath(),
+    callback=_text_of_policy,
+    help="Begin with this policy: attempt 1 scores and tunes it, and no model is asked for it.",
+)
 PERTURB = click.option(
     "--perturb",
     "perturb",

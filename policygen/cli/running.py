@@ -20,6 +20,7 @@ from policygen.cli.options import (
     PATH,
     PERTURB,
     RUN_SETTINGS,
+    START,
     TRACK,
     TRUST,
     Place,
@@ -67,6 +68,7 @@ class RunCommand(click.Command):
 @click.option("--jobs", type=int, help="Processes for episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
+@START
 @PERTURB
 @CACHE
 @TRACK

@@ -89,19 +89,28 @@ def _read(path: Path, task_name: str | None, *, trust: bool) -> Policy:
     if task_name is None:
         raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
     task = load_task(task_name, trust=trust)
-    if saved:
-        text = best_policy(path).to_text()
-    else:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    parsed = parse(text, task)
+    parsed = parse(policy_text(path), task)
     if parsed.policy is None:
         raise PolicyError(
             f"{path.name} is not a policy for {task.name}:\n" + "\n".join(f"  {p}" for p in parsed.problems)
         )
     return parsed.policy
+
+
+def policy_text(path: Path) -> str:
+    """Return the text of the policy in a run folder, a saved file, or a text file.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    if not path.exists():
+        raise PolicyError(f"cannot read {path}: there is no such file or folder")
+    if path.is_dir() or path.suffix == ".json":
+        return best_policy(path).to_text(whole=True)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def best_attempt(folder: Path) -> Attempt | None:
