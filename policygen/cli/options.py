@@ -153,8 +153,10 @@ PERTURB = click.option(
     help="Perturb the environment, anew in each episode: action_delay=0..2, sensor_noise=0.05, mass=0.7..1.3, "
     "kwargs.NAME=LOW..HIGH; repeatable (default: as the task file says; none: not at all).",
 )
+AGENT = "RUN|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip"
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
+ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option(
     "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."

@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from policygen.cli.options import (
+    AGENT,
+    ATTEMPT,
     PATH,
     PERTURB,
     POLICY,
@@ -28,15 +31,16 @@ from policygen.files import write_named
 
 @click.command()
 @POLICY
+@ATTEMPT
 @TASK_OF_TEXT
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
 @TRUST
-def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
+def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
     """Print a policy as text with a map of it, and of a run the plant and the steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
-    policy = read_policy(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
@@ -44,7 +48,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if (source / "attempts.jsonl").exists():
-        _show_run(source)
+        _show_run(source, attempt)
     if output is not None:
         from policygen.extensions.plots.played import missing_parts
         from policygen.extensions.plots.portraits import plot_policy
@@ -54,8 +58,8 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
             say(f"Warning: {lack}", err=True)
 
 
-def _show_run(run: Path) -> None:
-    """Print plant and idle parts of a run's best attempt, and the run's steps; warn if the run is damaged."""
+def _show_run(run: Path, number: int | None) -> None:
+    """Print plant and idle parts of an attempt (default: the best) and the run's steps; warn if it is damaged."""
     from policygen.plants.account import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
@@ -63,7 +67,7 @@ def _show_run(run: Path) -> None:
 
     try:
         attempts = Logbook(run).attempts()
-        best = best_of(attempts)
+        best = best_of(attempts) if number is None else attempts[number]
         if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
             say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
@@ -85,6 +89,8 @@ def _show_run(run: Path) -> None:
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
 @assignment("unseeded=true: score on an environment that ignores its seed.")
+@ATTEMPT
+@click.option("--against", multiple=True, metavar=AGENT, help="Compare with this agent; repeatable.")
 @PERTURB
 @TRUST
 def evaluate(
@@ -95,30 +101,42 @@ def evaluate(
     assignments: tuple[str, ...],
     perturb: tuple[str, ...],
     trust: bool,
-    **which: int,
+    **options: Any,
 ) -> None:
     """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
-    from policygen.runs.reading import read_policy
+    from policygen.episodes.score import difference
+    from policygen.runs.reading import read_agent, read_policy
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
-    policy = read_policy(source, task_name, trust=trust)
+    against = options.pop("against")
+    policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
     task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    score = score_of(policy, task, trust=trust, unseeded=bool(assignments) or said, **which)
+    options |= {"trust": trust, "unseeded": bool(assignments) or said}
+    others = {text: read_agent(text, task, trust=trust) for text in against}
+    score = score_of(policy, task, **options)
+    compared = {text: score_of(other, task, **options) for text, other in others.items()}
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
-        say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
+        differences = [
+            {"agent": text, **score_record(other), "returns": list(other.returns), **asdict(difference(score, other))}
+            for text, other in compared.items()
+        ]
+        more = {"against": differences} if differences else {}
+        say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
         return
     under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
     say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"counts as solved from {policy.task.solved:g}: {solved}")
+    for text, its_score in compared.items():
+        say(f"against {text} ({its_score}): {difference(score, its_score)}")
     for one in score.violations:
         say(f"requirement {one}")
 
@@ -126,9 +144,7 @@ def evaluate(
 @click.command()
 @click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=RunPath())
 @TASK_OF_TEXT
-@click.option(
-    "--against", type=RunPath(), metavar="RUN|best.json|POLICY.txt", help="Compare with this policy, in pairs."
-)
+@click.option("--against", metavar=AGENT, help="Compare with this agent in the same episodes.")
 @click.option(
     "--perturb",
     "wanted",
@@ -145,7 +161,7 @@ def robust(
     sources: tuple[Path, ...],
     task_name: str | None,
     *,
-    against: Path | None,
+    against: str | None,
     wanted: tuple[str, ...],
     grid: bool,
     outputs: tuple[Path, ...],
@@ -156,12 +172,12 @@ def robust(
     from policygen.extensions import robust as tried
     from policygen.extensions.page.render import write_margins
     from policygen.extensions.plots.style import check_suffix
-    from policygen.runs.reading import read_policy
+    from policygen.runs.reading import read_agent, read_policy
     from policygen.tasks.trust import trusted
 
     for output in outputs:
         check_suffix(output, tried.FORMATS)
-    paths = dict.fromkeys([*sources, *([against] if against is not None else [])])
+    paths = dict.fromkeys(sources)
     short = {path: path.parent.name if path.name == "best.json" else path.name.removesuffix(".txt") for path in paths}
     names = {path: name if [*short.values()].count(name) == 1 else str(path) for path, name in short.items()}
     policies = {names[path]: read_policy(path, task_name, trust=trust) for path in paths}
@@ -170,9 +186,9 @@ def robust(
     if other is not None:
         raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
     task = trusted(task) if trust else task
+    agents = {**policies, **({against: read_agent(against, task, trust=trust)} if against else {})}
     perturbations = tried.perturbations_for(task, wanted, grid=grid)
-    baseline = names[against] if against is not None else None
-    found = tried.margins(policies, task, perturbations, against=baseline, **which)
+    found = tried.margins(agents, task, perturbations, against=against, **which)
     for line in tried.lines(found):
         say(line)
     about = tried.protocol(perturbations, **which)
@@ -230,6 +246,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
+@ATTEMPT
 @TASK_OF_TEXT
 @TRUST
 def film(
@@ -259,7 +276,7 @@ def film(
         check_screen()
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
-    policy = read_policy(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, attempt=choice.pop("attempt"), trust=trust)
     if worst == "":
         choice["which"] = "worst"
     shown = films.takes(policy, requirement=worst or None, **choice)
@@ -324,9 +341,19 @@ def serve(folder: Path, port: int) -> None:
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
 @click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
+@ATTEMPT
 @TASK_OF_TEXT
 @TRUST
-def export(source: Path, to: Any, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
+def export(
+    source: Path,
+    to: Any,
+    output: Path | None,
+    *,
+    attempt: int | None,
+    task_name: str | None,
+    trust: bool,
+    plant: bool,
+) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -340,7 +367,8 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, tr
     from policygen import api
     from policygen.runs.reading import read_policy
 
-    text = api.export(source if plant else read_policy(source, task_name, trust=trust), to, output, plant=plant)
+    exported = source if plant else read_policy(source, task_name, attempt=attempt, trust=trust)
+    text = api.export(exported, to, output, plant=plant)
     say(text.rstrip("\n") if output is None else output)
 
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from policygen.episodes.guests import score_guest
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
@@ -174,7 +175,7 @@ def _nominal(name: str) -> set[Perturbation]:
 
 
 def margins(
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy | Any],
     task: Task,
     perturbations: Sequence[tuple[Perturbation, ...]],
     *,
@@ -189,7 +190,8 @@ def margins(
     while it keeps nine tenths of its gain over random actions.
 
     Args:
-        task: that of the policies, without perturbations.
+        policies: by name; also agents of other libraries, see `score_guest`.
+        task: that of the policies.
         against: name of the policy with which the others are compared.
 
     Raises:
@@ -211,10 +213,12 @@ def margins(
     return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
 
 
-def _scores(policies: Mapping[str, Policy], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+def _scores(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
     with Players(task) as players:
         return {
             name: score_with_violations(task, players.play(policy, seeds), players.engine)
+            if isinstance(policy, Policy)
+            else score_guest(policy, task, seeds)
             for name, policy in policies.items()
         }
 

@@ -19,7 +19,8 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
 from policygen.tasks.mujoco import has_model
-from policygen.tasks.perturb import Perturbation, PerturbedEnv, perturbation
+from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name

@@ -136,7 +136,7 @@ def test_the_command_prints_margins_and_writes_files(line: Line, workplace: Path
     assert "  action_delay: holds to 1, fails at 8 (" in said
     assert "  sensor_noise: holds to 0.05, the furthest tried" in said
     record = json.loads((workplace / "r.json").read_text())
-    assert [one["policy"] for one in record["policies"]] == ["steady", "hasty"]
+    assert [one["policy"] for one in record["policies"]] == ["steady", "hasty.txt"]
     assert record["policies"][0]["margins"]["action_delay"].startswith("holds to 1")
     assert "| action_delay | 8 | steady |" in (workplace / "r.md").read_text()
     page = (workplace / "r.html").read_text()

@@ -17,7 +17,8 @@ from policygen.errors import TaskError, UsageError
 from policygen.policies.parse import parse
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.perturb import KINDS, Perturbation, PerturbedEnv, read_perturbation, spread_of
+from policygen.tasks.perturb import KINDS, Perturbation, read_perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv, spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
