@@ -343,9 +343,13 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     if best is None or not perturbations:
         return None
     perturbed = replace(search.task, perturb=perturbations)
-    with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
-        seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
-        return score_with_violations(perturbed, players.play(best, seeds), players.engine)
+    seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
+    try:
+        with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
+            players.apart = players.foreign  # a crash must not cost the run its end
+            return score_with_violations(perturbed, players.play(best, seeds), players.engine)
+    except EnvironmentFault:  # the run's results do not depend on this score
+        return None
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:

@@ -20,6 +20,7 @@ import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.faults import close
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, flat_names, texts_of
@@ -57,7 +58,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
 def fits(task: Task, perturbation: Perturbation) -> bool:
     """Whether a perturbation fits the environment of a task."""
     try:
-        make_env(replace(task, perturb=(perturbation,))).close()
+        close(make_env(replace(task, perturb=(perturbation,))))
     except TaskError:
         return False
     return True

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.tasks.faults import close
 from policygen.tasks.perturb import ACTUATORS, PHYSICS, SENSORS, WHOLE, Perturbation
 
 _SPREAD_STEPS = 1_000  # of random actions, over which the spread of observations is measured
@@ -42,8 +43,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._physics = _physics_of(env)
         for one in self._perturbations:
             self._check(one)
-        sensed = any(one.name in SENSORS for one in self._perturbations)
-        self._spread = spread_of(env) if sensed else np.ones(1)
 
     def _check(self, one: Perturbation) -> None:
         name, env = one.name, self.env
@@ -54,22 +53,28 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if name in PHYSICS and not self._physics:
             raise TaskError(f"perturbation {name} needs a MuJoCo environment; others take kwargs.NAME")
         if one.keyword:
-            self._make({one.keyword: one.low}).close()
+            close(self._make({one.keyword: one.low}))
+
+    @functools.cached_property
+    def _spread(self) -> npt.NDArray[np.float64]:
+        sensed = any(one.name in SENSORS for one in self._perturbations)
+        return spread_of(self.env) if sensed else np.zeros(1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with newly drawn sizes."""
+        spread = self._spread  # measured in the nominal environment, before the first change
         self._rng = np.random.default_rng(None if seed is None else [seed, 0x9E37])
         self._size = {one.name: self._drawn(one) for one in self._perturbations}
         keywords = {one.keyword: self._size[one.name] for one in self._perturbations if one.keyword}
         if keywords:
-            self.env.close()
+            close(self.env)
             self.env = self._make(keywords)
             self._physics = _physics_of(self.env)
         for name, multiply in self._physics.items():
             multiply(self._size.get(name, 1.0))
         self._waiting: deque[Any] = deque()
-        signs = self._rng.choice((-1.0, 1.0), size=len(self._spread))
-        self._bias = self._size.get("sensor_bias", 0.0) * signs * self._spread
+        signs = self._rng.choice((-1.0, 1.0), size=len(spread))
+        self._bias = self._size.get("sensor_bias", 0.0) * signs * spread
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if moved := int(self._size.get("random_start", 0)):
@@ -154,7 +159,8 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
         observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
         if terminated or truncated:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    spread = np.asarray(np.std(seen, axis=0), np.float64)
+    with np.errstate(all="ignore"):
+        spread = np.nan_to_num(np.std(seen, axis=0), posinf=0.0)
     if key:
         _spreads[key] = spread
     return spread
