@@ -293,6 +293,42 @@ def film(
         say(path)
 
 
+@click.command("plot-episode")
+@POLICY
+@click.option("-o", "--output", type=PATH, default=Path("episode.png"), help="File (default: episode.png).")
+@click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
+@ATTEMPT
+@TASK_OF_TEXT
+@TRUST
+def plot_episode(
+    source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
+) -> None:
+    """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
+
+    Signals with the same unit share a panel: a step response is the wanted value beside the real one. If a requirement
+    is violated, the episode that is furthest from it is drawn, too.
+    """
+    from policygen.episodes.requirements import Requirements
+    from policygen.extensions.film.film import takes
+    from policygen.extensions.plots.signals import best_median_worst, signals_figure
+    from policygen.extensions.plots.style import check_suffix, save
+    from policygen.runs.reading import read_policy
+
+    check_suffix(output)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
+    episodes = [take.episode for take in takes(policy, **which)]
+    shown = best_median_worst(episodes)
+    violated = Requirements(policy.task).count(episodes) if policy.task.requirements else ()
+    if furthest := next((one for one in violated if one.violated), None):
+        shown += [(f"furthest from {furthest.name}", one) for one in episodes if one.seed == furthest.seed]
+    say(save(signals_figure(policy.task, shown), output))
+    for title, episode in shown:
+        say(f"{title}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}")
+    for one in violated:
+        say(f"requirement {one}")
+
+
 @click.command()
 @click.argument("source", metavar="RUN|SWEEP", type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")

@@ -160,7 +160,7 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
         if terminated or truncated:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
     with np.errstate(all="ignore"):
-        spread = np.nan_to_num(np.std(seen, axis=0), posinf=0.0)
+        spread = np.asarray(np.nan_to_num(np.std(seen, axis=0), posinf=0.0), np.float64)
     if key:
         _spreads[key] = spread
     return spread

@@ -26,6 +26,7 @@ from policygen.extensions.page.pictures import (
     plant_content,
     playing,
     portrait,
+    signals_picture,
 )
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.played import missing_parts
@@ -80,12 +81,15 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
         "curve": curve_picture([run.folder]),
         "portrait": None,
         "decisions": None,
+        "signals": None,
         "text": "",
         "plant": None,
     }
     if policy is not None and run.best is not None:
         pictures["portrait"] = portrait(policy)
-        pictures["decisions"] = decision_map(policy, own_episodes(run.folder, run.best))
+        episodes = own_episodes(run.folder, run.best)
+        pictures["decisions"] = decision_map(policy, episodes)
+        pictures["signals"] = signals_picture(run.task, episodes)
         pictures["plant"] = plant_content(run.folder, run.best, run.task)
         pictures["text"] = policy.to_text(whole=True)
     return pictures
