@@ -376,7 +376,9 @@ def serve(folder: Path, port: int) -> None:
     help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
-@click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
+@click.option(
+    "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
+)
 @ATTEMPT
 @TASK_OF_TEXT
 @TRUST
@@ -393,8 +395,10 @@ def export(
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
-    and for NaN. With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start
-    by a seed, `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
+    and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
+    against those in three episodes. With --plant the plant of the run's best attempt becomes a simulator in one file:
+    `reset` draws a start by a seed, `step` takes an action and gives the next observation, the reward, and whether the
+    episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
     if to == "minari" and not plant:
@@ -403,7 +407,8 @@ def export(
     from policygen import api
     from policygen.runs.reading import read_policy
 
-    exported = source if plant else read_policy(source, task_name, attempt=attempt, trust=trust)
+    run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
+    exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
     text = api.export(exported, to, output, plant=plant)
     say(text.rstrip("\n") if output is None else output)
 

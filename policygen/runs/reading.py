@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+from policygen import __version__
 from policygen.episodes.demonstrations import check_shape
 from policygen.episodes.guests import is_guest, load_guest
 from policygen.episodes.trajectory import Trajectory
@@ -147,6 +149,23 @@ def policy_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
+    """Say in a few lines where a policy is from and what it scores, for the head of an exported file."""
+    lines = [f"Exported by policygen {__version__} on {date.today().isoformat()}."]
+    folder = Path(source) if isinstance(source, str | Path) else None
+    if folder is None or not (folder / "summary.json").is_file():
+        return lines
+    summary = Logbook(folder).summary()
+    best = best_attempt(folder)
+    if summary is None or summary.final is None or best is None or best.policy != policy:
+        return lines
+    final = summary.final
+    ci95 = f" [{final.ci95[0]:.4g}, {final.ci95[1]:.4g}]" if final.ci95 else ""
+    episodes = f"over {final.episodes} fresh episodes" if not final.exact else "(exact)"
+    lines.append(f"Run {folder.name}, attempt {best.number}: final score {final.mean:.4g}{ci95} {episodes}.")
+    return lines + [f"Requirement {violations}." for violations in final.violations]
 
 
 def best_attempt(folder: Path) -> Attempt | None:

@@ -149,7 +149,9 @@ def import_of_user(module: str) -> ModuleType:
         TaskError: there is no such module, or it fails.
     """
     if of_python(module):
-        raise TaskError(f"{module} is a module of Python itself, which has nothing to play; name one that has")
+        raise TaskError(
+            f"{module} is a module of Python itself, which has no environments and no agents; name one that has"
+        )
     known = module in sys.modules
     folder = str(Path.cwd())
     top = module.partition(".")[0]

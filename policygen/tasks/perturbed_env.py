@@ -147,7 +147,8 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
 
     A number that never changes has the spread 0: perturbations leave it as it is.
     """
-    key = repr((env.spec.id, env.spec.kwargs)) if env.spec is not None else ""
+    spec = env.spec
+    key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
     if key and key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
