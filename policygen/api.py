@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import gymnasium as gym
 
 from policygen.episodes.guests import score_guest
-from policygen.episodes.players import evaluate
+from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import Score, episode_seeds
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
-from policygen.files import find_run, write_named
+from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.plants.account import equations_of
@@ -26,7 +27,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import Logbook
-from policygen.runs.reading import best_attempt, kept_episodes, read_policy
+from policygen.runs.reading import best_attempt, kept_episodes, origin_of, policy_text, read_policy
 from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
@@ -183,7 +184,11 @@ def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    begin = settings.get("start")
+    if isinstance(begin, Policy):
+        plain["start"] = begin.to_text(whole=True)
+    return {**plain, "start": policy_text(begin)} if isinstance(begin, Path) else plain
 
 
 def learning_curve() -> tuple[Listener, ...]:
@@ -406,19 +411,37 @@ def export(
     """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
 
     Args:
+        path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
+            decisions in C with those in three episodes, which are played for it.
         plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
             Python) or as equations (LaTeX).
 
     Raises:
         PolicygenError: there is no policy or plant, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.formats import exported, exported_plant
+    from policygen.extensions.export.formats import c_files, exported, exported_plant
 
     if plant and (isinstance(source, Policy) or Path(source).is_file()):
         raise UsageError(
             f"{'a policy' if isinstance(source, Policy) else source} is not a run folder; only a run has a plant"
         )
-    text = exported_plant(_make_plant(str(source)).plant, to) if plant else exported(_policy(source), to)
+    if plant:
+        text = exported_plant(_make_plant(str(source)).plant, to)
+    else:
+        policy = _policy(source)
+        facts = origin_of(policy, source)
+        text = exported(policy, to, facts)
+        if to == "c" and path is not None and Path(path).suffix == "":
+            files = c_files(policy, facts, _episodes_of(policy))
+            make_folder(Path(path))
+            for name, content in files.items():
+                write_named(Path(path) / name, content)
+            return text
     if path is not None:
         write_named(Path(path), text)
     return text
+
+
+def _episodes_of(policy: Policy) -> list[Trajectory]:
+    with Players(policy.task) as players:
+        return players.play(policy, episode_seeds(0, "evaluation", 3))

@@ -191,6 +191,18 @@ def write_named(path: Path, content: str | bytes) -> None:
         raise _not_written(path, error) from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there.
+
+    Raises:
+        LogbookError: it cannot be made.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _not_written(path, error) from None
+
+
 def _is_open(descriptor: int, file: os.stat_result) -> bool:
     """Whether this process holds the file open."""
     with suppress(OSError):

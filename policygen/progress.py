@@ -19,7 +19,7 @@ from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
 from policygen.policies.surprises import surprises
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import START, Attempt
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
@@ -122,7 +122,8 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
     Args:
         llm: the setting of the run.
     """
-    by_chance = read_spec(attempt.requests.model or llm).name == "builtin"
+    author = attempt.requests.model or llm
+    by_chance = author != START and read_spec(author).name == "builtin"
     if by_chance or attempt.policy is None or attempt.proposed is None:
         return ""
     changed = surprises(attempt.proposed, attempt.policy)

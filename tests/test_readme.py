@@ -59,4 +59,4 @@ def test_what_it_tells_to_type_works(tmp_path: Path) -> None:
             assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
     assert (tmp_path / "learning_curves.png").exists()
-    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 2
+    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3

@@ -13,7 +13,7 @@ from policygen import __version__
 from policygen.cli.experiments import compare, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
-from policygen.cli.results import evaluate, export, film, plot, report, serve, show, simplify
+from policygen.cli.results import evaluate, export, film, plot, plot_episode, report, robust, serve, show, simplify
 from policygen.cli.running import comment, continue_run, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
@@ -22,7 +22,7 @@ from policygen.outgoing import exit_message_hook
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
-    "Look at results": ("show", "eval", "plot", "compare", "film", "report", "serve"),
+    "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "robust", "film", "report", "serve"),
     "Use a policy elsewhere": ("export", "simplify"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
@@ -30,8 +30,16 @@ GROUPS = {
 
 # The extension that a command needs.
 NEEDS = {
-    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "plot": "plots", "compare": "compare", "film": "film"},
-    **{"report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
+    **{
+        "sweep": "sweeps",
+        "drive": "seats",
+        "mediate": "seats",
+        "plot": "plots",
+        "plot-episode": "film",
+        "compare": "compare",
+        "film": "film",
+    },
+    **{"robust": "robust", "report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
 }
 
 
@@ -97,7 +105,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, compare, film, report, serve, export, simplify),
+    *(show, evaluate, plot, plot_episode, compare, robust, film, report, serve, export, simplify),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
     commands.add_command(_command)

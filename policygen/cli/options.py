@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from policygen.outgoing import shown
 if TYPE_CHECKING:
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
+    from policygen.tasks.task import Task
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -111,8 +112,51 @@ def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, .
     return joined_specs(specs) if specs else None
 
 
+def _text_of_policy(context: click.Context, option: click.Parameter, path: Path | None) -> str | None:
+    """Return the text of the policy at a path."""
+    from policygen.runs.reading import policy_text
+
+    return policy_text(path) if path is not None else None
+
+
+def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
+    """Return the task with the perturbations of the option `--perturb` in place of its own; `none` removes these.
+
+    Raises:
+        UsageError: there is no such perturbation.
+        TaskError: it does not fit the environment.
+    """
+    from policygen.tasks.environments import make_env
+    from policygen.tasks.faults import close
+    from policygen.tasks.perturb import read_perturbation
+
+    if not texts:
+        return task
+    wanted = () if texts == ("none",) else tuple(read_perturbation(text) for text in texts)
+    changed = replace(task, perturb=wanted)
+    close(make_env(changed))
+    return changed
+
+
+START = click.option(
+    "--start",
+    metavar="RUN|best.json|POLICY.txt",
+    type=RunPath(),
+    callback=_text_of_policy,
+    help="Begin with this policy: attempt 1 scores and tunes it, and no model is asked for it.",
+)
+PERTURB = click.option(
+    "--perturb",
+    "perturb",
+    multiple=True,
+    metavar="NAME=SIZE|NAME=LOW..HIGH",
+    help="Perturb the environment, anew in each episode: action_delay=0..2, sensor_noise=0.05, mass=0.7..1.3, "
+    "kwargs.NAME=LOW..HIGH; repeatable (default: as the task file says; none: not at all).",
+)
+AGENT = "RUN|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip"
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
+ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option(
     "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."

@@ -5,19 +5,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from policygen.cli.options import (
+    AGENT,
+    ATTEMPT,
     PATH,
+    PERTURB,
     POLICY,
     TASK_OF_TEXT,
     TRUST,
     RunPath,
     assignment,
     installed,
+    perturbed,
     say,
 )
 from policygen.errors import PolicygenError, UsageError
@@ -26,15 +31,16 @@ from policygen.files import write_named
 
 @click.command()
 @POLICY
+@ATTEMPT
 @TASK_OF_TEXT
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
 @TRUST
-def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
+def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
     """Print a policy as text with a map of it, and of a run the plant and the steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
-    policy = read_policy(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
@@ -42,7 +48,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if (source / "attempts.jsonl").exists():
-        _show_run(source)
+        _show_run(source, attempt)
     if output is not None:
         from policygen.extensions.plots.played import missing_parts
         from policygen.extensions.plots.portraits import plot_policy
@@ -52,8 +58,8 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
             say(f"Warning: {lack}", err=True)
 
 
-def _show_run(run: Path) -> None:
-    """Print plant and idle parts of a run's best attempt, and the run's steps; warn if the run is damaged."""
+def _show_run(run: Path, number: int | None) -> None:
+    """Print plant and idle parts of an attempt (default: the best) and the run's steps; warn if it is damaged."""
     from policygen.plants.account import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
@@ -61,7 +67,7 @@ def _show_run(run: Path) -> None:
 
     try:
         attempts = Logbook(run).attempts()
-        best = best_of(attempts)
+        best = best_of(attempts) if number is None else attempts[number]
         if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
             say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
@@ -83,38 +89,112 @@ def _show_run(run: Path) -> None:
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
 @assignment("unseeded=true: score on an environment that ignores its seed.")
+@ATTEMPT
+@click.option("--against", multiple=True, metavar=AGENT, help="Compare with this agent; repeatable.")
+@PERTURB
 @TRUST
 def evaluate(
     source: Path,
     task_name: str | None,
     *,
-    episodes: int,
-    seed: int,
     as_json: bool,
     assignments: tuple[str, ...],
+    perturb: tuple[str, ...],
     trust: bool,
+    **options: Any,
 ) -> None:
     """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
-    from policygen.runs.reading import read_policy
+    from policygen.episodes.score import difference
+    from policygen.runs.reading import read_agent, read_policy
     from policygen.runs.records import score_record
+    from policygen.tasks.trust import trusted
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
-    policy = read_policy(source, task_name, trust=trust)
+    against = options.pop("against")
+    policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
+    task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
+    options |= {"trust": trust, "unseeded": bool(assignments) or said}
+    others = {text: read_agent(text, task, trust=trust) for text in against}
+    score = score_of(policy, task, **options)
+    compared = {text: score_of(other, task, **options) for text, other in others.items()}
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
-        say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
+        differences = [
+            {"agent": text, **score_record(other), "returns": list(other.returns), **asdict(difference(score, other))}
+            for text, other in compared.items()
+        ]
+        more = {"against": differences} if differences else {}
+        say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
         return
-    say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
+    under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
+    say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"counts as solved from {policy.task.solved:g}: {solved}")
+    for text, its_score in compared.items():
+        say(f"against {text} ({its_score}): {difference(score, its_score)}")
     for one in score.violations:
         say(f"requirement {one}")
+
+
+@click.command()
+@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=RunPath())
+@TASK_OF_TEXT
+@click.option("--against", metavar=AGENT, help="Compare with this agent in the same episodes.")
+@click.option(
+    "--perturb",
+    "wanted",
+    multiple=True,
+    metavar="NAME[=SIZE,SIZE,...]",
+    help="Perturbation to try, and its sizes; repeatable (default: all that fit the task).",
+)
+@click.option("--grid", is_flag=True, help="Combine the sizes of two perturbations; drawn as heat maps.")
+@click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@click.option("-o", "--output", "outputs", type=PATH, multiple=True, help="A .html, .md, .json or .png.")
+@TRUST
+def robust(
+    sources: tuple[Path, ...],
+    task_name: str | None,
+    *,
+    against: str | None,
+    wanted: tuple[str, ...],
+    grid: bool,
+    outputs: tuple[Path, ...],
+    trust: bool,
+    **which: int,
+) -> None:
+    """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
+    from policygen.extensions import robust as tried
+    from policygen.extensions.page.render import write_margins
+    from policygen.extensions.plots.style import check_suffix
+    from policygen.runs.reading import read_agent, read_policy
+    from policygen.tasks.trust import trusted
+
+    for output in outputs:
+        check_suffix(output, tried.FORMATS)
+    paths = dict.fromkeys(sources)
+    short = {path: path.parent.name if path.name == "best.json" else path.name.removesuffix(".txt") for path in paths}
+    names = {path: name if [*short.values()].count(name) == 1 else str(path) for path, name in short.items()}
+    policies = {names[path]: read_policy(path, task_name, trust=trust) for path in paths}
+    task = next(iter(policies.values())).task
+    other = next((path for path, policy in policies.items() if policy.task.gym_id != task.gym_id), None)
+    if other is not None:
+        raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
+    task = trusted(task) if trust else task
+    agents = {**policies, **({against: read_agent(against, task, trust=trust)} if against else {})}
+    perturbations = tried.perturbations_for(task, wanted, grid=grid)
+    found = tried.margins(agents, task, perturbations, against=against, **which)
+    for line in tried.lines(found):
+        say(line)
+    about = tried.protocol(perturbations, **which)
+    for output in outputs:
+        write = write_margins if output.suffix == ".html" else tried.write
+        say(write(found, output, task, about))
 
 
 @click.command()
@@ -166,6 +246,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
+@ATTEMPT
 @TASK_OF_TEXT
 @TRUST
 def film(
@@ -195,7 +276,7 @@ def film(
         check_screen()
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
-    policy = read_policy(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, attempt=choice.pop("attempt"), trust=trust)
     if worst == "":
         choice["which"] = "worst"
     shown = films.takes(policy, requirement=worst or None, **choice)
@@ -212,12 +293,49 @@ def film(
         say(path)
 
 
+@click.command("plot-episode")
+@POLICY
+@click.option("-o", "--output", type=PATH, default=Path("episode.png"), help="File (default: episode.png).")
+@click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
+@ATTEMPT
+@TASK_OF_TEXT
+@TRUST
+def plot_episode(
+    source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
+) -> None:
+    """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
+
+    Signals with the same unit share a panel: a step response is the wanted value beside the real one. If a requirement
+    is violated, the episode that is furthest from it is drawn, too.
+    """
+    from policygen.episodes.requirements import Requirements
+    from policygen.extensions.film.film import takes
+    from policygen.extensions.plots.signals import best_median_worst, signals_figure
+    from policygen.extensions.plots.style import check_suffix, save
+    from policygen.runs.reading import read_policy
+
+    check_suffix(output)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
+    episodes = [take.episode for take in takes(policy, **which)]
+    shown = best_median_worst(episodes)
+    violated = Requirements(policy.task).count(episodes) if policy.task.requirements else ()
+    if furthest := next((one for one in violated if one.violated), None):
+        shown += [(f"furthest from {furthest.name}", one) for one in episodes if one.seed == furthest.seed]
+    say(save(signals_figure(policy.task, shown), output))
+    for title, episode in shown:
+        say(f"{title}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}")
+    for one in violated:
+        say(f"requirement {one}")
+
+
 @click.command()
 @click.argument("source", metavar="RUN|SWEEP", type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
+@click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
 @TRUST
-def report(source: Path, output: Path, film: bool, trust: bool) -> None:
+def report(source: Path, output: Path, film: bool, trust: bool, *, robust: bool) -> None:
     """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
 
     It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
@@ -226,7 +344,7 @@ def report(source: Path, output: Path, film: bool, trust: bool) -> None:
     """
     from policygen.extensions.page.render import write_page
 
-    path = write_page(source, output, film=film, trust=trust)
+    path = write_page(source, output, film=film, trust=trust, robust=robust)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -258,15 +376,29 @@ def serve(folder: Path, port: int) -> None:
     help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
-@click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
+@click.option(
+    "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
+)
+@ATTEMPT
 @TASK_OF_TEXT
 @TRUST
-def export(source: Path, to: Any, output: Path | None, task_name: str | None, trust: bool, *, plant: bool) -> None:
+def export(
+    source: Path,
+    to: Any,
+    output: Path | None,
+    *,
+    attempt: int | None,
+    task_name: str | None,
+    trust: bool,
+    plant: bool,
+) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
-    and for NaN. With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start
-    by a seed, `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
+    and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
+    against those in three episodes. With --plant the plant of the run's best attempt becomes a simulator in one file:
+    `reset` draws a start by a seed, `step` takes an action and gives the next observation, the reward, and whether the
+    episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
     if to == "minari" and not plant:
@@ -275,7 +407,9 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, tr
     from policygen import api
     from policygen.runs.reading import read_policy
 
-    text = api.export(source if plant else read_policy(source, task_name, trust=trust), to, output, plant=plant)
+    run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
+    exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
+    text = api.export(exported, to, output, plant=plant)
     say(text.rstrip("\n") if output is None else output)
 
 

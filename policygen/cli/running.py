@@ -18,7 +18,9 @@ from policygen.cli.options import (
     CACHE,
     NAMED_MODELS,
     PATH,
+    PERTURB,
     RUN_SETTINGS,
+    START,
     TRACK,
     TRUST,
     Place,
@@ -27,6 +29,7 @@ from policygen.cli.options import (
     code_of,
     fail,
     installed,
+    perturbed,
     place_options,
     say,
     say_key,
@@ -36,6 +39,7 @@ from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
+    from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
 
 
@@ -64,6 +68,8 @@ class RunCommand(click.Command):
 @click.option("--jobs", type=int, help="Processes for episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
+@START
+@PERTURB
 @CACHE
 @TRACK
 def run(
@@ -86,7 +92,7 @@ def run(
     from policygen.tasks.task import KIND_WORDS
 
     limit = step_timeout_of(config_file, assignments, {})
-    loaded = load_task(task, trust=trust, step_timeout=limit)
+    loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), options.pop("perturb"))
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
@@ -98,6 +104,8 @@ def run(
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}{more}")
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
+    if begun.task.perturb:
+        say(f"  perturbed in each episode: {', '.join(map(str, begun.task.perturb))}")
     say_own_templates(begun.config)
     if (example := begun.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
@@ -216,6 +224,8 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {begun.final}{seeds}{remark}")
+    if begun.perturbed is not None:
+        say(_fragility(begun.final, begun.perturbed, summary.perturbed_by))
     for one in begun.final.violations:
         say(f"requirement {one}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
@@ -223,6 +233,14 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
         say(line)
     say(f"steps of the environment before the final score: {steps_played(begun.search.attempts)}")
     say(f"results: {begun.folder}")
+
+
+def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
+    """Say in a line what a step of delay and a little sensor noise do to the best policy."""
+    from policygen.episodes.score import first_episodes
+
+    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).mean:.4g} without"
+    return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
 def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:

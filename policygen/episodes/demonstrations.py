@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ import numpy.typing as npt
 
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays
 from policygen.episodes.datasets import are_choices, checked_trajectory, read_minari
-from policygen.episodes.guests import play_guest
+from policygen.episodes.guests import MODEL, play_guest, sb3_model
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.files import check_name
-from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 DEMONSTRATION = -1  # an episode's attempt number if no attempt played it
@@ -29,7 +26,6 @@ FORM = (
     "`observations` (for each episode one row more than steps), `actions` and `rewards` (one row or number per step), "
     "`lengths` (steps of each episode) and `terminated` (whether the environment, not a time limit, ended it)"
 )
-_MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 
 
 def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool = False) -> ReplayBuffer:
@@ -45,8 +41,9 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     Raises:
         UsageError: it cannot be read, is of another environment, or is an untrusted model.
     """
-    if model := _MODEL.fullmatch(source):
-        episodes = _play_model(model[1].upper(), model[2], task, seed, trust=trust)
+    if model := MODEL.fullmatch(source):
+        guest = sb3_model(model[1], model[2], task, trust=trust)
+        episodes = play_guest(guest, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     elif source.endswith(".zip"):
         raise UsageError(f"{source}: which kind of model is this? write ppo:{source}, sac:{source}, ...")
     elif (path := _episodes_file(source)) is not None:
@@ -158,45 +155,3 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
         numbers = (episode.observations, episode.actions, episode.rewards, episode.episode_return)
         if not episode.length or not all(np.isfinite(values).all() for values in numbers):
             raise UsageError(f"{path} holds an episode without steps, or a value that is not a finite number")
-
-
-def _play_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
-    if not trust:
-        raise UsageError(
-            f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "
-            "its author, add --trust"
-        )
-    if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `load` adds the ending, too
-        raise UsageError(f"cannot read the model {file}: there is no such file")
-    try:
-        import stable_baselines3  # optional
-    except ImportError:
-        raise UsageError(
-            "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
-        ) from None
-    try:
-        model: Any = getattr(stable_baselines3, kind).load(file, device="cpu")
-    except Exception as error:  # the file raises almost anything in torch and pickle
-        words = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UsageError(
-            f"{file} cannot be loaded as a model of {kind} (or was it made by another algorithm?): {words}"
-        ) from None
-    _check_spaces(file, model, task)
-    return play_guest(model, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
-
-
-def _check_spaces(file: str, model: Any, task: Task) -> None:
-    """Refuse a model of another environment.
-
-    Raises:
-        UsageError: its observation or action space differs.
-    """
-    env = make_env(task)
-    try:
-        for name in ("observation_space", "action_space"):
-            its, wanted = getattr(model, name), getattr(env, name)
-            kinds = [(type(space), space.shape, getattr(space, "n", None)) for space in (its, wanted)]
-            if kinds[0] != kinds[1]:
-                raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
-    finally:
-        close(env)

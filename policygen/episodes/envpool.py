@@ -31,7 +31,7 @@ COPIES = 128  # episodes under way at a time
 
 def pool_for(task: Task, cores: int) -> Pool | None:
     """Return an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
-    plain = task.gym_id in POOLED and not task.kwargs and not info_names(task.requirements)
+    plain = task.gym_id in POOLED and not task.kwargs and not task.perturb and not info_names(task.requirements)
     if not plain or importlib.util.find_spec("envpool") is None:
         return None
     return Pool(task, cores)

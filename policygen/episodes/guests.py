@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,12 +14,44 @@ import numpy as np
 from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import PolicyError, UsageError
-from policygen.tasks.environments import make_env
+from policygen.errors import PolicyError, TaskError, UsageError
+from policygen.tasks.environments import import_of_user, make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 ENGINE = "one by one"
+MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
+_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
+
+
+def is_guest(text: str) -> bool:
+    """Whether a text names an agent of another library: `MODULE:NAME` or `ppo:MODEL.zip`."""
+    return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
+
+
+def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
+    """Load an agent for `play_guest`.
+
+    Args:
+        text: `MODULE:NAME`, a function, an object with `predict`, or a class of such objects, also of a module in the
+            working directory, whose code runs; or `ppo:MODEL.zip` (also a2c, ddpg, dqn, sac, td3).
+        trust: must be true for a model's file.
+
+    Raises:
+        UsageError: there is none of this name, or it cannot be loaded.
+    """
+    if model := MODEL.fullmatch(text):
+        return sb3_model(model[1], model[2], task, trust=trust)
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(import_of_user(module), name, None)
+    except TaskError as error:
+        raise UsageError(str(error)) from None
+    if isinstance(found, type):
+        found = found()
+    if not callable(found) and not hasattr(found, "predict"):
+        raise UsageError(f"{text}: the module has no function of this name, and nothing with predict(observation)")
+    return found
 
 
 def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
@@ -51,6 +85,57 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
             env = renewed(env, task)
             episodes.append(_episode(RunningEpisode.begun(env, task, 0, seed), new_act()))
         return episodes
+    finally:
+        close(env)
+
+
+def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
+    """Load a Stable-Baselines3 model.
+
+    Args:
+        kind: name of its algorithm, such as `ppo`.
+        trust: must be true, because the file's pickles may run any code.
+
+    Raises:
+        UsageError: it is not trusted, cannot be loaded, or is of another environment.
+    """
+    if not trust:
+        raise UsageError(
+            f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "
+            "its author, add --trust"
+        )
+    if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `load` adds the ending, too
+        raise UsageError(f"cannot read the model {file}: there is no such file")
+    try:
+        import stable_baselines3  # optional
+    except ImportError:
+        raise UsageError(
+            "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
+        ) from None
+    try:
+        model: Any = getattr(stable_baselines3, kind.upper()).load(file, device="cpu")
+    except Exception as error:  # the file raises almost anything in torch and pickle
+        words = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UsageError(
+            f"{file} cannot be loaded as a model of {kind.upper()} (or was it made by another algorithm?): {words}"
+        ) from None
+    _check_spaces(file, model, task)
+    return model
+
+
+def _check_spaces(file: str, model: Any, task: Task) -> None:
+    """Refuse a model of another environment.
+
+    Raises:
+        UsageError: its observation or action space differs.
+    """
+    env = make_env(task)
+    try:
+        for name in ("observation_space", "action_space"):
+            its, wanted = getattr(model, name), getattr(env, name)
+            kinds = [(type(space), space.shape, getattr(space, "n", None)) for space in (its, wanted)]
+            if kinds[0] != kinds[1]:
+                raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
     finally:
         close(env)
 

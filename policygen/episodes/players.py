@@ -21,6 +21,7 @@ from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import of_gymnasium_or_ours
 from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 from policygen.tasks.user_env import can_travel
@@ -221,7 +222,8 @@ def _play_in_worker(
         None if the task's id is unknown or means another environment than `expected`.
     """
     token = task.given.token if task.given is not None else ""
-    key = repr((task.gym_id, task.kwargs, task.max_steps, step_timeout, token))
+    read = info_names(task.requirements)
+    key = repr((task.gym_id, task.kwargs, task.max_steps, task.perturb, read, step_timeout, token))
     if key not in _simulators:
         try:
             _simulators[key] = Simulator(task, step_timeout, expendable=True)

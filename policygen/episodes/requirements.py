@@ -14,6 +14,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, part_of_decision
 from policygen.quantities.compiled import compile_batch
+from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
@@ -99,6 +100,23 @@ class Breaches:
     step: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The two sides of a requirement's comparison along an episode.
+
+    Attributes:
+        requirement: its name.
+        text, node: the left side.
+        left, right: the values of the sides, shape (T + 1,).
+    """
+
+    requirement: str
+    text: str
+    node: Node
+    left: npt.NDArray[np.float64]
+    right: npt.NDArray[np.float64]
+
+
 class Requirements:
     """The requirements of a task, compiled.
 
@@ -124,6 +142,10 @@ class Requirements:
             _counted(requirement, breaches, trajectories)
             for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
         )
+
+    def sides(self, trajectory: Trajectory) -> list[Sides]:
+        """Return what each requirement compares in an episode; those without a comparison are left out."""
+        return [found for compiled in self._compiled if (found := compiled.sides(trajectory)) is not None]
 
     def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
         """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
@@ -248,6 +270,14 @@ class _Compiled:
                 place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
                 worst[i], distance[i] = sides[0][rows[place]], beyond[place]
         return Breaches(shares, worst, distance, steps)
+
+    def sides(self, trajectory: Trajectory) -> Sides | None:
+        """Return what the requirement compares in an episode; None without a comparison."""
+        _, _, *sides = self._values(trajectory)
+        if not sides:
+            return None
+        node = self._condition.arguments[0]  # type: ignore[union-attr]
+        return Sides(self._requirement.name, to_text(node), node, *sides)
 
     def _met(
         self, holds: npt.NDArray[np.bool_], events: npt.NDArray[np.bool_]

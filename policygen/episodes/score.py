@@ -127,6 +127,27 @@ def first_episodes(score: Score, count: int) -> Score:
     return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The paired difference of two scores: mean, half of its 95% interval, and one-sided p-value that it is above 0."""
+
+    gain: float
+    half: float
+    p: float
+
+    def __str__(self) -> str:
+        interval = f" [{self.gain - self.half:+.4g}, {self.gain + self.half:+.4g}]" if self.half else ""
+        return f"{self.gain:+.4g}{interval} (p = {self.p:.2g})"
+
+
+def difference(challenger: Score, incumbent: Score) -> Difference:
+    """Return the difference of two scores on the same seeds."""
+    gain, p = paired_gain(challenger, incumbent)
+    both = not challenger.exact and not incumbent.exact
+    half = half_interval(np.subtract(challenger.returns, incumbent.returns)) if both else 0.0
+    return Difference(gain, half, p)
+
+
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
     """Return the challenger's mean gain on the same seeds, and the one-sided p-value of Student's paired t-test.
 

@@ -17,8 +17,9 @@ from policygen.tasks.task import Optimum, Task
 class TaskView:
     """The part of a task that templates may read; the fields are those of `Task`.
 
-    Of a requirement it has the name, the condition in words, and whether it is hard. In `observed`, neighbouring
-    observations with the same description and unit are one entry, named by all their names.
+    `perturbed` describes the perturbations of the environment. Of a requirement it has the name, the condition in
+    words, and whether it is hard. In `observed`, neighbouring observations with the same description and unit are one
+    entry, named by all their names.
     """
 
     name: str
@@ -31,6 +32,7 @@ class TaskView:
     max_steps: int
     features: tuple[tuple[str, str], ...]
     requirements: tuple[tuple[str, str, bool], ...]
+    perturbed: tuple[str, ...]
     about: str
     hints: tuple[str, ...]
     facts: tuple[str, ...]
@@ -46,10 +48,11 @@ def task_view(task: Task) -> TaskView:
     shared = {
         field.name: getattr(task, field.name)
         for field in fields(TaskView)
-        if field.name not in ("observed", "requirements")
+        if field.name not in ("observed", "requirements", "perturbed")
     }
     required = tuple((one.name, str(one), one.hard) for one in task.requirements)
-    return TaskView(observed=_together(task.observations), requirements=required, **shared)
+    perturbed = tuple(one.described for one in task.perturb)
+    return TaskView(observed=_together(task.observations), requirements=required, perturbed=perturbed, **shared)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:

@@ -21,13 +21,14 @@ from policygen.policies.policy import Policy
 from policygen.proposers import memory
 from policygen.proposers.starts import policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
-from policygen.quantities.tree import Name
+from policygen.quantities.tree import Name, Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
 OWN = ("", NO_MODEL)  # no model proposed policies that are only tuned further
 _FIRST_STEP = 1.0
+_FIRST_SHARE = 0.3  # of a constant of another author's policy
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
 _FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
@@ -69,6 +70,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             return "The plain structure again, for another numerical search.", first.to_text()
         matrix, rate = np.zeros(shape), memory.RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
+    elif isinstance(best, LinearPolicy) and not _is_own(best, terms):
+        step = _FIRST_SHARE * _step_size(context)
+        return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
         matrix, faster = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
@@ -117,6 +121,21 @@ def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
     for actuator in context.task.actuators:
         free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
     return np.array(free)
+
+
+def _is_own(policy: LinearPolicy, terms: Sequence[str]) -> bool:
+    return {to_text(term) for term in policy.terms} <= {*terms}
+
+
+def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
+    """Return a policy of another author with its constants changed in proportion to their size."""
+
+    def changed(node: Node) -> str:
+        values = np.array(constants(node))
+        return to_text(with_constants(node, iter((values * (1 + step * rng.normal(size=len(values)))).tolist())))
+
+    lets = [f"let {name} = {changed(node)}" for name, node in policy.lets]
+    return "\n".join([*lets, *(f"{name} = {changed(node)}" for name, node in policy.equations)])
 
 
 def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:

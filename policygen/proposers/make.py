@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from policygen.errors import PolicyError
 from policygen.llm import LLMOptions, Provider, Several
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
+from policygen.policies.parse import Parsed, parse
 from policygen.proposers.builtin import PlainSearch
 from policygen.proposers.proposer import LanguageModel, Proposal, Proposer
+from policygen.runs.attempt import START
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
@@ -21,9 +24,48 @@ from policygen.tasks.task import Task
 
 def make_proposer(provider: Provider, config: RunConfig) -> Proposer:
     """Return the proposer for a run with these settings."""
+    made: Proposer
     if isinstance(provider, Several):
-        return Team(provider, config)
-    return LanguageModel(provider, config) if provider.is_language_model else PlainSearch(provider, config)
+        made = Team(provider, config)
+    else:
+        made = LanguageModel(provider, config) if provider.is_language_model else PlainSearch(provider, config)
+    return Started(made, config) if config.start else made
+
+
+class Started:
+    """Proposes the policy that the user starts from (`--start`), and then what another proposer does."""
+
+    def __init__(self, then: Proposer, config: RunConfig) -> None:
+        self.provider = then.provider
+        self.introduction = f"the policy given with --start, then {then.introduction}"
+        self.is_language_model = then.is_language_model
+        self._then, self._config = then, config
+
+    def check(self, task: Task) -> None:
+        """Refuse a start that is no policy for the task.
+
+        Raises:
+            PolicyError: it has problems; all are listed with their lines.
+            UsageError: the other proposer cannot be used.
+        """
+        self._then.check(task)
+        parsed = self._parsed(task)
+        if parsed.policy is None:
+            found = "\n".join(f"  {problem}" for problem in parsed.problems)
+            raise PolicyError(f"--start: it cannot be read as a policy of this run (--policy {self._kind}):\n{found}")
+
+    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
+        """Return the given policy for attempt 1, and later what the other proposer proposes."""
+        if context.number == 1:
+            return Proposal(1, self._parsed(context.task), (), model=START)
+        return self._then.propose(prompt, context, request_log)
+
+    @property
+    def _kind(self) -> str:
+        return "equations" if self._config.policy == "linear" else "table"
+
+    def _parsed(self, task: Task) -> Parsed:
+        return parse(self._config.start or "", task, self._config.policy)
 
 
 class Team:

@@ -34,6 +34,7 @@ from policygen.tasks.task import Task
 MOST_IDLE = 6  # parts without effect that a user is told of
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
+START = "start"  # stands for a model where the user gave the policy
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 Floats = npt.NDArray[np.float64]
 

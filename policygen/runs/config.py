@@ -140,6 +140,9 @@ class EpisodeSettings(_Part):
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
     )
+    fragility: bool = Field(
+        True, description="score the best policy once more with a step of delay and 2% sensor noise, on 20 episodes"
+    )
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
     )
@@ -155,6 +158,9 @@ class PromptSettings(_Part):
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    start: str | None = Field(
+        None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
+    )
     example: str | None = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )

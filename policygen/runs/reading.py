@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
+from policygen import __version__
 from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.guests import is_guest, load_guest
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
+from policygen.files import find_run
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 
 
@@ -65,18 +71,19 @@ def _worth(folder: Path) -> ExampleScore | None:
     return ExampleScore(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
 
 
-def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False) -> Policy:
+def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None = None, trust: bool = False) -> Policy:
     """Read the policy of a run folder, of a saved file, or of a text file in the policy language.
 
     Args:
         task_name: the task of a text file; another task than its own for a saved policy.
+        attempt: number of an attempt of a run; by default the best one.
         trust: whether the task may name modules to import and paths to read.
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
         UsageError: a text file without a task.
     """
-    policy = _read(path, task_name, trust=trust)
+    policy = _of_attempt(path, attempt) if attempt is not None else _read(path, task_name, trust=trust)
     return replace(policy, task=trusted(policy.task)) if trust else policy
 
 
@@ -89,19 +96,76 @@ def _read(path: Path, task_name: str | None, *, trust: bool) -> Policy:
     if task_name is None:
         raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
     task = load_task(task_name, trust=trust)
-    if saved:
-        text = best_policy(path).to_text()
-    else:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    parsed = parse(text, task)
+    return _of_text(path, task)
+
+
+def _of_attempt(run: Path, number: int) -> Policy:
+    if not run.is_dir():
+        raise UsageError(f"--attempt {number} needs a run's folder, and {run} is none")
+    attempts = Logbook(run).attempts()
+    if not 0 <= number < len(attempts):
+        raise UsageError(f"{run} has no attempt {number}: its last one is {len(attempts) - 1}")
+    if (policy := attempts[number].policy) is None:
+        raise PolicyError(f"attempt {number} of {run} has no policy: {attempts[number].verdict}")
+    return policy
+
+
+def _of_text(path: Path, task: Task) -> Policy:
+    parsed = parse(policy_text(path), task)
     if parsed.policy is None:
         raise PolicyError(
             f"{path.name} is not a policy for {task.name}:\n" + "\n".join(f"  {p}" for p in parsed.problems)
         )
     return parsed.policy
+
+
+def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
+    """Return a policy (a run, a saved or a text file), or an agent of another library, see `load_guest`.
+
+    Args:
+        task: the one to play; also that of a text file.
+
+    Raises:
+        PolicyError: there is no such policy, or it cannot be read.
+        UsageError: there is no such agent.
+    """
+    if is_guest(text):
+        return load_guest(text, task, trust=trust)
+    path = find_run(text)
+    return read_policy(path, trust=trust) if path.is_dir() or path.suffix == ".json" else _of_text(path, task)
+
+
+def policy_text(path: Path) -> str:
+    """Return the text of the policy in a run folder, a saved file, or a text file.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    if not path.exists():
+        raise PolicyError(f"cannot read {path}: there is no such file or folder")
+    if path.is_dir() or path.suffix == ".json":
+        return best_policy(path).to_text(whole=True)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
+    """Say in a few lines where a policy is from and what it scores, for the head of an exported file."""
+    lines = [f"Exported by policygen {__version__} on {date.today().isoformat()}."]
+    folder = Path(source) if isinstance(source, str | Path) else None
+    if folder is None or not (folder / "summary.json").is_file():
+        return lines
+    summary = Logbook(folder).summary()
+    best = best_attempt(folder)
+    if summary is None or summary.final is None or best is None or best.policy != policy:
+        return lines
+    final = summary.final
+    ci95 = f" [{final.ci95[0]:.4g}, {final.ci95[1]:.4g}]" if final.ci95 else ""
+    episodes = f"over {final.episodes} fresh episodes" if not final.exact else "(exact)"
+    lines.append(f"Run {folder.name}, attempt {best.number}: final score {final.mean:.4g}{ci95} {episodes}.")
+    return lines + [f"Requirement {violations}." for violations in final.violations]
 
 
 def best_attempt(folder: Path) -> Attempt | None:

@@ -160,6 +160,8 @@ class Summary:
         best_attempt: number of the best attempt; None if no reply was a policy, and then `final` is None, too.
         best_score: score of the best policy, exact or on held-out episodes.
         search_score: the score by which the best policy was chosen.
+        perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
+            None if there are none.
         solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
         optimum_reached: whether the final score reaches it: exactly, in all episodes, or by the one-sided 95% bound of
@@ -192,6 +194,8 @@ class Summary:
     best_score: float | None = None
     search_score: float | None = None
     final: FinalScore | None = None
+    perturbed: FinalScore | None = None
+    perturbed_by: tuple[str, ...] = ()
     solved: bool | None = None
     optimum: float | None = None
     optimum_reached: bool | None = None

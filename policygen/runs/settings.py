@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from policygen.policies.policy import Policy
 from policygen.tasks.task import PolicyKind
 
 
@@ -24,6 +25,7 @@ class Settings(TypedDict, total=False):
     repairs: int | None
     conversation: Literal["fresh", "continued"] | None
     template: str | None
+    start: str | Path | Policy | None
     example: str | Path | None
     demonstrations: str | Path | None
     refine: str | None
@@ -33,6 +35,7 @@ class Settings(TypedDict, total=False):
     ablate: Literal["nothing", "knowledge"] | None
     jobs: int | None
     step_timeout: float | None
+    fragility: bool
     unseeded: bool
     grid: Literal["free", "fixed"] | None
     prompt_tokens: int | None

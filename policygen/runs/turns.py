@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policygen.runs.attempt import Attempt, costs_of
+from policygen.runs.attempt import START, Attempt, costs_of
 from policygen.runs.config import RunConfig
 
 
@@ -94,7 +94,8 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
 
 
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
-    return [attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning"]
+    asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning")
+    return [attempt for attempt in asked if attempt.requests.model != START]
 
 
 def _is_first_policy(attempt: Attempt) -> bool:

@@ -266,9 +266,12 @@ def _tuned(
     assert tuned.score is not None
     before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
-    if before is not None and (-excess(tuned.violations), after.mean) <= (-excess(performance.violations), before.mean):
+    fewer = excess(performance.violations) - excess(tuned.violations)
+    if before is not None and (fewer, after.mean) <= (0, before.mean):
+        words += ", which did not help and was dropped"
         dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
         return _Better(policy, performance, dropped, refined.watched)
+    words += ", which violates hard requirements less often" if fewer > 0 else ""
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
     return _Better(refined.policy, tuned, kept, refined.watched)
 
@@ -309,7 +312,7 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
     )
     if refined.plant is not None:
         cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
-    outcome = "" if before is None or after.mean > before.mean else ", which did not help and was dropped"
+    outcome = ""
     what = "entries" if refined.method in FOR_TABLES else "constants"
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")

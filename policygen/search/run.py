@@ -34,7 +34,7 @@ from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.prepare import prepared
-from policygen.search.runner import play_final
+from policygen.search.runner import play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import Task
 
 
@@ -49,6 +49,7 @@ class Run:
     ledger: Ledger
     answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded answers that no recorded attempt has used
     final: Score | None = None
+    perturbed: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
@@ -110,6 +111,7 @@ class Run:
         """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
         started = time.perf_counter()
         self.final = play_final(self.search, self.config)
+        self.perturbed = play_perturbed(self.search, self.config)
         self.logbook.save_buffer(self.search.buffer)
         self.logbook.write_curve(self.search.attempts)
         summary = summarise(self, time.perf_counter() - started)
@@ -190,6 +192,8 @@ def summarise(run: Run, seconds: float) -> Summary:
         best_score=search.reported_score.mean if search.reported_score is not None else None,
         search_score=search.best_score.mean if search.best_score is not None else None,
         final=final_score(final) if final is not None else None,
+        perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
+        perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,

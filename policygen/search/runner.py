@@ -28,6 +28,8 @@ from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
+from policygen.tasks.environments import fits
+from policygen.tasks.perturb import Perturbation
 from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
@@ -319,6 +321,35 @@ def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[in
     If scores are exact, episodes only fill the replay buffer, and every attempt gets new seeds.
     """
     return episode_seeds(config.seed, "search", config.episodes, (number - 1) * config.episodes if exact else 0)
+
+
+FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
+FRAGILITY_EPISODES = 20
+
+
+def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ...]:
+    """Return the perturbations under which a run's best policy is scored once more at the end.
+
+    None where steps are limited, because the plant may be real, and where the task is perturbed already.
+    """
+    if not config.fragility or config.max_steps is not None or task.perturb or task.given is not None:
+        return ()
+    return tuple(one for one in FRAGILITY if fits(task, one))
+
+
+def play_perturbed(search: Search, config: RunConfig) -> Score | None:
+    """Score the best policy under `usual_perturbations`, on the first seeds of the final score; None without any."""
+    best, perturbations = search.incumbent, usual_perturbations(search.task, config)
+    if best is None or not perturbations:
+        return None
+    perturbed = replace(search.task, perturb=perturbations)
+    seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
+    try:
+        with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
+            players.apart = players.foreign  # a crash must not cost the run its end
+            return score_with_violations(perturbed, players.play(best, seeds), players.engine)
+    except EnvironmentFault:  # the run's results do not depend on this score
+        return None
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:

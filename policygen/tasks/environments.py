@@ -13,12 +13,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.faults import close
+from policygen.tasks.perturb import Perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_untrusted, trusted
@@ -35,11 +39,29 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     Raises:
         TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
     """
-    limit = task.max_steps if cut else None
-    if task.given is not None:
+    before = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
+    limit = task.max_steps + before if cut else None
+
+    def made(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        if task.given is None:
+            return make(task.gym_id, {**dict(task.kwargs), **keywords}, limit)
+        if keywords:
+            raise TaskError("an environment of a Python program is perturbed in other ways than by kwargs")
         return task.given.make(limit)
-    refuse_untrusted(task)
-    return make(task.gym_id, dict(task.kwargs), limit)
+
+    if task.given is None:
+        refuse_untrusted(task)
+    env = made({})
+    return PerturbedEnv(env, task.perturb, made, limit - before if limit else None) if task.perturb else env
+
+
+def fits(task: Task, perturbation: Perturbation) -> bool:
+    """Whether a perturbation fits the environment of a task."""
+    try:
+        close(make_env(replace(task, perturb=(perturbation,))))
+    except TaskError:
+        return False
+    return True
 
 
 def with_user_env(task: Task, env: Any) -> Task:
@@ -120,27 +142,24 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
     return any(data.warning[int(getattr(mujoco.mjtWarning, kind))].number > 0 for kind in _UNSTABLE)
 
 
-def _import_own(module: str, name: str) -> None:
-    """Import a module of the user, also from the working directory, and register a class or function of it.
-
-    The caller has checked that it may be imported.
+def import_of_user(module: str) -> ModuleType:
+    """Import a module of the user, also from the working directory; the caller has checked that its code may run.
 
     Raises:
-        TaskError: there is no such module, it fails, or it neither registers nor defines the name.
+        TaskError: there is no such module, or it fails.
     """
-    if module.endswith(".py"):
-        raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     if of_python(module):
-        raise TaskError(f"{module} is a module of Python itself, which has no environments; name one that has")
+        raise TaskError(
+            f"{module} is a module of Python itself, which has no environments and no agents; name one that has"
+        )
     known = module in sys.modules
     folder = str(Path.cwd())
     top = module.partition(".")[0]
     here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if not known and here and top not in sys.modules and importlib.util.find_spec(top) is None:
         sys.path.append(folder)  # last: it must not hide installed packages
-    before = set(gym.registry)
     try:
-        found = importlib.import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise TaskError(f"the module {module} needs a package that is not installed: {error}") from None
@@ -151,6 +170,18 @@ def _import_own(module: str, name: str) -> None:
         raise TaskError(
             f"the module {module} fails when it is imported: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
+
+
+def _import_own(module: str, name: str) -> None:
+    """Import a module of the user, and register a class or function of it.
+
+    Raises:
+        TaskError: there is no such module, it fails, or it neither registers nor defines the name.
+    """
+    if module.endswith(".py"):
+        raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
+    before = set(gym.registry)
+    found = import_of_user(module)
     if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
         return
     what = getattr(found, name, None)

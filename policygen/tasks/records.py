@@ -12,6 +12,8 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.words import columns_for
 from policygen.tasks.actions import ActionLayout, check_layout
 from policygen.tasks.checked import checked
+from policygen.tasks.perturb import Perturbation
+from policygen.tasks.perturb import perturbation as checked_perturbation
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import (
     MOST_CHARACTERS,
@@ -55,6 +57,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
         **({"starts": list(map(list, task.starts))} if task.starts else {}),
         **({"requirements": list(map(asdict, task.requirements))} if task.requirements else {}),
+        **({"perturb": list(map(asdict, task.perturb))} if task.perturb else {}),
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
@@ -118,6 +121,7 @@ class _TaskRecord:
     ends: str = ""
     starts: tuple[tuple[str, str], ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    perturb: tuple[Perturbation, ...] = ()
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
@@ -179,6 +183,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         ends=read.ends,
         starts=read.starts,
         requirements=read.requirements,
+        perturb=tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
         untrusted="the saved task",
         assumed=read.assumed,
         unseeded=read.unseeded,

@@ -14,6 +14,7 @@ from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
+from policygen.tasks.perturb import Perturbation
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
@@ -52,6 +53,7 @@ class Task:
         starts: for some observations how an episode begins, as documented: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
         requirements: conditions that episodes have to meet, whatever their return.
+        perturb: differences from the nominal environment, drawn anew in each episode.
         grid: bins of observations and features.
         layout: nesting of the environment's observations, None for one array or number.
         action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
@@ -77,6 +79,7 @@ class Task:
     ends: str = ""
     starts: tuple[tuple[str, str], ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    perturb: tuple[Perturbation, ...] = ()
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()

@@ -19,6 +19,8 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
 from policygen.tasks.mujoco import has_model
+from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name
@@ -89,6 +91,7 @@ class _TaskFile(_Strict):
     ends: str = ""
     starts: dict[str, str] = {}
     requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
+    perturb: dict[str, float | list[float] | dict[str, float | list[float]]] = {}
     step_seconds: float | None = Field(default=None, gt=0)
     inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
@@ -177,7 +180,8 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
     )
     _ = task.parsed_features  # report a feature that does not parse now
     requirements = _stated_requirements(stated, task, env, where)
-    return replace(task, requirements=requirements) if requirements else task
+    perturb = _stated_perturbations(stated, env, where)
+    return replace(task, requirements=requirements, perturb=perturb) if requirements or perturb else task
 
 
 def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any], where: str) -> tuple[Requirement, ...]:
@@ -199,6 +203,26 @@ def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any], 
             raise TaskError(f"{where}: {error}") from None
         read.append(requirement)
     return tuple(read)
+
+
+def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> tuple[Perturbation, ...]:
+    found = []
+    for name, value in stated.perturb.items():
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, size in inner:
+            whole = f"{name}.{key}" if key else name
+            sizes = size if isinstance(size, list) else [size, size]
+            if len(sizes) != 2:
+                raise TaskError(f"{where}: `perturb.{whole}` is one number, or two: lowest and highest")
+            try:
+                found.append(perturbation(whole, *sizes))
+            except UsageError as error:
+                raise TaskError(f"{where}: {error}") from None
+    try:
+        PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
+    except TaskError as error:
+        raise TaskError(f"{where}: {error}") from None
+    return tuple(found)
 
 
 def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:

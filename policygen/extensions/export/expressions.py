@@ -18,7 +18,7 @@ class Writer:
         names: the text of every quantity, and of the memory behind each `prev(NAME)`.
         both, either, no: templates of `and`, `or` and `not`, for tests.
         nonzero: template of the test that a value is not 0.
-        compared: the symbols of comparisons.
+        compared: templates of comparisons, for tests.
         as_number: template that converts a test, or a whole number, to a number.
         choice: template of a conditional expression with a test and two values.
         functions: templates of operations by name, with a placeholder for each argument. Arguments are inserted without
@@ -30,7 +30,7 @@ class Writer:
     either: ClassVar[str]
     no: ClassVar[str]
     nonzero: ClassVar[str] = "{0} != 0.0"
-    compared: ClassVar[Mapping[str, str]] = {symbol: symbol for symbol in ("<", "<=", ">", ">=", "==", "!=")}
+    compared: ClassVar[Mapping[str, str]] = {s: f"{{0}} {s} {{1}}" for s in ("<", "<=", ">", ">=", "==", "!=")}
     as_number: ClassVar[str]
     choice: ClassVar[str]
     functions: ClassVar[Mapping[str, str]]
@@ -87,7 +87,7 @@ class Writer:
             case Call("not", (inner,)):
                 return self.no.format(self._test(inner))
             case Call(function, (left, right)) if function in self.compared:
-                return f"{self.write(left)} {self.compared[function]} {self.write(right)}"
+                return self.compared[function].format(self.write(left), self.write(right))
         return self.nonzero.format(self.write(node))
 
     def _part(self, node: Node, inside: str) -> str:

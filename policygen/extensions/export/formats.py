@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.export.c import PolicyInC
 from policygen.extensions.export.latex import as_latex, plant_as_latex
@@ -15,11 +16,11 @@ from policygen.extensions.export.python import PolicyInPython
 from policygen.plants.fit import FittedPlant
 from policygen.policies.policy import Policy
 
-FORMATS: dict[str, Callable[[Program], str]] = {
-    "c": lambda program: PolicyInC(program).text(),
-    "python": lambda program: PolicyInPython(program).text(),
-    "json": as_json,
-    "latex": as_latex,
+FORMATS: dict[str, Callable[[Program, Sequence[str]], str]] = {
+    "c": lambda program, facts: PolicyInC(program, facts).text(),
+    "python": lambda program, facts: PolicyInPython(program, facts).text(),
+    "json": lambda program, _: as_json(program),
+    "latex": lambda program, _: as_latex(program),
 }
 FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
     "c": lambda plant: PlantInC(plant).text(),
@@ -29,14 +30,29 @@ FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
 T = TypeVar("T")
 
 
-def exported(policy: Policy, to: str) -> str:
+def exported(policy: Policy, to: str, facts: Sequence[str] = ()) -> str:
     """Write the policy in the format `to`, one of `FORMATS`.
+
+    Args:
+        facts: sentences about its origin and score, for the first comment of C and Python.
 
     Raises:
         UsageError: the format is unknown.
         PolicyError: this kind of policy cannot be exported.
     """
-    return _format(FORMATS, "policy", to)(program_of(policy))
+    return _format(FORMATS, "policy", to)(program_of(policy), facts)
+
+
+def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory] = ()) -> dict[str, str]:
+    """Return the files of a policy in C by name: source, header and, with episodes, a test program.
+
+    Raises:
+        PolicyError: this kind of policy cannot be exported.
+    """
+    made = PolicyInC(program_of(policy), facts)
+    name = made.program.name
+    files = {f"{name}.c": made.source(), f"{name}.h": made.header()}
+    return {**files, f"{name}_test.c": made.test_program(episodes)} if episodes else files
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:

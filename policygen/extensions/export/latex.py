@@ -178,7 +178,10 @@ class _Writer(Writer):
     either = r"{0} \text{{ or }} {1}"
     no = r"\text{{not }} ({0})"
     nonzero = r"{0} \ne 0"
-    compared: ClassVar[Mapping[str, str]] = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
+    compared: ClassVar[Mapping[str, str]] = {
+        symbol: f"{{0}} {word} {{1}}"
+        for symbol, word in {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}.items()
+    }
     as_number = "[{0}]"
     choice = r"\begin{{cases}} {1} & \text{{if }} {0} \\ {2} & \text{{otherwise}} \end{{cases}}"
     functions: ClassVar[Mapping[str, str]] = {

@@ -134,9 +134,10 @@ class PlantSource(Source):
                 self.define(inside, self.write(node))
                 continue
             self.define(predicted, self.write(node))
-            known = self.choice.format(f"{predicted} == {predicted}", predicted, "0.0")
+            equal = self.compared["=="].format
+            known = self.choice.format(equal(predicted, predicted), predicted, "0.0")
             self.define(inside, self.call("clip", known, number(self.plant.low[i]), number(self.plant.high[i])))
-            tests.append(f"{inside} == {predicted}")
+            tests.append(equal(inside, predicted))
         self._define(later, read)
         self.define("ends", self.write(ends))
         self.define("paid", self.write(reward))
@@ -208,6 +209,7 @@ class PlantInC(PlantSource, C):
 
     own = "plant->"
     refusal = "if (!({0})) return -1"
+    choice = "({0} ? {1} : {2})"  # which draws noise only where there is some
     reward = "*reward"
     functions: ClassVar[Mapping[str, str]] = {
         **C.functions,

@@ -166,11 +166,13 @@ class PolicySource(Source):
     Locals are named `q_` (observations), `d_` (definitions), `t_` (terms) and `o_` (outputs).
 
     Attributes:
+        facts: sentences about the policy's origin and score, for the first comment.
         memory: the text of each remembered value, in the order of `Policy.remembers`.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
         super().__init__(program.policy.task)
+        self.facts = facts
         self.program, self.policy = program, program.policy
         self.memory = [
             self.slot.format(i, self.identifiers.new("m", name)) for i, name in enumerate(self.policy.remembers)
@@ -203,7 +205,7 @@ class PolicySource(Source):
 
     def policy_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the policy's own text."""
-        lines = ["The policy itself:", "", *text_lines(self.program)]
+        lines = [*self.facts, *([""] if self.facts else []), "The policy itself:", "", *text_lines(self.program)]
         return self.heading(f"A policy ({KIND_WORDS[self.policy.kind]}) for", usage, lines)
 
     def _remembered(self, kept: Recollection) -> str:

@@ -117,7 +117,7 @@ class Live:
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
         live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_comment_has_no_effect(folder)}
-        return render("live.html.j2", run, playing=None, address=address, **live, **drawn)
+        return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
         """Return the folder of a run; only listed runs are accepted."""

@@ -119,6 +119,9 @@ class RunContent:
             episodes = f"over {final.episodes} fresh {kind_of_episodes(final.engine)}"
             words = "exact" if final.exact else f"{_between(final.ci95)}, {episodes}"
             rows["final score"] = f"{number(final.mean)} ({words})"
+            if self.summary is not None and (perturbed := self.summary.perturbed) is not None:
+                words = f"{number(perturbed.mean)} ({_between(perturbed.ci95)}, over {perturbed.episodes} episodes)"
+                rows[f"with {', '.join(self.summary.perturbed_by)}"] = words
             for one in final.violations:
                 rows[f"requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
         if attempts and attempts[0].score is not None:

@@ -20,6 +20,7 @@ from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.plants import plant_figure
 from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.signals import best_median_worst, signals_figure
 from policygen.extensions.plots.style import style
 from policygen.plants.account import (
     SHARE,
@@ -132,6 +133,15 @@ class PlantContent:
     drawn: Picture | None
     ahead: int = AHEAD
     share: str = SHARE
+
+
+def signals_picture(task: Task, episodes: Sequence[Trajectory]) -> Picture | None:
+    """Draw the best, median and worst of some episodes over their steps; None without episodes."""
+    shown = best_median_worst(episodes)
+    if not shown:
+        return None
+    wide, narrow = signals_figure(task, shown), signals_figure(task, shown, narrow=True)
+    return Picture(_data_url(wide), "Observations and actions over the steps", _data_url(narrow))
 
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,26 +22,33 @@ from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
     own_episodes,
+    picture,
     plant_content,
     playing,
     portrait,
+    signals_picture,
 )
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.played import missing_parts
+from policygen.extensions.robust import HEAT, LINES, Margins, margins, names_of, perturbations_for, protocol, table
+from policygen.extensions.robust import picture as margins_picture
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
-from policygen.tasks.task import KIND_WORDS, environment_words
+from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trust import trusted
 
+_ROBUST_EPISODES = 20
 
-def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = False) -> Path:
+
+def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = False, robust: bool = False) -> Path:
     """Write the page of a run or a sweep; return its path.
 
     Args:
         film: add a film of an episode.
+        robust: add scores under perturbations, on 20 episodes each.
         trust: for film and traces, the task may name modules to import and paths to read.
 
     Raises:
@@ -60,7 +68,8 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     if policy is not None and trust:
         policy = replace(policy, task=trusted(policy.task))
     film_shown = playing(policy) if film and policy is not None else None
-    write_named(output, render("run.html.j2", run, playing=film_shown, **pictures_of(run, policy)))
+    margins = margins_of(policy) if robust and policy is not None else None
+    write_named(output, render("run.html.j2", run, playing=film_shown, margins=margins, **pictures_of(run, policy)))
     if policy is not None and not trust and (lack := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lack, stacklevel=2)
     return output
@@ -72,15 +81,45 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
         "curve": curve_picture([run.folder]),
         "portrait": None,
         "decisions": None,
+        "signals": None,
         "text": "",
         "plant": None,
     }
     if policy is not None and run.best is not None:
         pictures["portrait"] = portrait(policy)
-        pictures["decisions"] = decision_map(policy, own_episodes(run.folder, run.best))
+        episodes = own_episodes(run.folder, run.best)
+        pictures["decisions"] = decision_map(policy, episodes)
+        pictures["signals"] = signals_picture(run.task, episodes)
         pictures["plant"] = plant_content(run.folder, run.best, run.task)
         pictures["text"] = policy.to_text(whole=True)
     return pictures
+
+
+def margins_of(policy: Policy) -> dict[str, Any]:
+    """Score a policy under all perturbations that fit its task; return what a page shows."""
+    perturbations = perturbations_for(policy.task)
+    found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
+    return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0))
+
+
+def margins_content(found: Sequence[Margins], about: str) -> dict[str, Any]:
+    """Return what a page shows of margins; `about` is their protocol."""
+    header, rows = table(found)
+    names = names_of(found)
+    drawn = picture(margins_picture(found), "score over the size of each perturbation")
+    caption = HEAT if " and " in names[0] else LINES
+    shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
+    return {**shown_parts, "drawn": drawn, "caption": caption}
+
+
+def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
+    """Write a page about margins; return its path.
+
+    Raises:
+        LogbookError: it cannot be written.
+    """
+    write_named(path, render("robust.html.j2", {"task": task.name, **margins_content(found, about)}))
+    return path
 
 
 def render(name: str, content: object, **more: Any) -> str:

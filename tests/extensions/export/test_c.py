@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +16,29 @@ from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from speed_parts.exported import bytes_on_cortex, compiled
-from support import PAIR
+from support import PAIR, Line, summary_of, the_run
 
+import policygen
 from policygen.extensions.export.formats import exported
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node
+from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler `cc`")
 needs_cross = pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None, reason="there is no cross compiler `arm-none-eabi-gcc`"
 )
+CAREFUL = ("-Wpedantic", "-Wconversion", "-Wfloat-equal", "-Wshadow")
+EXPORTED = {
+    "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\nleft = 0\n"
+    "right = 10*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
+    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1)",
+    "frozenlake": "| row | column | action |\n|-|-|-|\n| 0 | * | right |\n| 1-2 | 0 | down |\n| * | * | left |",
+}
 
 
 def of_expressions(nodes: list[Node]) -> LinearPolicy:
@@ -45,7 +56,7 @@ def test_any_expression_compiles_without_a_warning_and_is_computed_alike(
 ) -> None:
     policy = of_expressions(nodes)
     rows = trying(policy, 50, np.float64)
-    ours = compiled(policy, tmp_path_factory.mktemp("c"), ("-O1", "-pedantic"))(rows)
+    ours = compiled(policy, tmp_path_factory.mktemp("c"), ("-O1", *CAREFUL))(rows)
     theirs = np.array([policy.act_one(row) for row in rows])
     # Exponents of 2 are squares in C; all else is fixed by IEEE 754.
     assert np.isclose(ours, theirs, rtol=1e-6, atol=0).all()
@@ -103,3 +114,52 @@ def test_a_long_table_is_not_repeated_in_full_in_the_comment() -> None:
     text = exported(tables()["large"], "c")
     assert "more rows" in text.partition("#include")[0]
     assert len(text) < 200_000
+
+
+def built(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Compile the files of a folder and run the program."""
+    sources = [str(folder / f"{name}.c"), str(folder / f"{name}_test.c")]
+    line = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", *CAREFUL, *sources, "-lm", "-o", str(folder / "tested")]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([str(folder / "tested")], capture_output=True, text=True)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_folder_gets_source_header_and_a_program_that_compares_decisions(name: str, tmp_path: Path) -> None:
+    task = load_task(name)
+    found = parse(EXPORTED[name], task).policy
+    assert found is not None
+    folder = tmp_path / "c"
+    policygen.export(found, "c", folder)
+    assert sorted(path.name for path in folder.iterdir()) == [f"{name}.c", f"{name}.h", f"{name}_test.c"]
+    done = built(folder, name)
+    assert done.returncode == 0
+    assert done.stdout.startswith("0 of ")
+    assert int(done.stdout.split()[2]) > 3
+    header = (folder / f"{name}.h").read_text()
+    assert f"Exported by policygen {policygen.__version__} on " in header
+    assert "#ifndef" in header
+    source = folder / f"{name}.c"
+    wrong = {"cartpole": ("10.0 *", "-10.0 *"), "pendulum": ("-10.0 *", "10.0 *"), "frozenlake": ("{", "{0 + ")}[name]
+    if name == "frozenlake":
+        cells = re.search(r"pg_cells\[\d+\] = \{\n(.*)\n", source.read_text())
+        assert cells is not None
+        wrong = (cells[1], re.sub(r"\d+", "0", cells[1]))
+    source.write_text(source.read_text().replace(*wrong))
+    assert built(folder, name).returncode == 1  # the program notices other decisions
+
+
+def test_the_head_says_what_a_run_s_policy_scores(line: Line) -> None:
+    few = ("--policy", "equations", "--iterations", 1, "--episodes", 5, "--set", "final_episodes=10", "--jobs", 1)
+    assert line("run", "cartpole", *few).code == 0
+    folder = the_run(Path("results"))
+    assert line("export", folder, "--to", "c", "-o", "firmware").code == 0
+    head = Path("firmware/cartpole.h").read_text()
+    assert f"Run {folder.name}, attempt 1: final score {summary_of(folder)['final']['mean']:.4g} [" in head
+    assert "over 10 fresh episodes." in head
+    Path("file").write_text("")
+    refused = line("export", folder, "--to", "c", "-o", "file")
+    assert refused.code == 1
+    assert "Traceback" not in refused.err

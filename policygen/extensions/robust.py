@@ -1,0 +1,384 @@
+"""Scores of policies under perturbations of their environment, and the margins that follow from them."""
+
+# Imports inside functions: Matplotlib is only needed for pictures.
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from policygen.episodes.guests import score_guest
+from policygen.episodes.players import Players
+from policygen.episodes.requirements import excess
+from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
+from policygen.episodes.trajectory import RandomActor
+from policygen.errors import UsageError
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, check_suffix, save, style
+from policygen.extensions.plots.tables import markdown_cell
+from policygen.files import write_named
+from policygen.policies.policy import Policy
+from policygen.tasks.environments import fits
+from policygen.tasks.perturb import KINDS, NOMINAL, SENSORS, Perturbation, perturbation
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as failing
+FORMATS = ("html", "md", "json", "png")  # a page is written by `page.render`
+LINES = "Mean return over the size of each perturbation, with 95% intervals. Dotted: a policy fails below this score."
+HEAT = "Mean return for each combination; in brackets: the policy fails."
+# The sizes that are tried where none are given, from the nominal one outwards.
+SIZES: Mapping[str, Sequence[float]] = {
+    "action_delay": (1, 2, 3, 5),
+    "sensor_noise": (0.02, 0.05, 0.1, 0.2),
+    "sensor_bias": (0.02, 0.05, 0.1, 0.2),
+    "sensor_dropout": (0.1, 0.2, 0.4),
+    "quantisation": (0.05, 0.1, 0.2, 0.5),
+    "actuator_gain": (0.5, 0.7, 0.85, 1.15, 1.3, 1.5),
+    "deadband": (0.02, 0.05, 0.1, 0.2),
+    "saturation": (0.9, 0.7, 0.5),
+    "random_start": (5, 20, 50),
+    "mass": (0.7, 0.85, 1.15, 1.3, 1.5, 2),
+    "friction": (0.5, 0.7, 1.5, 2),
+    "motor": (0.7, 0.85, 1.15, 1.3),
+    "gravity": (0.9, 1.1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The score of one policy under one perturbation, or under two at once.
+
+    Attributes:
+        policy: name of the policy.
+        gain, p: mean difference from the baseline in the same episodes, and one-sided p-value; None without one.
+        holds: whether it still meets hard requirements and scores at least `Margins.threshold`.
+    """
+
+    policy: str
+    perturbations: tuple[Perturbation, ...]
+    score: Score
+    gain: float | None
+    p: float | None
+    holds: bool
+
+    @property
+    def name(self) -> str:
+        """The names of the perturbations."""
+        return " and ".join(one.name for one in self.perturbations)
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """The sizes of the perturbations."""
+        return tuple(one.low for one in self.perturbations)
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """What one policy withstands.
+
+    Attributes:
+        nominal: its score without perturbations.
+        threshold: the score from which a perturbed policy counts as holding.
+        trials: its scores under perturbations, by kind and size.
+    """
+
+    policy: str
+    nominal: Score
+    threshold: float
+    trials: tuple[Trial, ...]
+
+    def words(self, name: str) -> str:
+        """Say up to which sizes of a perturbation it holds, in a line."""
+        own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.sizes)
+        if len(own[0].sizes) > 1:
+            return f"holds in {sum(trial.holds for trial in own)} of {len(own)} combinations"
+        middle = NOMINAL.get(name, 0.0)
+        above = [trial for trial in own if trial.sizes[0] > middle]
+        below = [trial for trial in own if trial.sizes[0] < middle][::-1]
+        parts = [_side(side) for side in (below, above) if side]
+        return "; ".join(parts)
+
+
+def _side(trials: Sequence[Trial]) -> str:
+    """Say how far a policy holds in one direction; the trials begin with the one nearest to nominal."""
+    held: list[Trial] = []
+    for trial in trials:
+        if not trial.holds:
+            last = f"holds to {held[-1].sizes[0]:g}, " if held else ""
+            violated = [one.name for one in trial.score.violations if one.excess]
+            why = f", violates {', '.join(violated)}" if violated else ""
+            return f"{last}fails at {trial.sizes[0]:g} ({trial.score.mean:.4g}{why})"
+        held.append(trial)
+    return f"holds to {held[-1].sizes[0]:g}, the furthest tried"
+
+
+def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = False) -> list[tuple[Perturbation, ...]]:
+    """Return the perturbations to try: those asked for as `NAME` or `NAME=SIZE,SIZE,...`, else all that fit the task.
+
+    A perturbation of the task file is tried at its ends and in the middle, also if it is a keyword argument.
+
+    Args:
+        grid: combine all sizes of two perturbations, the nominal ones included.
+
+    Raises:
+        UsageError: there is no such perturbation, or there are not two for a grid.
+    """
+    found: list[tuple[Perturbation, ...]] = []
+    stated = {one.name: one for one in task.perturb}
+    names = list(wanted) or [
+        *stated,
+        *(
+            name
+            for name in KINDS
+            if name not in stated and fits(task, perturbation(name, SIZES[name][0], SIZES[name][0]))
+        ),
+    ]
+    for text in names:
+        name, equals, sizes = text.partition("=")
+        if equals:
+            try:
+                values = [float(size) for size in sizes.split(",")]
+            except ValueError:
+                raise UsageError(f"--perturb {text:.60}: write numbers after `=`, as in mass=0.7,1.3") from None
+        elif name in stated:
+            values = sorted({stated[name].low, (stated[name].low + stated[name].high) / 2, stated[name].high})
+        elif name in SIZES:
+            values = list(SIZES[name])
+        else:
+            raise UsageError(
+                f"--perturb {text:.60}: write its sizes, as in {name}=0.8,1.2; known are {', '.join(KINDS)}"
+            )
+        found += [(perturbation(name, value, value),) for value in values]
+    if not grid:
+        return found
+    kinds = list(dict.fromkeys(one.name for (one,) in found))
+    if len(kinds) != 2:
+        raise UsageError("--grid combines two perturbations: give two, as in --perturb action_delay --perturb mass")
+    sides = [sorted({one for (one,) in found if one.name == kind} | _nominal(kind), key=_size) for kind in kinds]
+    return [(first, second) for first in sides[0] for second in sides[1]]
+
+
+def _size(one: Perturbation) -> float:
+    return one.low
+
+
+def _nominal(name: str) -> set[Perturbation]:
+    """Return the perturbation that changes nothing; an argument of the environment has none."""
+    size = NOMINAL.get(name, 0.0)
+    return set() if name.startswith("kwargs.") else {Perturbation(name, size, size)}
+
+
+def margins(
+    policies: Mapping[str, Policy | Any],
+    task: Task,
+    perturbations: Sequence[tuple[Perturbation, ...]],
+    *,
+    episodes: int = 50,
+    seed: int = 0,
+    against: str | None = None,
+) -> list[Margins]:
+    """Score policies on the same episodes under each entry of `perturbations`, and without any.
+
+    A policy holds while its hard requirements are violated in no larger share of the episodes than allowed, and while
+    its mean return is at least the score that counts as solved, or, where it does not reach that without perturbations,
+    while it keeps nine tenths of its gain over random actions.
+
+    Args:
+        policies: by name; also agents of other libraries, see `score_guest`.
+        task: that of the policies.
+        against: name of the policy with which the others are compared.
+
+    Raises:
+        TaskError: a perturbation does not fit the environment.
+    """
+    nominal_task = replace(task, perturb=())
+    seeds = episode_seeds(seed, "evaluation", episodes)
+    with Players(nominal_task) as players:
+        random = sampled_score(players.play(RandomActor(nominal_task, seed), seeds), players.engine).mean
+    nominal = _scores(policies, nominal_task, seeds)
+    thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
+    found: dict[str, list[Trial]] = {name: [] for name in policies}
+    for entry in perturbations:
+        scores = _scores(policies, replace(task, perturb=entry), seeds)
+        for name, score in scores.items():
+            gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
+            holds = score.mean >= thresholds[name] and not excess(score.violations)
+            found[name].append(Trial(name, entry, score, gain, p, holds))
+    return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
+
+
+def _scores(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+    with Players(task) as players:
+        return {
+            name: score_with_violations(task, players.play(policy, seeds), players.engine)
+            if isinstance(policy, Policy)
+            else score_guest(policy, task, seeds)
+            for name, policy in policies.items()
+        }
+
+
+def _threshold(nominal: Score, random: float, solved: float | None) -> float:
+    if solved is not None and nominal.mean >= solved:
+        return solved
+    return random + KEPT * (nominal.mean - random) if nominal.mean > random else nominal.mean
+
+
+# --- shown -----------------------------------------------------------------------------------------------------------
+
+
+def names_of(found: Sequence[Margins]) -> list[str]:
+    """Return the perturbations that were tried, in their order."""
+    return list(dict.fromkeys(trial.name for one in found for trial in one.trials))
+
+
+def protocol(perturbations: Sequence[tuple[Perturbation, ...]], episodes: int, seed: int) -> str:
+    """Say in a sentence how margins were measured, and what the perturbations are."""
+    together = "two perturbations" if len(perturbations[0]) > 1 else "one perturbation"
+    kinds = dict.fromkeys(one.name for entry in perturbations for one in entry if one.name in KINDS)
+    meanings = "; ".join(f"{name}: {KINDS[name]}" for name in kinds)
+    return (
+        f"Mean returns over {episodes} episodes each (seed {seed}), the same for all; {together} at a time. {meanings}"
+    )
+
+
+def lines(found: Sequence[Margins]) -> list[str]:
+    """Describe the margins of each policy, a line for each perturbation."""
+    described = []
+    for one in found:
+        described.append(f"{one.policy}: {one.nominal}; counts as failing below {one.threshold:.4g}")
+        described += [f"  requirement {violations}" for violations in one.nominal.violations]
+        described += [f"  {name}: {one.words(name)}" for name in names_of(found)]
+    return described
+
+
+def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows of the table of all scores."""
+    compared = any(trial.gain is not None for one in found for trial in one.trials)
+    violated = any(one.nominal.violations for one in found)
+    header: tuple[str, ...] = ("perturbation", "size", "policy", "score [95% interval]", "holds")
+    header += ("violations",) * violated + ("against the baseline",) * compared
+    rows: list[tuple[int, tuple[float, ...], tuple[str, ...]]] = []
+    order = names_of(found)
+    for one in found:
+        for trial in one.trials:
+            ci = trial.score.ci95
+            interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
+            counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
+            gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
+            sizes = " and ".join(f"{size:g}" for size in trial.sizes)
+            row: tuple[str, ...] = (trial.name, sizes, one.policy, f"{trial.score.mean:.4g}{interval}")
+            row += ("yes" if trial.holds else "no",)
+            row += (counts or "none",) * violated + (gain,) * compared
+            rows.append((order.index(trial.name), trial.sizes, row))
+    return header, [row for *_, row in sorted(rows, key=lambda entry: entry[:2])]
+
+
+def picture(found: Sequence[Margins]) -> Figure:
+    """Draw the score of each policy over the size of each perturbation, with 95% intervals; a grid as heat maps."""
+    if any(len(trial.sizes) > 1 for one in found for trial in one.trials):
+        return _heat_maps(found)
+    from matplotlib.figure import Figure
+
+    names = names_of(found)
+    columns = min(3, max(1, len(names)))
+    rows = math.ceil(len(names) / columns)
+    with style():
+        figure = Figure(figsize=(4 * columns, 2.6 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, name in zip(axes, names, strict=False):
+            for k, one in enumerate(found):
+                own = [(trial.sizes[0], trial.score) for trial in one.trials if trial.name == name]
+                if not name.startswith("kwargs."):
+                    own.append((NOMINAL.get(name, 0.0), one.nominal))
+                own.sort(key=lambda pair: pair[0])
+                sizes, means = [size for size, _ in own], [score.mean for _, score in own]
+                low, high = zip(*(score.ci95 or (score.mean, score.mean) for _, score in own), strict=True)
+                colour = OKABE_ITO[k % len(OKABE_ITO)]
+                panel.plot(sizes, means, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=one.policy)
+                panel.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
+                panel.axhline(one.threshold, color=colour if len(found) > 1 else GREY, linestyle=":", linewidth=1)
+            panel.set_title(name)
+            panel.set_xlabel(_unit(name))
+        for panel in axes[len(names) :]:
+            panel.set_axis_off()
+        for panel in axes[::columns]:
+            panel.set_ylabel("mean return")
+        if len(found) > 1:
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(found)))
+    return figure
+
+
+def _heat_maps(found: Sequence[Margins]) -> Figure:
+    """Draw for each policy its scores over the sizes of two perturbations; those that do not hold are in brackets."""
+    from matplotlib.figure import Figure
+
+    kinds = [one.name for one in found[0].trials[0].perturbations]
+    across, up = (sorted({trial.sizes[k] for trial in found[0].trials}) for k in (0, 1))
+    means = [[[0.0] * len(across) for _ in up] for _ in found]
+    for k, one in enumerate(found):
+        for trial in one.trials:
+            means[k][up.index(trial.sizes[1])][across.index(trial.sizes[0])] = trial.score.mean
+    lowest, highest = (bound(v for rows in means for row in rows for v in row) for bound in (min, max))
+    with style():
+        width = max(3.2, 0.7 * len(across) + 1)
+        figure = Figure(figsize=(width * len(found) + 1, 0.45 * len(up) + 1.6), layout="constrained")
+        axes = figure.subplots(1, len(found), squeeze=False)[0]
+        for panel, one, rows in zip(axes, found, means, strict=True):
+            image = panel.imshow(rows, origin="lower", aspect="auto", cmap="viridis", vmin=lowest, vmax=highest)
+            panel.grid(visible=False)
+            for trial in one.trials:
+                x, y = across.index(trial.sizes[0]), up.index(trial.sizes[1])
+                bright = trial.score.mean > (lowest + highest) / 2
+                text = f"{trial.score.mean:.3g}" if trial.holds else f"({trial.score.mean:.3g})"
+                panel.text(x, y, text, ha="center", va="center", fontsize=8, color="black" if bright else "white")
+            panel.set_xticks(range(len(across)), [f"{size:g}" for size in across])
+            panel.set_yticks(range(len(up)), [f"{size:g}" for size in up])
+            panel.set_xlabel(f"{kinds[0]} ({_unit(kinds[0])})")
+            panel.set_title(one.policy)
+        axes[0].set_ylabel(f"{kinds[1]} ({_unit(kinds[1])})")
+        figure.colorbar(image, ax=list(axes), label="mean return; in brackets: does not hold")
+    return figure
+
+
+def _unit(name: str) -> str:
+    if name in ("action_delay", "random_start"):
+        return "steps"
+    if name in ("actuator_gain", "mass", "friction", "motor", "gravity"):
+        return "factor"
+    if name == "sensor_dropout":
+        return "probability"
+    if name.startswith("kwargs."):
+        return "value"
+    return "share of the spread" if name in SENSORS else "share of the range"
+
+
+def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
+    """Write margins as a table (.md), data (.json) or picture (.png).
+
+    Args:
+        about: the protocol in a sentence.
+
+    Raises:
+        UsageError: the suffix is unknown.
+        LogbookError: the file cannot be written.
+    """
+    check_suffix(path, ("md", "json", "png"))
+    if path.suffix == ".png":
+        return save(picture(found), path)
+    if path.suffix == ".json":
+        record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in found]
+        text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"
+    else:
+        header, rows = table(found)
+        body = ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, *rows)]
+        body.insert(1, "|" + " --- |" * len(header))
+        listed = (f"- {line.strip()}" for line in lines(found))
+        text = "\n".join([f"# Robustness on {task.name}", "", about, "", *listed, "", *body, ""])
+    write_named(path, text)
+    return path

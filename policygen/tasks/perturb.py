@@ -1,0 +1,94 @@
+"""Perturbations of an environment: which there are, and their sizes as options and task files state them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from policygen.errors import UsageError
+
+SENSORS = {
+    "sensor_noise": "standard deviation of normal noise on each observation, as a share of its spread",
+    "sensor_bias": "constant offset of each observation, of random sign, as a share of its spread",
+    "sensor_dropout": "probability that a step shows the observation of the step before again",
+    "quantisation": "resolution of each observation, as a share of its spread",
+}
+ACTUATORS = {
+    "action_delay": "number of steps after which a decision acts; before the first one does, numbers are 0",
+    "actuator_gain": "factor on the action",
+    "deadband": "share of the range around 0 in which an action does nothing",
+    "saturation": "share of the range beyond which an action grows no further",
+}
+START = {"random_start": "number of random actions that are taken before an episode begins"}
+PHYSICS = {
+    "mass": "factor on the masses and inertias of a MuJoCo model",
+    "friction": "factor on the friction of a MuJoCo model",
+    "motor": "factor on the forces of a MuJoCo model's motors",
+    "gravity": "factor on the gravity of a MuJoCo model",
+}
+KINDS = {**SENSORS, **ACTUATORS, **START, **PHYSICS}
+NOMINAL = dict.fromkeys(("actuator_gain", "saturation", *PHYSICS), 1.0)  # 0 for the others
+WHOLE = ("action_delay", "random_start")
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_OPTION = re.compile(rf"([\w.]+)=({_NUMBER})(?:\.\.({_NUMBER}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """A perturbation whose size is drawn uniformly from `low` to `high` at the start of each episode.
+
+    Attributes:
+        name: one of `KINDS`, or `kwargs.NAME` for a keyword argument of the environment.
+    """
+
+    name: str
+    low: float
+    high: float
+
+    @property
+    def keyword(self) -> str:
+        """The keyword argument that it sets; empty for others."""
+        return self.name.removeprefix("kwargs.") if self.name.startswith("kwargs.") else ""
+
+    @property
+    def described(self) -> str:
+        """Its size and its meaning, for a prompt."""
+        meaning = f"the environment's argument {self.keyword}" if self.keyword else KINDS[self.name]
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.name} {size} ({meaning})"
+
+    def __str__(self) -> str:
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
+        return f"{self.name}={size}"
+
+
+def perturbation(name: str, low: float, high: float) -> Perturbation:
+    """Return a checked perturbation.
+
+    Raises:
+        UsageError: there is none of this name, or its size makes no sense.
+    """
+    if name not in KINDS and not (name.startswith("kwargs.") and name.removeprefix("kwargs.").isidentifier()):
+        raise UsageError(f"there is no perturbation `{name:.60}`; known are {', '.join(KINDS)} and kwargs.NAME")
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise UsageError(f"perturbation {name}: {low:g} to {high:g} is no range")
+    if name in KINDS and low < 0:
+        raise UsageError(f"perturbation {name}: {low:g} is below 0")
+    if name in ("sensor_dropout", "deadband") and high > 1:
+        raise UsageError(f"perturbation {name}: {high:g} is above 1")
+    if name in WHOLE and (low != round(low) or high != round(high)):
+        raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
+    return Perturbation(name, low, high)
+
+
+def read_perturbation(text: str) -> Perturbation:
+    """Read `NAME=SIZE` or `NAME=LOW..HIGH`.
+
+    Raises:
+        UsageError: it is neither, or there is no such perturbation.
+    """
+    match = _OPTION.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
+    return perturbation(match[1], float(match[2]), float(match[3] or match[2]))

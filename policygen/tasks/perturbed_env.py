@@ -1,0 +1,192 @@
+"""Environments whose sensors, actuators and physics are perturbed."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import TaskError
+from policygen.tasks.faults import close
+from policygen.tasks.perturb import ACTUATORS, PHYSICS, SENSORS, WHOLE, Perturbation
+
+_SPREAD_STEPS = 1_000  # of random actions, over which the spread of observations is measured
+
+
+class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose sensors, actuators and physics are perturbed; rewards remain those of the environment.
+
+    The sizes of perturbations, and the noise, depend only on the seed of the episode.
+
+    Args:
+        make: makes the environment with some keyword arguments in place of the task's.
+        limit: steps after which an episode is truncated; those before its start do not count.
+
+    Raises:
+        TaskError: a perturbation does not fit the environment.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        perturbations: Sequence[Perturbation],
+        make: Callable[[Mapping[str, Any]], gym.Env[Any, Any]],
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(env)
+        self._perturbations, self._make, self._limit = tuple(perturbations), make, limit
+        self._physics = _physics_of(env)
+        for one in self._perturbations:
+            self._check(one)
+
+    def _check(self, one: Perturbation) -> None:
+        name, env = one.name, self.env
+        if name in SENSORS and not (isinstance(env.observation_space, gym.spaces.Box)):
+            raise TaskError(f"perturbation {name} needs an environment that observes one array of numbers")
+        if name in ACTUATORS and name != "action_delay" and not isinstance(env.action_space, gym.spaces.Box):
+            raise TaskError(f"perturbation {name} needs an environment whose action is one array of numbers")
+        if name in PHYSICS and not self._physics:
+            raise TaskError(f"perturbation {name} needs a MuJoCo environment; others take kwargs.NAME")
+        if one.keyword:
+            close(self._make({one.keyword: one.low}))
+
+    @functools.cached_property
+    def _spread(self) -> npt.NDArray[np.float64]:
+        sensed = any(one.name in SENSORS for one in self._perturbations)
+        return spread_of(self.env) if sensed else np.zeros(1)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with newly drawn sizes."""
+        spread = self._spread  # measured in the nominal environment, before the first change
+        self._rng = np.random.default_rng(None if seed is None else [seed, 0x9E37])
+        self._size = {one.name: self._drawn(one) for one in self._perturbations}
+        keywords = {one.keyword: self._size[one.name] for one in self._perturbations if one.keyword}
+        if keywords:
+            close(self.env)
+            self.env = self._make(keywords)
+            self._physics = _physics_of(self.env)
+        for name, multiply in self._physics.items():
+            multiply(self._size.get(name, 1.0))
+        self._waiting: deque[Any] = deque()
+        signs = self._rng.choice((-1.0, 1.0), size=len(spread))
+        self._bias = self._size.get("sensor_bias", 0.0) * signs * spread
+        self._steps = 0
+        observation, info = self.env.reset(seed=seed, options=options)
+        if moved := int(self._size.get("random_start", 0)):
+            observation, info = self._moved(moved, observation, info)
+        self._shown: npt.NDArray[Any] | None = None
+        return self._sensed(observation), info
+
+    def _moved(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Take random actions; where they end the episode it begins anew."""
+        space = self.env.action_space
+        space.seed(int(self._rng.integers(2**31)))
+        for _ in range(steps):
+            observation, _, terminated, truncated, info = self.env.step(space.sample())
+            if terminated or truncated:
+                observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
+        return observation, info
+
+    def _drawn(self, one: Perturbation) -> float:
+        if one.name in WHOLE:
+            return float(self._rng.integers(int(one.low), int(one.high) + 1))
+        return float(self._rng.uniform(one.low, one.high))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step with the perturbed action; return the perturbed observation."""
+        observation, reward, terminated, truncated, info = self.env.step(self._acted(action))
+        self._steps += 1
+        late = self._limit is not None and self._steps >= self._limit and not terminated
+        return self._sensed(observation), reward, terminated, truncated or late, info
+
+    def _acted(self, action: Any) -> Any:
+        space = self.env.action_space
+        self._waiting.append(action)
+        if len(self._waiting) > self._size.get("action_delay", 0):
+            acting = self._waiting.popleft()
+        elif isinstance(space, gym.spaces.Box):
+            acting = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+        else:
+            acting = self._waiting[0]
+        if not isinstance(space, gym.spaces.Box):
+            return acting
+        value = np.asarray(acting, np.float64)
+        reach = np.where(np.isfinite(space.high), np.maximum(np.abs(space.low), np.abs(space.high)), 1.0)
+        value = value * self._size.get("actuator_gain", 1.0)
+        dead = self._size.get("deadband", 0.0) * reach
+        value = np.where(np.abs(value) <= dead, 0.0, value)
+        most = self._size.get("saturation", 1.0) * reach
+        value = np.clip(np.clip(value, -most, most), space.low, space.high)
+        return value.astype(space.dtype)
+
+    def _sensed(self, observation: Any) -> Any:
+        if not any(one.name in SENSORS for one in self._perturbations):
+            return observation
+        if self._shown is not None and self._rng.random() < self._size.get("sensor_dropout", 0.0):
+            return self._shown
+        array = np.asarray(observation, np.float64)
+        spread = self._spread.reshape(array.shape)
+        value = array + self._bias.reshape(array.shape)
+        value = value + self._size.get("sensor_noise", 0.0) * spread * self._rng.standard_normal(array.shape)
+        step = self._size.get("quantisation", 0.0) * spread
+        value = np.where(step > 0, np.round(value / np.where(step > 0, step, 1.0)) * step, value)
+        self._shown = value.astype(observation.dtype)
+        return self._shown
+
+
+_spreads: dict[str, npt.NDArray[np.float64]] = {}
+
+
+def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
+    """Return the standard deviation of each observed number over a thousand steps of random actions, shape (d,).
+
+    A number that never changes has the spread 0: perturbations leave it as it is.
+    """
+    spec = env.spec
+    key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
+    if key and key in _spreads:
+        return _spreads[key]
+    rng = np.random.default_rng(0)
+    env.action_space.seed(0)
+    seen = []
+    observation, _ = env.reset(seed=0)
+    for _ in range(_SPREAD_STEPS):
+        seen.append(np.asarray(observation, np.float64).ravel())
+        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            observation, _ = env.reset(seed=int(rng.integers(2**31)))
+    with np.errstate(all="ignore"):
+        spread = np.asarray(np.nan_to_num(np.std(seen, axis=0), posinf=0.0), np.float64)
+    if key:
+        _spreads[key] = spread
+    return spread
+
+
+def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
+    """Return a function for each of `PHYSICS` that multiplies the nominal numbers of a MuJoCo model."""
+    model: Any = getattr(env.unwrapped, "model", None)
+    data: Any = getattr(env.unwrapped, "data", None)
+    if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):
+        return {}
+    from mujoco import mj_setConst  # the extra `mujoco`
+
+    parts = {
+        "mass": (model.body_mass, model.body_inertia),
+        "friction": (model.geom_friction,),
+        "motor": (model.actuator_gainprm, model.actuator_biasprm),  # a servo's force has both parts
+        "gravity": (model.opt.gravity,),
+    }
+    nominal = {name: [array.copy() for array in arrays] for name, arrays in parts.items()}
+
+    def multiply(name: str, factor: float) -> None:
+        for array, before in zip(parts[name], nominal[name], strict=True):
+            array[:] = before * factor
+        if name == "mass":
+            mj_setConst(model, data)  # what MuJoCo derives from masses
+
+    return {name: functools.partial(multiply, name) for name in parts}

@@ -1,0 +1,114 @@
+"""Pictures of whole episodes: panels, limits of requirements, and the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Line
+
+from policygen.episodes.players import Players
+from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.plots.signals import best_median_worst, signals_figure
+from policygen.policies.parse import parse
+from policygen.tasks.load import load_task
+from policygen.tasks.requirements import Requirement
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
+
+RAIL = Requirement("rail", "abs(position) <= 0.2")
+CALM = Requirement("calm", "abs(angle) + abs(spin) <= 0.5")
+FALLEN = Requirement("standing", "angle < 0.2", hard=False)
+STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
+
+
+def played(task: Task, count: int = 4) -> list[Trajectory]:
+    policy = parse(STEADY, task, "linear").policy
+    assert policy is not None
+    with Players(task, 1) as players:
+        return players.play(policy, range(count))
+
+
+def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
+    task = replace(load_task("cartpole"), max_steps=60, requirements=(RAIL, CALM, FALLEN))
+    episodes = played(task)
+    figure = signals_figure(task, best_median_worst(episodes))
+    grid = np.array(figure.axes).reshape(-1, 3)
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == [
+        "position [m]",
+        "velocity [m/s]",
+        "angle [rad]",
+        "spin [rad/s]",
+        "action",
+        "abs(angle) + abs(spin)",
+    ]
+    position, angle, calm = grid[0, 0], grid[2, 0], grid[5, 0]
+    assert [line.get_ydata()[0] for line in position.lines[1:]] == [0.2, -0.2]
+    assert [line.get_ydata()[0] for line in angle.lines[1:]] == [0.2]
+    best = max(episodes, key=lambda episode: episode.episode_return)
+    assert position.lines[0].get_ydata() == pytest.approx(best.observations[:, 0])
+    expected = np.abs(best.observations[:, 2]) + np.abs(best.observations[:, 3])
+    assert calm.lines[0].get_ydata() == pytest.approx(expected)
+    assert calm.lines[1].get_ydata()[0] == 0.5
+    assert [label.get_text() for label in grid[4, 0].get_yticklabels()] == ["left", "right"]
+    assert "best of 4" in position.get_title()
+    assert len(signals_figure(task, best_median_worst(episodes), narrow=True).axes) == 6
+
+
+def test_signals_of_one_unit_share_a_panel() -> None:
+    task = load_task("cartpole")
+    wanted = tuple(replace(one, unit="m") if one.name == "velocity" else one for one in task.observations)
+    figure = signals_figure(replace(task, observations=wanted), [("an episode", played(task, 1)[0])])
+    assert [axes.get_ylabel() for axes in figure.axes][:2] == ["m", "angle [rad]"]
+    assert [line.get_label() for line in figure.axes[0].lines] == ["position", "velocity"]
+
+
+def test_a_requirement_on_info_that_files_do_not_keep_is_left_out() -> None:
+    task = replace(load_task("cartpole"), requirements=(Requirement("force", "info_force < 1"),))
+    (episode,) = played(load_task("cartpole"), 1)
+    assert len(signals_figure(task, [("an episode", episode)]).axes) == 5
+
+
+def test_best_median_and_worst_are_chosen_by_return() -> None:
+    episodes = played(load_task("cartpole"), 1) * 5
+    by_return = [
+        replace(one, episode_return=float(value)) for one, value in zip(episodes, (3, 9, 1, 5, 7), strict=True)
+    ]
+    chosen = best_median_worst(by_return)
+    assert [(title, one.episode_return) for title, one in chosen] == [
+        ("best of 5", 9),
+        ("median of 5", 5),
+        ("worst of 5", 1),
+    ]
+    assert [title for title, _ in best_median_worst(by_return[:1])] == ["worst of 1"]
+    assert best_median_worst([]) == []
+
+
+def test_many_observations_make_no_endless_picture() -> None:
+    task = load_task("cartpole")
+    wide = replace(task, observations=tuple(Observation(f"o{i}") for i in range(40)), features=(), grid=None)
+    (episode,) = played(task, 1)
+    long = replace(episode, observations=np.zeros((episode.length + 1, 40), np.float32))
+    assert len(signals_figure(wide, [("an episode", long)]).axes) == 12
+
+
+def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace: Path) -> None:
+    (workplace / "steady.txt").write_text(STEADY)
+    text = (Path(__file__).parents[3] / "envs" / "cartpole.toml").read_text().replace('"cartpole"', '"mine"', 1)
+    rail = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.1"\n'
+    (workplace / "mine.toml").write_text(text + rail)
+    done = line("plot-episode", "steady.txt", "--task", "mine.toml", "--episodes", 5, "-o", "e.png")
+    assert done.code == 0, done.err
+    assert Path("e.png").read_bytes().startswith(b"\x89PNG")
+    assert [text.split(":")[0] for text in done.out.splitlines()] == [
+        "e.png",
+        "best of 5",
+        "median of 5",
+        "worst of 5",
+        "furthest from rail",
+        "requirement rail",
+    ]
+    refused = line("plot-episode", "steady.txt", "--task", "mine.toml", "-o", "e.txt")
+    assert (refused.code, "e.txt" in refused.err) == (2, True)

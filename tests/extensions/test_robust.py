@@ -1,0 +1,217 @@
+"""Scores under perturbations: margins, tables, pictures, pages, and the commands that show them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Line, summary_of, the_run
+
+from policygen.episodes.score import score_of_returns
+from policygen.errors import UsageError
+from policygen.extensions.robust import Margins, Trial, lines, margins, perturbations_for, picture, table
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.tasks.load import load_task
+from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Task
+
+CARTPOLE = load_task("cartpole")
+STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
+HASTY = "left = 0\nright = angle\n"
+
+
+def policy(text: str, task: Task = CARTPOLE) -> Policy:
+    found = parse(text, task, "linear").policy
+    assert found is not None
+    return found
+
+
+def delays(*sizes: float) -> list[tuple[Perturbation, ...]]:
+    return [(perturbation("action_delay", size, size),) for size in sizes]
+
+
+def test_margins_say_to_which_size_a_policy_holds() -> None:
+    policies = {"steady": policy(STEADY), "hasty": policy(HASTY)}
+    found = margins(policies, CARTPOLE, delays(1, 3, 8), episodes=10, against="hasty")
+    steady, hasty = found
+    assert steady.nominal.mean == 500
+    assert steady.threshold == 475  # what counts as solved
+    assert steady.words("action_delay").startswith("holds to 3, fails at 8 (")
+    assert hasty.nominal.mean < 475
+    assert (
+        0.85 * hasty.nominal.mean < hasty.threshold < hasty.nominal.mean
+    )  # nine tenths of its gain over random actions
+    assert [trial.gain is None for trial in steady.trials] == [False] * 3
+    assert [trial.gain is None for trial in hasty.trials] == [True] * 3
+    gain = steady.trials[0].gain
+    assert gain is not None
+    assert gain == pytest.approx(steady.trials[0].score.mean - hasty.trials[0].score.mean)
+    header, rows = table(found)
+    assert header == ("perturbation", "size", "policy", "score [95% interval]", "holds", "against the baseline")
+    assert [row[1] for row in rows] == ["1", "1", "3", "3", "8", "8"]
+    assert any("counts as failing below 475" in one for one in lines(found))
+    assert len(picture(found).axes) == 1
+
+
+def test_both_directions_from_nominal_are_told_apart() -> None:
+    def trial(size: float, mean: float) -> Trial:
+        score = score_of_returns(np.array([mean, mean]), (1, 2), "copies")
+        return Trial("p", (perturbation("mass", size, size),), score, None, None, mean >= 5)
+
+    own = Margins(
+        "p",
+        score_of_returns(np.array([9.0, 9.0]), (1, 2), "copies"),
+        5,
+        tuple(trial(*pair) for pair in ((0.7, 4), (0.9, 8), (1.1, 7), (1.5, 6))),
+    )
+    assert own.words("mass") == "holds to 0.9, fails at 0.7 (4); holds to 1.5, the furthest tried"
+
+
+def test_a_policy_fails_where_it_violates_a_hard_requirement() -> None:
+    rail = Requirement("rail", "abs(position) <= 0.5")
+    task = replace(CARTPOLE, requirements=(rail,))
+    (own,) = margins({"p": policy(STEADY, task)}, task, [(perturbation("sensor_bias", 2, 2),)], episodes=10)
+    assert not own.trials[0].holds
+    assert "violates rail" in own.words("sensor_bias")
+    header, rows = table([own])
+    assert "violations" in header
+    assert "rail " in rows[0][header.index("violations")]
+    assert any(one.strip().startswith("requirement rail") for one in lines([own]))
+
+
+def test_a_grid_combines_two_perturbations_and_the_nominal_sizes() -> None:
+    entries = perturbations_for(CARTPOLE, ["action_delay=1,2", "sensor_noise=0.1"], grid=True)
+    sizes = [tuple(one.low for one in entry) for entry in entries]
+    assert sizes == [(0, 0), (0, 0.1), (1, 0), (1, 0.1), (2, 0), (2, 0.1)]
+    (own,) = margins({"p": policy(STEADY)}, CARTPOLE, entries, episodes=4)
+    assert own.trials[0].score.mean == own.nominal.mean
+    holding = sum(trial.holds for trial in own.trials)
+    assert own.words("action_delay and sensor_noise") == f"holds in {holding} of 6 combinations"
+    panel = picture([own]).axes[0]
+    assert len(panel.texts) == 6
+
+
+def test_all_perturbations_that_fit_are_tried_by_default() -> None:
+    kinds = {entry[0].name for entry in perturbations_for(CARTPOLE)}
+    assert kinds == {"action_delay", "random_start", "sensor_bias", "sensor_dropout", "sensor_noise", "quantisation"}
+    stated = replace(load_task("pendulum"), perturb=(Perturbation("kwargs.g", 8, 12),))
+    tried = [entry[0].low for entry in perturbations_for(stated) if entry[0].name == "kwargs.g"]
+    assert tried == [8, 10, 12]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "grid", "said"),
+    [
+        (["wind"], False, "write its sizes"),
+        (["wind=1"], False, "there is no perturbation `wind`"),
+        (["mass=heavy"], False, "write numbers after `=`"),
+        (["action_delay"], True, "--grid combines two perturbations"),
+        (["kwargs.g"], False, "write its sizes, as in kwargs.g=0.8,1.2"),
+    ],
+)
+def test_wrong_perturbations_are_refused_in_a_sentence(wanted: list[str], grid: bool, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        perturbations_for(CARTPOLE, wanted, grid=grid)
+    assert said in str(raised.value)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_margins_and_writes_files(line: Line, workplace: Path) -> None:
+    (workplace / "steady.txt").write_text(STEADY)
+    (workplace / "hasty.txt").write_text(HASTY)
+    words = ("robust", "steady.txt", "--against", "hasty.txt", "--task", "cartpole", "--episodes", 5)
+    few = ("--perturb", "action_delay=1,8", "--perturb", "sensor_noise=0.05")
+    outputs = [word for name in ("r.html", "r.md", "r.json", "r.png") for word in ("-o", name)]
+    done = line(*words, *few, *outputs)
+    assert done.code == 0, done.err
+    said = done.out
+    assert "steady: 500 " in said
+    assert "  action_delay: holds to 1, fails at 8 (" in said
+    assert "  sensor_noise: holds to 0.05, the furthest tried" in said
+    record = json.loads((workplace / "r.json").read_text())
+    assert [one["policy"] for one in record["policies"]] == ["steady", "hasty.txt"]
+    assert record["policies"][0]["margins"]["action_delay"].startswith("holds to 1")
+    assert "| action_delay | 8 | steady |" in (workplace / "r.md").read_text()
+    page = (workplace / "r.html").read_text()
+    assert "Robustness on cartpole" in page
+    assert "number of steps after which a decision acts" in page
+    assert (workplace / "r.png").read_bytes().startswith(b"\x89PNG")
+    grid = line(*words, *few, "--grid", "-o", "g.html")
+    assert (grid.code, "combinations" in grid.out) == (0, True)
+
+
+def test_the_command_refuses_what_makes_no_sense(line: Line, workplace: Path) -> None:
+    (workplace / "steady.txt").write_text(STEADY)
+    words = ("robust", "steady.txt", "--task", "cartpole", "--episodes", 2)
+    for more, said in (
+        (("--perturb", "wind=1"), "there is no perturbation `wind`"),
+        (("--perturb", "mass=1.2"), "perturbation mass needs a MuJoCo environment"),
+        (("-o", "r.pdf"), "r.pdf"),
+        (("--grid",), "--grid combines two perturbations"),
+    ):
+        refused = line(*words, *more)
+        assert refused.code != 0
+        assert said in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace: Path) -> None:
+    few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=20", "--policy", "equations", "--jobs", 1)
+    options = ("--perturb", "action_delay=0..4", "--perturb", "sensor_noise=0.1")
+    done = line("run", "cartpole", *few, *options)
+    assert done.code == 0, done.err
+    said = done.out
+    assert "perturbed in each episode: action_delay=0..4, sensor_noise=0.1" in said
+    assert "\nwith action_delay" not in said  # it is perturbed already
+    folder = the_run(workplace / "results")
+    assert summary_of(folder)["perturbed"] is None
+    done = line("resume", folder, "--iterations", 2)
+    assert done.code == 0, done.err
+    said = done.out
+    perturbed = line("eval", folder, "--episodes", 30).out
+    assert perturbed.startswith("cartpole with action_delay=0..4, sensor_noise=0.1: ")
+    nominal = line("eval", folder, "--episodes", 30, "--perturb", "none").out
+    assert nominal.startswith("cartpole: ")
+    shorter = line("eval", folder, "--episodes", 30, "--perturb", "action_delay=9").out
+    assert shorter.startswith("cartpole with action_delay=9: ")
+    assert len({text.split(": ", 1)[1].split()[0] for text in (perturbed, nominal, shorter)}) == 3
+    refused = line("run", "cartpole", *few, "--perturb", "mass=1.1")
+    assert refused.code == 2
+    assert "Error: perturbation mass needs a MuJoCo environment; others take kwargs.NAME" in refused.err
+
+
+def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> None:
+    few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=20", "--policy", "equations", "--jobs", 1)
+    done = line("run", "cartpole", *few)
+    assert done.code == 0, done.err
+    said = done.out
+    (fragile,) = (one for one in said.splitlines() if one.startswith("with action_delay=1, sensor_noise=0.02: "))
+    folder = the_run(workplace / "results")
+    summary = summary_of(folder)
+    assert summary["perturbed_by"] == ["action_delay=1", "sensor_noise=0.02"]
+    assert fragile.split(": ")[1].startswith(f"{summary['perturbed']['mean']:.4g}")
+    assert fragile.endswith(f"({summary['final']['mean']:.4g} without)")
+    assert line("report", folder, "--no-film", "--robust", "-o", "page.html").code == 0
+    page = (workplace / "page.html").read_text()
+    assert "with action_delay=1, sensor_noise=0.02" in page
+    assert 'id="robustness"' in page
+    left_out = line("run", "cartpole", *few, "--seed", 2, "--set", "fragility=false")
+    assert (left_out.code, "with action_delay" in left_out.out) == (0, False)
+
+
+def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
+    source = (Path(__file__).parents[2] / "envs" / "cartpole.toml").read_text().replace('"cartpole"', '"mine"', 1)
+    (workplace / "mine.toml").write_text(source + "\n[perturb]\naction_delay = [0, 2]\n")
+    done = line("prompt", "mine.toml")
+    assert done.code == 0, done.err
+    said = done.out
+    assert "The environment differs from what is described above; sizes are drawn anew for each episode" in said
+    assert "- action_delay 0 to 2 (number of steps after which a decision acts" in said
+    assert "The environment differs" not in line("prompt", "cartpole").out

@@ -1,0 +1,101 @@
+"""Agents beside policies: functions and models to compare with, and the attempts of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import Line, the_run
+
+STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
+OWN = """
+def lean(observation):
+    return int(observation[2] > 0)
+
+class Model:
+    def predict(self, observation, deterministic=True):
+        return int(observation[2] + 0.3 * observation[3] > 0), None
+
+def bad(observation):
+    return "left"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def steady(workplace: Path) -> Path:
+    (workplace / "own_agents.py").write_text(OWN)
+    path = workplace / "steady.txt"
+    path.write_text(STEADY)
+    return path
+
+
+def test_eval_compares_with_other_agents_in_the_same_episodes(line: Line, steady: Path) -> None:
+    words = ("eval", steady, "--task", "cartpole", "--episodes", 20)
+    others = ("--against", "own_agents:lean", "--against", "own_agents:Model", "--against", steady.name)
+    done = line(*words, *others)
+    assert done.code == 0, done.err
+    first, second, same = (text for text in done.out.splitlines() if text.startswith("against "))
+    assert first.startswith("against own_agents:lean (39.75 ")
+    assert "): +460.2 [+455.7, +464.8] (p = " in first
+    assert second.startswith("against own_agents:Model (")
+    assert same == "against steady.txt (500 [500, 500] over 20 episodes): +0 (p = 1)"
+    record = json.loads(line(*words, *others, "--json").out)
+    own, lean = record["returns"], record["against"][0]
+    mean = sum(a - b for a, b in zip(own, lean["returns"], strict=True)) / 20
+    assert lean["gain"] == pytest.approx(mean)
+    assert lean["seeds"] == record["seeds"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("own_agents:nothing", "own_agents:nothing: the module has no function of this name"),
+        ("own_agents:number", "own_agents:number: the module has no function of this name"),
+        ("no_such_module:f", "there is no module `no_such_module`"),
+        ("os:system", "os is a module of Python itself"),
+        ("own_agents:bad", "the scored agent returned 'left', not an action of CartPole-v1"),
+        ("ppo:model.zip", "loading a Stable-Baselines3 model can run any code in the file"),
+        ("nowhere.txt", "cannot read nowhere.txt"),
+    ],
+)
+def test_an_agent_that_cannot_play_is_refused_in_a_sentence(line: Line, steady: Path, agent: str, said: str) -> None:
+    refused = line("eval", steady, "--task", "cartpole", "--episodes", 2, "--against", agent)
+    assert refused.code != 0
+    assert said in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_margins_are_compared_with_an_agent(line: Line, steady: Path) -> None:
+    few = ("--perturb", "action_delay=1", "--episodes", 5)
+    done = line("robust", steady, "--task", "cartpole", *few, "--against", "own_agents:lean", "-o", "r.md")
+    assert done.code == 0, done.err
+    assert "own_agents:lean: 39.8 " in done.out
+    table = Path("r.md").read_text()
+    assert "against the baseline |" in table
+    assert "| action_delay | 1 | steady |" in table
+
+
+def test_any_attempt_of_a_run_is_shown_scored_exported_and_filmed(line: Line, steady: Path) -> None:
+    few = ("--policy", "equations", "--iterations", 3, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
+    assert line("run", "cartpole", *few, "--start", steady, "--set", "stop_at=501").code == 0
+    folder = the_run(Path("results"))
+    shown = [line("show", folder, "--attempt", number).out for number in (1, 2, 3)]
+    assert len(set(shown)) == 3
+    assert "right = 10*angle + 3*spin + 0.5*velocity + 0.3*position" in shown[0]
+    scored = line("eval", folder, "--attempt", 1, "--episodes", 5)
+    assert scored.out.startswith("cartpole: 500 ")
+    code = [line("export", folder, "--attempt", number, "--to", "python").out for number in (1, 2)]
+    assert code[0] != code[1]
+    filmed = line("film", folder, "--attempt", 1, "--episodes", 1, "-o", "film.gif")
+    assert filmed.code == 0, filmed.err
+    assert "return 500" in filmed.out
+    for words, said in (
+        ((folder, "--attempt", 9), "has no attempt 9: its last one is 3"),
+        ((folder / "best.json", "--attempt", 1), "--attempt 1 needs a run's folder"),
+    ):
+        refused = line("eval", *words)
+        assert refused.code != 0
+        assert said in refused.err
