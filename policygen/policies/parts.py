@@ -238,7 +238,7 @@ class _PartsReader:
         self.known = list(dict.fromkeys((*self.known, *defined)))
         self.hidden = [line.name for line in lines if isinstance(line, Motion) and line.word == HIDDEN]
         self.states_plant = any(isinstance(line, Motion) or self._states_plant(line) for line in lines)
-        most = most_features(self.task)
+        most = most_features(self.task) * (2 if self.states_plant else 1)  # as many again for the plant
         for line in lines:
             form = self._statement(line)
             if form is not None:

@@ -197,3 +197,16 @@ def test_environments_observed_as_text_have_no_plant() -> None:
     task = replace(LINE, texts=(ObservedText("mission"),))
     (problem,) = parse("u = x\nnext x = x", task, "linear").problems
     assert (problem.line, problem.found) == (2, "the environment is observed as text")
+
+
+def test_a_plant_may_have_as_many_features_as_its_policy() -> None:
+    own = [f"let a{i} = {i + 2}*sin" for i in range(90)]
+    driven = [f"let b{i} = {i + 2}*torque" for i in range(90)]
+    torque = "torque = " + " + ".join(f"a{i}" for i in range(90))
+    text = [*own, torque, *driven, "next rate = " + " + ".join(f"b{i}" for i in range(90))]
+    found = read("\n".join(text))
+    assert found.policy is not None, list(map(str, found.problems))
+    assert found.plant is not None
+    assert len(found.plant.lets) == 90
+    more = read("\n".join([*(f"let c{i} = {i}*sin" for i in range(30)), *text]))
+    assert "this is feature number 201; write at most 200" in str(more.problems[0])
