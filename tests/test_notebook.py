@@ -235,3 +235,17 @@ def test_the_guide_to_advice(executed: Executed) -> None:
     assert "good: 0.6522 (exact) as advised, 0.7402 (exact) learnt" in texts(notebook, "learn")
     assert "bad: 0.0000 (exact) as advised, 0." in texts(notebook, "bad")
     assert texts(notebook, "others").endswith("exact: 0.0000 (exact) as advised, 0.7402 (exact) learnt\n")
+
+
+def test_the_guide_to_a_motor(executed: Executed) -> None:
+    notebook = executed("motor", last="pid")
+    assert "settled: always abs(wanted - angle) <= 0.08, from 45 steps after" in texts(notebook, "motor")
+    nominal, varied = re.findall(r"overshoot: violated in (\d+) of 200", texts(notebook, "pid"))
+    assert int(nominal) < int(varied)
+    kept = nbformat.read(NOTEBOOKS / "motor.ipynb", as_version=4)  # the other cells take a minute
+    before, after = (
+        int(re.findall(r"overshoot: violated in (\d+) of 200", texts(kept, cell))[0])
+        for cell in ("nominal", "randomised")
+    )
+    assert after == 0 < before
+    assert "0 of 300 decisions differ" in texts(kept, "c")

@@ -98,6 +98,10 @@ class Margins:
         own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.sizes)
         if len(own[0].sizes) > 1:
             return f"holds in {sum(trial.holds for trial in own)} of {len(own)} combinations"
+        if name.startswith("kwargs."):  # whose nominal value is not known
+            held, failed = ([trial for trial in own if trial.holds is holds] for holds in (True, False))
+            parts = [f"holds at {', '.join(f'{trial.sizes[0]:g}' for trial in held)}"] if held else []
+            return "; ".join([*parts, *(_failing(trial) for trial in failed)])
         middle = NOMINAL.get(name, 0.0)
         above = [trial for trial in own if trial.sizes[0] > middle]
         below = [trial for trial in own if trial.sizes[0] < middle][::-1]
@@ -111,11 +115,15 @@ def _side(trials: Sequence[Trial]) -> str:
     for trial in trials:
         if not trial.holds:
             last = f"holds to {held[-1].sizes[0]:g}, " if held else ""
-            violated = [one.name for one in trial.score.violations if one.excess]
-            why = f", violates {', '.join(violated)}" if violated else ""
-            return f"{last}fails at {trial.sizes[0]:g} ({trial.score.mean:.4g}{why})"
+            return f"{last}{_failing(trial)}"
         held.append(trial)
     return f"holds to {held[-1].sizes[0]:g}, the furthest tried"
+
+
+def _failing(trial: Trial) -> str:
+    violated = [one.name for one in trial.score.violations if one.excess]
+    why = f", violates {', '.join(violated)}" if violated else ""
+    return f"fails at {trial.sizes[0]:g} ({trial.score.mean:.4g}{why})"
 
 
 def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = False) -> list[tuple[Perturbation, ...]]:
@@ -251,7 +259,8 @@ def lines(found: Sequence[Margins]) -> list[str]:
     """Describe the margins of each policy, a line for each perturbation."""
     described = []
     for one in found:
-        described.append(f"{one.policy}: {one.nominal}; counts as failing below {one.threshold:.4g}")
+        already = "; fails without perturbations, too" if excess(one.nominal.violations) else ""
+        described.append(f"{one.policy}: {one.nominal}; counts as failing below {one.threshold:.4g}{already}")
         described += [f"  requirement {violations}" for violations in one.nominal.violations]
         described += [f"  {name}: {one.words(name)}" for name in names_of(found)]
     return described

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from policygen.tasks.environments import make_env
     from policygen.tasks.load import load_task
+    from policygen.tasks.perturb import Perturbation
     from policygen.tasks.task import Task
 
-__all__ = ["Task", "load_task", "make_env"]
+__all__ = ["Perturbation", "Task", "load_task", "make_env"]
 
-_HOMES = {"Task": "task", "load_task": "load", "make_env": "environments"}
+_HOMES = {"Perturbation": "perturb", "Task": "task", "load_task": "load", "make_env": "environments"}
 
 
 def __getattr__(name: str) -> Any:

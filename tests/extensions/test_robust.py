@@ -72,6 +72,20 @@ def test_both_directions_from_nominal_are_told_apart() -> None:
     assert own.words("mass") == "holds to 0.9, fails at 0.7 (4); holds to 1.5, the furthest tried"
 
 
+def test_of_an_argument_each_value_is_told_because_its_nominal_one_is_not_known() -> None:
+    def trial(size: float, mean: float) -> Trial:
+        score = score_of_returns(np.array([mean, mean]), (1, 2), "copies")
+        return Trial("p", (perturbation("kwargs.g", size, size),), score, None, None, mean >= 5)
+
+    own = Margins(
+        "p",
+        score_of_returns(np.array([9.0, 9.0]), (1, 2), "copies"),
+        5,
+        tuple(trial(*pair) for pair in ((8, 4), (9, 8), (10, 7), (12, 3))),
+    )
+    assert own.words("kwargs.g") == "holds at 9, 10; fails at 8 (4); fails at 12 (3)"
+
+
 def test_a_policy_fails_where_it_violates_a_hard_requirement() -> None:
     rail = Requirement("rail", "abs(position) <= 0.5")
     task = replace(CARTPOLE, requirements=(rail,))
@@ -82,6 +96,9 @@ def test_a_policy_fails_where_it_violates_a_hard_requirement() -> None:
     assert "violations" in header
     assert "rail " in rows[0][header.index("violations")]
     assert any(one.strip().startswith("requirement rail") for one in lines([own]))
+    never = replace(task, requirements=(Requirement("never", "position > 5"),))
+    (own,) = margins({"p": policy(STEADY, never)}, never, delays(1), episodes=4)
+    assert lines([own])[0].endswith("; fails without perturbations, too")
 
 
 def test_a_grid_combines_two_perturbations_and_the_nominal_sizes() -> None:
