@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,13 @@ def test_a_start_that_cannot_be_read_is_refused_before_anything_is_played(
 def test_the_command_on_the_page_begins_with_it_too(line: Line) -> None:
     from policygen.extensions.page.content import command_of
 
-    assert line("run", "cartpole", *SHORT, "--start", "hasty.txt", "--iterations", 1).code == 0
+    varied = ("--perturb", "action_delay=0..2", "--perturb", "sensor_noise=0.05")
+    assert line("run", "cartpole", *SHORT, "--start", "hasty.txt", "--iterations", 1, *varied).code == 0
     logbook = Logbook(the_run(Path("results")))
     command = command_of(logbook.config(), logbook.task())
-    assert "start=" in command
-    assert "by hand" in command
+    _, *words = shlex.split(command)
+    assert line(*words, "--iterations", 1, "--set", "final_episodes=10", "--out", "again").code == 0
+    again = Logbook(the_run(Path("again")))
+    assert again.attempts()[1].policy == logbook.attempts()[1].policy
+    assert "# by hand" in str(again.config().start)
+    assert again.task().perturb == logbook.task().perturb != ()

@@ -279,8 +279,9 @@ def command_of(config: RunConfig, task: Task) -> str:
         elif name in _OPTIONS:
             words += [f"--{name.replace('_', '-')}", str(value)]
         else:
-            plainly = json.dumps(value) if isinstance(value, bool | dict) else value
+            plainly = json.dumps(value) if isinstance(value, bool | dict) or name == "start" else value
             words += ["--set", f"{name}={plainly}"]
+    words += [word for one in task.perturb for word in ("--perturb", str(one))]
     return shlex.join(words)
 
 

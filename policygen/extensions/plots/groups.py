@@ -32,13 +32,13 @@ from policygen.tasks.task import Task
 # Settings that a group's name states whenever they are not the default.
 _ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
-    *("conversation", "unseeded"),
+    *("conversation", "unseeded", "start"),
 }
 # ... and settings that never do: some are named anyway, the others cannot change a score.
 _SAID = {"task", "llm", "policy", "seed"}
 WITHOUT_EFFECT = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
-    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps"),
+    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility"),
 }
 
 
@@ -244,7 +244,9 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
         if name == "template" and _replayed(run.config.llm) is not None:
             continue  # replayed replies do not depend on it
         if name in _ALWAYS_NAMED or any(getattr(other, name) != value for other in others):
-            settings.append(name if value is True else f"{name} {value}")
+            words = _digest(value) if name == "start" else value  # a whole policy
+            settings.append(name if value is True else f"{name} {words}")
+    settings += [f"perturbed: {', '.join(map(str, run.task.perturb))}"] if run.task.perturb else []
     return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
 
 

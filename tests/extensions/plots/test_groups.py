@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drawn import FAILED, LAKE, a_run, ended
+from support import Line
 
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, repeated_runs, unique_runs
 from policygen.runs.steering import Steering
@@ -115,3 +117,22 @@ def test_a_run_that_a_user_steered_is_averaged_with_no_other(tmp_path: Path) -> 
     Steering(steered).for_prompt(1, answered=False)
     assert len(groups_of(steered, told_later, alone)) == 2
     assert any("comments " in label for label in labels(steered, alone))
+
+
+def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: Line, workplace: Path) -> None:
+    (workplace / "mine.txt").write_text("left = 0\nright = angle\n")
+    few = ("--policy", "equations", "--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
+    for more in (
+        ("--seed", 1),
+        ("--seed", 2, "--set", "fragility=false"),
+        ("--seed", 3, "--start", "mine.txt"),
+        ("--seed", 4, "--perturb", "action_delay=0..2"),
+    ):
+        assert line("run", "cartpole", *few, *more).code == 0
+    runs = sorted((workplace / "results").iterdir(), key=lambda folder: folder.name[-1])
+    plain, started, perturbed = grouped([read_member(run) for run in runs])
+    assert [len(group.averaged) for group in (plain, started, perturbed)] == [2, 1, 1]
+    assert plain.settings == ()
+    (words,) = started.settings
+    assert re.fullmatch(r"start [0-9a-f]{6}", words)
+    assert "perturbed: action_delay=0..2" in perturbed.settings
