@@ -288,17 +288,21 @@ def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ..
     return header, [row for *_, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def picture(found: Sequence[Margins]) -> Figure:
-    """Draw the score of each policy over the size of each perturbation, with 95% intervals; a grid as heat maps."""
+def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
+    """Draw the score of each policy over the size of each perturbation, with 95% intervals; a grid as heat maps.
+
+    Args:
+        narrow: for a narrow screen: one column of panels; heat maps stay as they are.
+    """
     if any(len(trial.sizes) > 1 for one in found for trial in one.trials):
         return _heat_maps(found)
     from matplotlib.figure import Figure
 
     names = names_of(found)
-    columns = min(3, max(1, len(names)))
+    columns = 1 if narrow else min(3, max(1, len(names)))
     rows = math.ceil(len(names) / columns)
     with style():
-        figure = Figure(figsize=(4 * columns, 2.6 * rows), layout="constrained")
+        figure = Figure(figsize=(4.4 if narrow else 4 * columns, 2.6 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel, name in zip(axes, names, strict=False):
             for k, one in enumerate(found):
@@ -319,7 +323,11 @@ def picture(found: Sequence[Margins]) -> Figure:
         for panel in axes[::columns]:
             panel.set_ylabel("mean return")
         if len(found) > 1:
-            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(found)))
+            figure.legend(
+                *axes[0].get_legend_handles_labels(),
+                loc="outside upper center",
+                ncols=1 if narrow else min(3, len(found)),
+            )
     return figure
 
 

@@ -61,9 +61,10 @@ class Picture:
     roomy: bool = False
 
 
-def picture(figure: Figure, alt: str) -> Picture:
-    """Convert a figure to an SVG, or to a PNG if that is much smaller."""
-    return Picture(_data_url(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
+def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
+    """Convert a figure, and one for narrow screens, to an SVG, or to a PNG if that is much smaller."""
+    small = _data_url(narrow) if narrow is not None else ""
+    return Picture(_data_url(figure), alt, small, roomy=bool(not small and figure.get_figwidth() > _SMALL))
 
 
 def _data_url(figure: Figure) -> str:

@@ -106,8 +106,10 @@ def margins_content(found: Sequence[Margins], about: str) -> dict[str, Any]:
     """Return what a page shows of margins; `about` is their protocol."""
     header, rows = table(found)
     names = names_of(found)
-    drawn = picture(margins_picture(found), "score over the size of each perturbation")
-    caption = HEAT if " and " in names[0] else LINES
+    grid = " and " in names[0]
+    narrow = margins_picture(found, narrow=True) if not grid else None
+    drawn = picture(margins_picture(found), "score over the size of each perturbation", narrow)
+    caption = HEAT if grid else LINES
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
     return {**shown_parts, "drawn": drawn, "caption": caption}
 
