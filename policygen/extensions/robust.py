@@ -80,7 +80,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """What one policy withstands.
+    """The sizes of perturbations that a policy withstands, with all its scores.
 
     Attributes:
         nominal: its score without perturbations.
