@@ -111,9 +111,15 @@ class ReplayBuffer:
         keys = np.lexsort((-np.arange(len(self)), -self.returns))
         return [self._episodes[i] for i in keys[:n].tolist()]
 
-    def of_attempt(self, attempt: int) -> list[Episode]:
-        """Return the episodes of one attempt."""
-        return list(self._of_attempt.get(attempt, ()))
+    def of_attempt(self, attempt: int, last: int | None = None) -> list[Episode]:
+        """Return the episodes of one attempt.
+
+        Args:
+            last: how many at most, from the last: those of its score, `len(attempt.played)`. Before them stand
+                episodes that tuning in a plant played with other constants.
+        """
+        found = list(self._of_attempt.get(attempt, ()))
+        return found if last is None else found[max(0, len(found) - last) :]
 
     def tallied(
         self, key: Hashable, tally: Callable[[Sequence[Episode]], npt.NDArray[np.float64]]

@@ -67,7 +67,7 @@ def _view(attempt: Attempt, context: Context) -> ObjectiveView:
 
 def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:
     """Return groups of episodes: an attempt's best and worst ones (or all, if alike), and the best policy's."""
-    own = [episode.trajectory for episode in context.buffer.of_attempt(attempt.number)]
+    own = [episode.trajectory for episode in context.buffer.of_attempt(attempt.number, len(attempt.played))]
     own.sort(key=lambda t: -t.episode_return)
     groups: list[tuple[str, Sequence[Trajectory]]] = []
     extreme = max(1, len(own) // EXTREME)
@@ -76,6 +76,7 @@ def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Traj
     elif own:
         groups.append(("its", own))
     if groups and context.best is not None and attempt is not context.best:
-        others = [episode.trajectory for episode in context.buffer.of_attempt(context.best.number)]
+        best = context.best
+        others = [episode.trajectory for episode in context.buffer.of_attempt(best.number, len(best.played))]
         groups += [("the best policy's", others)] if others else []
     return groups

@@ -76,7 +76,7 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
     own = decisive_first(own, proposed)
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
-    mine, best = ([e.trajectory for e in buffer.of_attempt(a.number)] for a in (attempt, rival))
+    mine, best = ([e.trajectory for e in buffer.of_attempt(a.number, len(a.played))] for a in (attempt, rival))
     return RefusedView(
         tuple(own[:MOST_LINES]),
         max(0, len(own) - MOST_LINES),

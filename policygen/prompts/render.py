@@ -101,7 +101,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
     # The worst episodes of the best policy show what to improve; before there is one, the worst of all. One that was
     # won is among them only if all were.
-    own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
+    own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     poor = [e for e in own if e not in highest and not _as_good(e, task)]
     lost = [e for e in poor if not reached_its_goal(e.trajectory, task.solved)]

@@ -53,6 +53,7 @@ def test_episodes_are_found_by_the_attempt_that_played_them():
     assert seeds(buffer.of_attempt(0)) == [1, 2]
     assert seeds(buffer.of_attempt(4)) == [3]
     assert buffer.of_attempt(2) == []
+    assert [seeds(buffer.of_attempt(0, last)) for last in (0, 1, 2, 9)] == [[], [2], [1, 2], [1, 2]]
     assert [e.attempt for e in buffer] == [0, 0, 4]
     assert (len(buffer), buffer.transitions) == (3, 9)
 

@@ -202,4 +202,4 @@ def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
         buffer = logbook.buffer(logbook.config().buffer_steps)
     except PolicygenError:  # the page is complete without them
         return []
-    return [episode.trajectory for episode in buffer.of_attempt(best.number)][: 4 * MOST_PATHS]
+    return [episode.trajectory for episode in buffer.of_attempt(best.number, len(best.played))][: 4 * MOST_PATHS]

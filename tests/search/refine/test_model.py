@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +17,19 @@ from searched import made
 from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.page.pictures import own_episodes
 from policygen.plants.fit import fit_plant, fitted
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
+from policygen.prompts.render import render_prompt
 from policygen.runs.config import effective_config
+from policygen.runs.logbook import Logbook
+from policygen.runs.reading import best_attempt
 from policygen.search.refine import model
 from policygen.search.refine.model import _agrees, _is_flat, _PlantSearch, _seeks_end, tune_in_plant
 from policygen.search.refine.tunable import Trials
-from policygen.search.resume import resume
+from policygen.search.resume import load_run, resume
 from policygen.search.run import start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -260,3 +265,21 @@ def explored(task: Task, seen: Sequence[Trajectory]) -> Sequence[Trajectory]:
     assert refined is not None
     assert len(refined.watched) == 2  # a flat return is no reason to end
     return refined.watched
+
+
+def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:
+    best, buffer = best_attempt(plant_run), Logbook(plant_run).buffer(10**6)
+    assert best is not None
+    assert best.policy is not None
+    kept = own_episodes(plant_run, best)
+    assert len(kept) == len(best.played) < len(buffer.of_attempt(best.number))
+    assert [one.episode_return for one in kept] == best.played.returns.tolist()
+    for one in kept:
+        decided = np.asarray(best.policy.act(one.observations[:-1].astype(np.float64)))
+        assert decided.reshape(-1) == pytest.approx(one.actions.reshape(-1), abs=1e-5)
+    config = Logbook(plant_run).config()
+    text = render_prompt(load_run(plant_run).search.context(2, config), config).messages[-1].content
+    worst = text[text.index("\n## Best episode") - 3_000 : text.index("\n## Best episode")]
+    returns = [float(one) for one in re.findall(r"(?m)^(?:Next worst: )?Return (-[\d.]+),", worst)]
+    assert returns
+    assert all(any(one == pytest.approx(value, rel=1e-3) for value in best.played.returns) for one in returns)
