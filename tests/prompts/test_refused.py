@@ -15,7 +15,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.prompts.refused import Loss, refused_view
 from policygen.prompts.render import render_prompt
-from policygen.runs.attempt import Attempt, saved
+from policygen.runs.attempt import Attempt, Played, saved
 
 
 def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, ended: bool = False) -> Loss | None:
@@ -24,13 +24,15 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
     buffer = ReplayBuffer()
     attempts = []
     for number, some, reply in ((1, best, ALWAYS_LEFT), (2, mine, LEANING)):
-        attempts.append(Attempt(number, saved(parse(reply, task, "table").policy), None))
+        trajectories = []
         for seed, rewards in enumerate(some, start=first_seed * (number - 1)):
             n, over = len(rewards), ended and number == 2
             observations = np.linspace(0, 1, 4 * (n + 1), dtype=np.float32).reshape(n + 1, 4)
             actions, paid = np.zeros(n, np.int16), rewards.astype(np.float32)
-            trajectory = Trajectory(observations, actions, paid, float(rewards.sum()), seed, over, not over)
-            buffer.add(number, [trajectory])
+            trajectories.append(Trajectory(observations, actions, paid, float(rewards.sum()), seed, over, not over))
+        buffer.add(number, trajectories)
+        policy = saved(parse(reply, task, "table").policy)
+        attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
     view = refused_view(attempts[1], attempts[0], buffer, task)
     assert view is not None
     assert view.lines == ("| * | * | 0-2 | * | left |", "| * | * | * | * | right |")
