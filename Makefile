@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check lowest notebooks attack bench adviser shaping mediating learning first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check lowest docs notebooks attack bench adviser shaping mediating learning first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -31,6 +31,11 @@ lowest: $(DEV)
 	$(LOWEST_INSTALL) --python $(LOWEST) -e '.[dev]'
 	POLICYGEN_LOWEST=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
 		tests/test_dependencies.py tests/llm tests/policies/test_parse.py tests/search/test_loop.py tests/test_cli.py
+
+# The documentation, into docs/_build/html; a warning, such as a broken link, fails.
+docs: $(DEV)
+	$(PIP_INSTALL) -e '.[docs]'
+	$(BIN)/python -m sphinx -E -W --keep-going -q docs docs/_build/html
 
 # Execute the notebooks and store what they show; run it after changing one.
 notebooks: $(DEV)
@@ -130,7 +135,7 @@ format: $(DEV)
 	$(BIN)/ruff check --fix policygen tests results/benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/_generated docs/notebooks docs/results .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "policygen needs Python 3.11 or later; run: make PYTHON=python3.12")'

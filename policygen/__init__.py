@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Attempt": "runs.attempt",

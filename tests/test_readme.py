@@ -1,4 +1,4 @@
-"""The README keeps to its length, and what it tells a reader to type works, in the order in which it is read."""
+"""The README keeps to its length; what it and docs/start.md tell a reader to type works, in the order in which it is read."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import forks
+import pytest
 from support import CHECKOUT, environment, in_a_process
 
-README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-MOST_LINES = 220
+README, START, CONTRIBUTING = (
+    (CHECKOUT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/start.md", "CONTRIBUTING.md")
+)
+MOST_LINES = 150
 # Blocks that need a key or set up an environment, by a line of theirs.
 NOT_RUN = ("make demo ", "export OPENAI_API_KEY=...")
 
 
-def blocks() -> list[tuple[str, str]]:
+def blocks(page: str = README) -> list[tuple[str, str]]:
     """The shell and Python blocks: language and text."""
-    return re.findall(r"^```(sh|python)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```(sh|python)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_it_is_short_enough_to_be_read() -> None:
@@ -33,6 +36,17 @@ def test_files_and_headings_it_links_to_exist() -> None:
     assert links
     for link in links:
         assert link[1:] in headings if link.startswith("#") else (CHECKOUT / link).exists(), link
+
+
+def test_names_in_the_guide_for_contributors_exist() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|md|toml|j2))`", CONTRIBUTING)
+    assert len(named) > 10
+    places = (CHECKOUT, CHECKOUT / "policygen")
+    assert [name for name in named if not any((place / name).exists() for place in places) and "NAME" not in name] == []
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "policygen").rglob("*.py"))
+    words = re.findall(r"`([A-Z]\w+|\w+_\w+)`", CONTRIBUTING)
+    assert {"HostedModel", "PROVIDERS", "reason_to_give_up"} <= {*words}
+    assert [word for word in words if not re.search(rf"\b{word}\b", code)] == []
 
 
 def test_blocks_that_are_not_run_are_there() -> None:
@@ -51,12 +65,18 @@ def typed(text: str, work: Path) -> Iterator[subprocess.CompletedProcess[str]]:
             yield subprocess.run(shell, cwd=work, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
-def test_what_it_tells_to_type_works(tmp_path: Path) -> None:
-    run = [(kind, text) for kind, text in blocks() if not any(line in text for line in NOT_RUN)]
+@pytest.mark.parametrize("page", [README, START], ids=["readme", "start"])
+def test_what_it_tells_to_type_works(page: str, tmp_path: Path) -> None:
+    run = [(kind, text) for kind, text in blocks(page) if not any(line in text for line in NOT_RUN)]
     assert {kind for kind, _ in run} == {"sh", "python"}
     for kind, text in run:
+        if kind == "python" and (file := re.match(r"# (\w+\.py)\n", text)):  # to be saved under this name
+            (tmp_path / file[1]).write_text(text, encoding="utf-8")
+            continue
         for done in typed(text, tmp_path) if kind == "sh" else [forks.run(["-c", text], tmp_path, environment())]:
             assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
-    assert (tmp_path / "learning_curves.png").exists()
-    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
+    assert page != README or (tmp_path / "learning_curves.png").exists()
+    assert len(list((tmp_path / "results").glob("*/summary.json"))) == sum(
+        text.count("policygen run ") + text.count("policygen.run(") for _, text in run
+    )
