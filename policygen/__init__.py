@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from policygen.api import (
         RunResult,
         compare,
+        data,
         export,
         film,
         make_env,
@@ -58,6 +59,7 @@ _HOMES = {
     "Task": "tasks.task",
     "animate": "extensions.film.film",
     "compare": "api",
+    "data": "api",
     "export": "api",
     "film": "api",
     "load_task": "tasks.load",
@@ -86,6 +88,7 @@ __all__ = [
     "Task",
     "animate",
     "compare",
+    "data",
     "export",
     "film",
     "load_task",

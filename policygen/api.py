@@ -41,6 +41,8 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from policygen.extensions.compare.tables import Report
     from policygen.extensions.film.film import Which
     from policygen.extensions.simplify.simplify import Simplified
@@ -379,6 +381,20 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
     from policygen.extensions.compare.tables import report_of
 
     return report_of(read_field([str(source) for source in sources], by=by, suite=suite))
+
+
+def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
+    """Return a tidy table of runs and sweeps as a pandas data frame: a row for each run.
+
+    Args:
+        curves: return a row for each attempt of each run instead.
+
+    Raises:
+        PolicygenError: a folder is not a run, or is damaged.
+    """
+    from policygen.extensions.plots.tidy import tidy
+
+    return tidy([find_run(str(run)) for run in runs], curves=curves)
 
 
 def simplify(

@@ -1,4 +1,4 @@
-"""The README keeps to its length; what it and docs/start.md tell a reader to type works, in the order in which it is read."""
+"""The README keeps to its length; what it and docs/start.md tell a reader to type works, in the order of the page."""
 
 from __future__ import annotations
 

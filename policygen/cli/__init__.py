@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, sweep
+from policygen.cli.experiments import compare, data, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import evaluate, export, film, plot, plot_episode, report, robust, serve, show, simplify
@@ -22,7 +22,7 @@ from policygen.outgoing import exit_message_hook
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
-    "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "robust", "film", "report", "serve"),
+    "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
     "Use a policy elsewhere": ("export", "simplify"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
@@ -35,6 +35,7 @@ NEEDS = {
         "drive": "seats",
         "mediate": "seats",
         "plot": "plots",
+        "data": "plots",
         "plot-episode": "film",
         "compare": "compare",
         "film": "film",
@@ -105,7 +106,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, plot_episode, compare, robust, film, report, serve, export, simplify),
+    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, export, simplify),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
     commands.add_command(_command)

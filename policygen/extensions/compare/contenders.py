@@ -14,6 +14,7 @@ from policygen.extensions.compare.results import Result, read_other_program, res
 from policygen.extensions.plots.groups import (
     WITHOUT_EFFECT,
     Member,
+    policy_words,
     proposals_label,
     read_member,
     unique_runs,
@@ -179,7 +180,7 @@ def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
     if name == "llm":
         return proposals_label(value)
     if name == "policy":
-        return f"{value} policy"
+        return policy_words(value)
     if value is None or value is False:
         return f"default {name}" if value is None else f"without {name}"
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"

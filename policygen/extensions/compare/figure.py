@@ -51,7 +51,8 @@ def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str 
     Each task has a panel. Its curves are means of the best score so far, on each run's own search seeds, with a 95%
     bootstrap band; they are dashed after all runs have ended. Marks at the right are means of the final scores on fresh
     seeds, with a 95% interval. Horizontal lines are the published columns (the best is black) and random actions
-    (dotted). Several tasks add two panels: performance profiles and mean normalised scores.
+    (dotted). A panel may leave out the first tenth of its curves, and then says where they begin. Several tasks and
+    contenders add two panels: performance profiles and mean normalised scores.
 
     Args:
         path: a .png, .svg or .pdf file.
@@ -80,7 +81,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         tasks = field.tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        has_aggregates = len(tasks) > 1 and bool(aggregates(field))
+        has_aggregates = len(tasks) > 1 and len(aggregates(field)) > 1
         stacked = 3 - columns  # a column is too narrow for the last two side by side
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_aggregates else [])
         legend = 0.16 * (2 + math.ceil((len(field.contenders) + bool(field.published)) / across))
@@ -91,7 +92,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         for place, task in enumerate(tasks):
             _draw_task(panels[place], field, task, x)
             if place % across == 0:
-                panels[place].set_ylabel("best so far, search seeds")
+                panels[place].set_ylabel("best mean return")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
@@ -124,8 +125,10 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     ends = [float(getattr(run, x)[-1]) for run in field.results if run.task == task and len(getattr(run, x))]
     end = max(ends, default=1.0) or 1.0
     drawn = [name for name in field.contenders if field.of(task, name)]
+    begin = math.inf
     for i, name in enumerate(drawn):
-        seen += _draw_curve(axes, field.of(task, name), x, looks[name], end)
+        levels, lowest = _draw_curve(axes, field.of(task, name), x, looks[name], end)
+        seen, begin = [*seen, *levels], min(begin, lowest)
         scores = field.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
@@ -135,6 +138,9 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     low, high = min(seen, default=0.0), max(seen, default=1.0)
     margin = 0.07 * (high - low) or 0.5
     axes.set_ylim(low - margin, high + margin)
+    if begin < low - margin:
+        note = f"curves begin at {begin:.3g}"
+        axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", fontsize=5.5, color=GREY, in_layout=False)
     axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
     axes.set_title(task)
     count_axis(axes, end, 4)
@@ -142,18 +148,20 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     axes.tick_params(**_TICKS)
 
 
-def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> list[float]:
+def _draw_curve(
+    axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float
+) -> tuple[list[float], float]:
     """Draw the mean curve with its band, dashed to the right end if all runs end early.
 
     Returns:
-        The levels that the y axis must include: those after the first tenth of the curve.
+        The levels that the y axis must include: those after the first tenth of the curve. The lowest level of all.
     """
     curves = [(getattr(run, x), run.curve) for run in runs if len(run.curve) and len(getattr(run, x))]
     if not curves:
-        return []
+        return [], math.inf
     band = average([at for at, _ in curves], [level for _, level in curves], mean=np.mean)
     if not len(band.x):
-        return []
+        return [], math.inf
     color = look["color"]
     axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
     axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)
@@ -161,7 +169,7 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]
         axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (2, 2)), linewidth=0.6)
     later = band.x >= 0.1 * band.x[-1]
     levels: list[float] = band.centre[later].tolist()
-    return levels
+    return levels, float(band.centre.min())
 
 
 def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
@@ -207,8 +215,9 @@ def _draw_points(axes: Axes, field: Field) -> None:
 
 def _draw_legend(figure: Figure, field: Field, across: int) -> None:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles = []
+    handles: list[Line2D | Patch] = []
     for name, look in _looks(field).items():
         counts = [len(field.of(task, name)) for task in field.tasks]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
@@ -221,6 +230,8 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
     if any(run.random is not None for run in field.results):
         handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="random actions"))
     handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds"))
+    if any(len(field.of(task, name)) > 1 for task in field.tasks for name in field.contenders):
+        handles.append(Patch(color=GREY, alpha=0.2, linewidth=0, label="95% interval over runs"))
     widest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)

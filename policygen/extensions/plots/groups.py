@@ -27,7 +27,7 @@ from policygen.runs.records import FinalScore, Summary
 from policygen.runs.steering import Steering
 from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
-from policygen.tasks.task import Task
+from policygen.tasks.task import KIND_WORDS, Task
 
 # Settings that a group's name states whenever they are not the default.
 _ALWAYS_NAMED = {
@@ -82,7 +82,7 @@ class Group(Generic[M]):
 
     Attributes:
         proposals: provider and model, in words.
-        kind: the kind of policy.
+        kind: the kind of policy, in words.
         settings: further differences to the other groups shown, such as `refine cma:4000`.
     """
 
@@ -101,7 +101,7 @@ class Group(Generic[M]):
     @property
     def label(self) -> str:
         """The name of the group, without its task."""
-        return ", ".join((self.proposals, f"{self.kind} policy", *self.settings))
+        return ", ".join((self.proposals, policy_words(self.kind), *self.settings))
 
     @property
     def final_score(self) -> Score | None:
@@ -151,6 +151,11 @@ def _comments(folder: Path) -> str:
     texts = {comment.number: comment.text for comment in steering.comments}
     used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
     return f"comments {_digest(used)}" if used else ""
+
+
+def policy_words(kind: str) -> str:
+    """Return what a label calls a kind of policy: `table policy` or `equations`."""
+    return "table policy" if kind == "table" else "equations"
 
 
 def unique_runs(folders: Sequence[Path]) -> list[Path]:
@@ -247,7 +252,7 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
             words = _digest(value) if name == "start" else value  # a whole policy
             settings.append(name if value is True else f"{name} {words}")
     settings += [f"perturbed: {', '.join(map(str, run.task.perturb))}"] if run.task.perturb else []
-    return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
+    return run.task.name, proposals_label(run.config.llm), KIND_WORDS[run.config.policy], tuple(settings)
 
 
 def _replayed(llm: str) -> Path | None:

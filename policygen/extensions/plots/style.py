@@ -43,6 +43,7 @@ _RC: dict[Any, Any] = {
     "legend.fontsize": 9,
     "legend.frameon": False,
     "savefig.dpi": 150,
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # names may contain dollar signs
     "svg.hashsalt": "policygen",  # the same picture gives the same file
 }

@@ -289,7 +289,7 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     axes = comparison_figure(field_of(early, late)).axes[0]
     ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
     assert [[100.0, 200.0], [10.0, 10.0]] in ways
-    assert axes.get_ylabel() == "best so far, search seeds"
+    assert axes.get_ylabel() == "best mean return"
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     assert legend_of(axes)[3:7] == [
         "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
         "openai:gpt-5-mini, table policy: mean of n = 3 runs, 95% band",
-        "openai:gpt-5-mini, linear policy: n = 1 run",
+        "openai:gpt-5-mini, equations: n = 1 run",
         "openai:gpt-5-mini, table policy, template terse: n = 1 run",
     ]
     means = [line for line in axes.get_lines() if line.get_linewidth() > 2]

@@ -55,7 +55,7 @@ def test_a_run_without_a_policy_has_no_final_score_and_is_counted(tmp_path: Path
         ({"ablate": "knowledge"}, "table policy, ablate knowledge"),
         ({"refine": "coordinate:300"}, "table policy, refine coordinate:300"),
         ({"template": "mine", "example": "old/run"}, "table policy, template mine, example old/run"),
-        ({"policy": "linear", "normalise": True}, "linear policy, normalise"),
+        ({"policy": "linear", "normalise": True}, "equations, normalise"),
         ({"grid": "fixed"}, "table policy, grid fixed"),
     ],
 )
