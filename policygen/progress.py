@@ -123,7 +123,7 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
         llm: the setting of the run.
     """
     author = attempt.requests.model or llm
-    by_chance = author != START and read_spec(author).name == "builtin"
+    by_chance = author != START and read_spec(author).name in ("builtin", "random")
     if by_chance or attempt.policy is None or attempt.proposed is None:
         return ""
     changed = surprises(attempt.proposed, attempt.policy)

@@ -67,6 +67,14 @@ PROVIDERS: dict[str, ProviderEntry] = {
         is_language_model=False,
         reads_prompts=False,
     ),
+    "random": ProviderEntry(
+        "policies drawn at random, each without regard to the others: the lowest baseline",
+        "policygen.proposers.builtin",
+        "Random",
+        takes="none",
+        is_language_model=False,
+        reads_prompts=False,
+    ),
     "openai": ProviderEntry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI", server="own"),
     "gemini": ProviderEntry(
         "Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini", server="own"

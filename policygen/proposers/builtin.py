@@ -1,4 +1,4 @@
-"""The embedded default provider: plain search instead of a language model.
+"""The embedded providers: `builtin`, the default, which is plain search instead of a language model, and `random`.
 
 It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language, so
 that a first run exercises the whole pipeline. It is also the ablation to compare a language model with: the same budget
@@ -18,8 +18,8 @@ from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.proposers import memory
-from policygen.proposers.builtin_linear import inputs_of, next_linear, too_many
-from policygen.proposers.builtin_tables import next_table
+from policygen.proposers.builtin_linear import inputs_of, next_linear, random_linear, too_many
+from policygen.proposers.builtin_tables import next_table, random_table
 from policygen.proposers.proposer import Proposal, read
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog
@@ -47,7 +47,7 @@ class Builtin:
             raise ProviderError("builtin is a search, not a language model: it only answers the prompts of a run")
         started = time.perf_counter()
         rng = np.random.default_rng([context.seed, context.number])
-        note, text = next_table(context, rng) if context.kind == "table" else next_linear(context, rng)
+        note, text = self._next(context, rng)
         return Reply(
             text=f"{note}\n```\n{text}\n```\n",
             model=NAME,
@@ -58,13 +58,30 @@ class Builtin:
             finish_reason="stop",
         )
 
+    def _next(self, context: Context, rng: np.random.Generator) -> tuple[str, str]:
+        """Return a note, and the next policy as text."""
+        return next_table(context, rng) if context.kind == "table" else next_linear(context, rng)
+
     def diagnose(self) -> Diagnosis:
         """Report that there is nothing to check."""
-        return Diagnosis(True, ("builtin is embedded: it needs no key and no server, and it is not a language model",))
+        return Diagnosis(
+            True, (f"{self.spec} is embedded: it needs no key and no server, and it is not a language model",)
+        )
+
+
+class Random(Builtin):
+    """A provider whose policies are drawn at random, each without regard to the others: the lowest baseline."""
+
+    spec = "random"
+    model = "random"
+
+    def _next(self, context: Context, rng: np.random.Generator) -> tuple[str, str]:
+        draw = random_table if context.kind == "table" else random_linear
+        return "Drawn at random.", draw(context, rng)
 
 
 class PlainSearch:
-    """A proposer for search without a language model (`builtin`, or a replay of it): no token is spent."""
+    """A proposer without a language model (`builtin`, `random`, or a replay of them): no token is spent."""
 
     is_language_model = False
 
@@ -82,13 +99,14 @@ class PlainSearch:
         """
         if self._config.policy == "table" and task.grid is None:
             raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
+        llm = self._config.llm
         if self._config.shape:
             raise UsageError(
-                "--shape is for language models: builtin proposes no objectives; add --llm, or leave it out"
+                f"--shape is for language models: {llm} proposes no objectives; add --llm, or leave it out"
             )
         if self._config.policy == "linear" and (count := too_many(task, self._config.memory)):
             raise UsageError(
-                f"builtin would weigh {count} quantities in each equation, more than can be read; name those that "
+                f"{llm} would weigh {count} quantities in each equation, more than can be read; name those that "
                 "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
             )
         if self._config.memory and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):

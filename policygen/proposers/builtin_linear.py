@@ -94,6 +94,14 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     return note, _standardised_policy(context, inputs, remembered, terms, matrix)
 
 
+def random_linear(context: Context, rng: np.random.Generator) -> str:
+    """Return equations with normal random weights over standardised quantities, as text."""
+    inputs, terms = inputs_of(context.task), terms_of(context.task, context.memory)
+    remembered = memory.lines(inputs, memory.RATE) if context.memory else []
+    matrix = rng.normal(size=(len(terms) + 1, len(output_names(context.task))))
+    return _standardised_policy(context, inputs, remembered, terms, matrix)
+
+
 def _to_tune_on(context: Context) -> Policy | None:
     """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
     best = context.incumbent

@@ -19,6 +19,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.runs.attempt import text_digest
 from policygen.runs.state import Context
+from policygen.tasks.task import Task
 
 # Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
@@ -33,11 +34,9 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         ProviderError: the task has no grid.
     """
     incumbent = context.incumbent
-    grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
-    if grid is None:
-        raise ProviderError(
-            f"task {context.task.name} has no grid, which a table needs; use --policy equations or add one"
-        )
+    grid, lets = (
+        (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (_grid_of(context.task), ())
+    )
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
         if text_digest(table) not in context.tried:  # a repeated table gives no new information
@@ -45,6 +44,18 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     table = _planned_table(context, grid, lets, rng, explore=True)
     note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
     return note, table.to_text()
+
+
+def random_table(context: Context, rng: np.random.Generator) -> str:
+    """Return a table whose cells hold actions drawn at random, as text.
+
+    Raises:
+        ProviderError: the task has no grid.
+    """
+    grid, choices = _grid_of(context.task), _joint_choices(context)
+    return TablePolicy.from_actions(
+        context.task, choices[rng.integers(len(choices), size=grid.size)], grid, ()
+    ).to_text()
 
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
@@ -60,6 +71,12 @@ def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Gene
         nearest = distance_transform_edt(~seen, return_distances=False, return_indices=True)
         best = best.reshape(grid.shape)[tuple(nearest)].reshape(-1)
     return TablePolicy.from_actions(context.task, choices[best], grid, lets)
+
+
+def _grid_of(task: Task) -> Grid:
+    if task.grid is None:
+        raise ProviderError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
+    return task.grid
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:

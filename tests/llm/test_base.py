@@ -15,24 +15,26 @@ from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import price
 
 
-@pytest.mark.parametrize("name", [name for name in PROVIDERS if name != "builtin"])
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if name not in ("builtin", "random")])
 def test_every_provider_of_the_table_loads(name: str) -> None:
     entry = PROVIDERS[name]
     assert entry.help
     assert callable(entry.load())
 
 
-def test_the_embedded_provider_is_in_the_table() -> None:
+@pytest.mark.parametrize("name", ["builtin", "random"])
+def test_an_embedded_provider_is_in_the_table(name: str) -> None:
     pytest.importorskip("policygen.proposers.builtin")
-    provider = connect("builtin", LLMOptions())
+    provider = connect(name, LLMOptions())
     assert not provider.is_language_model
+    assert provider.spec == name
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         ("opnai:gpt-5-mini", "did you mean openai:MODEL"),
-        ("", "write one of builtin, openai:MODEL"),
+        ("", "write one of builtin, random, openai:MODEL"),
         ("gpt-5-mini", "no model provider is called 'gpt-5-mini'"),
         ("openai", "write openai:MODEL"),
         ("openai:", "write openai:MODEL"),
