@@ -56,7 +56,14 @@ class Shared:
     help="Provider and model, with @URL at that address; repeated: separate runs ('A + B': turns within a run).",
 )
 @click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
-@click.option("--seeds", default="5", help="Number of seeds from 0 (default 5), a range 100..109, or a list 1,5,7.")
+@click.option("--seeds", default="10", help="Number of seeds from 0 (default 10), a range 100..109, or a list 1,5,7.")
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=A,B",
+    help="A setting with several values, such as refine=none,cma:200: runs of each; repeated: of every combination.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests, cost and time.")
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
 @BASE_URL
 @click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
@@ -70,7 +77,7 @@ class Shared:
 @TRACK
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
-    """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
+    """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task under a suite's protocol.
 
     Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
     missing ones. Each run is an ordinary folder in the sweep's; `policygen plot` draws them, and `policygen tasks`
@@ -84,7 +91,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     for text in assignments:
         if (name := text.partition("=")[0].strip()) in fixed:
             raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
-    product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]))
+    product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
     limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
     if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
@@ -92,10 +99,20 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
             f"--set {twice[0]} and --{twice[0].replace('_', '-')} set the same value: leave one of them out"
         )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
+    if both := {text.partition("=")[0].strip() for text in assignments} & {
+        text.partition("=")[0] for one in product.grid for text in one
+    }:
+        raise UsageError(f"--set {min(both)} and --grid {min(both)} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
+    if options["dry_run"]:
+        from policygen.extensions.sweeps.estimate import estimate
+
+        for words in estimate(plan, overrides, place.workers or 1, trust=trust):
+            say(words)
+        return
     shared = Shared(options["cache"], options["track"])
     shared.check()
     begun = open_sweep(folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache)

@@ -317,9 +317,9 @@ def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     found = {}
     for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
         plan = read_plan(sweep)
-        stated = {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in plan.settings)}
         for cell in cells_of(plan):
-            asked = {**cell.entry.run, **stated}
+            parts = (text.partition("=") for text in (*plan.settings, *cell.settings))
+            asked = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
             found[(sweep / cell.key).resolve()] = {name: asked[name] for name in BUDGETS if name in asked}
     return found
 

@@ -20,6 +20,8 @@ from policygen.llm import prompt_folders, reads_prompts
 from policygen.tasks.trust import check_id
 
 MANIFEST = "sweep.toml"
+# Settings that a grid may not vary: sweeps have options for them, or a file may not choose them.
+NOT_VARIED = ("task", "llm", "template", "seed", "base_url", "extra_body")
 _REMEDY = "restore it from a copy, or start the sweep again with the same --out: finished runs are kept"
 _LARGEST = 16 * 2**20
 _MOST_SEEDS = 100_000
@@ -47,15 +49,17 @@ class SweepEntry(_Frozen):
 
 
 class Product(_Frozen):
-    """The cells that a command requested: every task with every model, template and seed.
+    """The cells that a command requested: every task with every model, template, setting and seed.
 
-    An empty template stands for the default of the kind of policy.
+    An empty template stands for the default of the kind of policy. `grid` holds combinations of settings
+    (`NAME=VALUE`).
     """
 
     tasks: tuple[SweepEntry, ...] = Field(min_length=1)
     llms: tuple[str, ...] = Field(min_length=1)
     templates: tuple[str, ...] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(min_length=1)
+    grid: tuple[tuple[str, ...], ...] = Field(default=((),), min_length=1)
 
 
 class SweepLimits(_Frozen):
@@ -87,18 +91,28 @@ class Cell:
     llm: str
     template: str
     seed: int
+    settings: tuple[str, ...] = ()
 
     @property
     def row(self) -> str:
         """The cell without its seed, in words."""
-        return ", ".join(filter(None, (self.entry.task, self.llm, self.template)))
+        return ", ".join(filter(None, (self.entry.task, self.llm, self.template, *self.settings)))
 
 
-def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int]) -> Product:
+def product_of(
+    names: Sequence[str],
+    llms: Sequence[str],
+    templates: Sequence[str],
+    seeds: Sequence[int],
+    grid: Sequence[str] = (),
+) -> Product:
     """Build the product of a command; `names` are tasks, suites and tasks of suites (`SUITE:TASK`), each run once.
 
+    Args:
+        grid: settings with several values, `NAME=VALUE,VALUE`; every combination is a setting of its own.
+
     Raises:
-        UsageError: a suite is malformed or lacks the task; or see `check_name`.
+        UsageError: a suite is malformed or lacks the task, an axis has no values; or see `check_name`.
     """
     for text in (*names, *llms, *templates):
         check_name(text)
@@ -111,7 +125,20 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
         llms=tuple(dict.fromkeys(llms)) or ("builtin",),
         templates=tuple(dict.fromkeys(templates)) or ("",),
         seeds=tuple(dict.fromkeys(seeds)),
+        grid=tuple(itertools.product(*map(_axis, grid))),
     )
+
+
+def _axis(text: str) -> tuple[str, ...]:
+    name, _, values = text.partition("=")
+    found = [value.strip() for value in values.split(",")]
+    if name.strip() in NOT_VARIED:
+        raise UsageError(
+            f"--grid {text}: a grid does not vary {name.strip()}; for models, templates and seeds use options"
+        )
+    if not all(found) or not name.strip().isidentifier():
+        raise UsageError(f"--grid {text}: write NAME=VALUE,VALUE, as in --grid refine=none,cma:200")
+    return tuple(f"{name.strip()}={value}" for value in dict.fromkeys(found))
 
 
 def protocols(plan: SweepPlan) -> list[str]:
@@ -193,9 +220,9 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
     """
     found: dict[str, Cell] = {}
     for product in plan.products:
-        axes = (product.seeds, product.llms, product.templates, product.tasks)
-        for seed, llm, template, entry in itertools.product(*axes):
-            cell = Cell(_key(entry.task, llm, template, seed), entry, llm, template, seed)
+        axes = (product.seeds, product.llms, product.templates, product.grid, product.tasks)
+        for seed, llm, template, settings, entry in itertools.product(*axes):
+            cell = Cell(_key((entry.task, llm, template, *settings), seed), entry, llm, template, seed, settings)
             earlier = found.setdefault(cell.key, cell)
             if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
                 raise UsageError(
@@ -209,9 +236,10 @@ def _from(entry: SweepEntry) -> str:
     return f"the settings of suite {entry.suite}" if entry.suite else "its own settings"
 
 
-def _key(task: str, llm: str, template: str, seed: int) -> str:
-    """Return a readable and unique folder name for a cell."""
-    parts = [task, llm.replace(":", "-", 1), *filter(None, [template])]
+def _key(words: Sequence[str], seed: int) -> str:
+    """Return a readable and unique folder name for a cell: task, model, template, settings."""
+    task, llm, *others = words
+    parts = [task, llm.replace(":", "-", 1), *filter(None, others)]
     plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
     if plain != parts:  # some characters were replaced, so a digest makes the name unique
         plain.append(hashlib.sha256("\n".join(parts).encode()).hexdigest()[:6])
@@ -270,7 +298,10 @@ def read_plan(folder: Path) -> SweepPlan:
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
     # Settings count as typed by the user, and a sweep never writes an address into them.
-    if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings):
+    varied = [text for product in plan.products for one in product.grid for text in one]
+    if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings) or any(
+        text.partition("=")[0].strip() in NOT_VARIED for text in varied
+    ):
         raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
     return plan
 

@@ -113,7 +113,9 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     if cell.entry.max_steps is not None:
         task = replace(task, max_steps=cell.entry.max_steps)
     options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
-    config = effective_config(task, cell.entry.task, suite=cell.entry.run, assignments=settings, options=options)
+    config = effective_config(
+        task, cell.entry.task, suite=cell.entry.run, assignments=(*settings, *cell.settings), options=options
+    )
     return task, config
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import Line
 from sweeping import plan_of
 
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.sweeps.estimate import REPLY_TOKENS
 from policygen.extensions.sweeps.plan import (
     SweepLimits,
     SweepPlan,
@@ -21,6 +23,9 @@ from policygen.extensions.sweeps.plan import (
     read_seeds,
     write_plan,
 )
+from policygen.extensions.sweeps.worker import config_of
+from policygen.llm import LLMOptions
+from policygen.llm.prices import cost
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -151,3 +156,57 @@ def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole_and_a_folder_wi
     assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
     with pytest.raises(LogbookError, match=r"nowhere is not a sweep folder \(it has no sweep.toml\)"):
         read_plan(Path("nowhere"))
+
+
+def test_a_grid_is_every_combination_of_its_values() -> None:
+    product = product_of(["nim"], [], [], [0], ["refine=none,cma:20", "episodes=5,10,5"])
+    assert product.grid == (
+        *(("refine=none", "episodes=5"), ("refine=none", "episodes=10")),
+        *(("refine=cma:20", "episodes=5"), ("refine=cma:20", "episodes=10")),
+    )
+    cells = cells_of(SweepPlan(products=(product,)))
+    assert len({cell.key for cell in cells}) == 4
+    config = config_of(cells[3], ("iterations=2",))[1]
+    assert (config.iterations, config.episodes, str(config.refine)) == (2, 10, "cma:20")
+    write_plan(Path(), SweepPlan(products=(product,)))
+    assert cells_of(read_plan(Path())) == cells
+
+
+@pytest.mark.parametrize("text", ["refine", "refine=", "refine=none,", "=a,b", "llm=a,b", "seed=1,2", "extra_body=1,2"])
+def test_another_grid_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--grid [^\n]*$"):
+        product_of(["nim"], [], [], [0], [text])
+
+
+def test_a_manifest_may_not_vary_a_server() -> None:
+    write_plan(Path(), SweepPlan(products=(product_of(["nim"], [], [], [0], ["episodes=5,10"]),)))
+    text = Path("sweep.toml").read_text()
+    Path("sweep.toml").write_text(text.replace("episodes=5", "base_url=http://evil"))
+    with pytest.raises(LogbookError, match="name a server"):
+        read_plan(Path())
+
+
+def test_a_dry_run_says_what_a_sweep_takes_and_begins_nothing(line: Line) -> None:
+    said = line(
+        *("sweep", "cartpole", "nim", "--llm", "openai:gpt-5-mini", "--llm", "builtin", "--grid", "refine=none,cma:50"),
+        *(
+            "--seeds",
+            "3",
+            "--iterations",
+            "4",
+            "--set",
+            "warmup_episodes=10",
+            "--set",
+            "final_episodes=30",
+            "--dry-run",
+        ),
+    )
+    assert said.code == 0
+    # 12 runs of each refinement; four proposals, each scored and validated on 20 episodes.
+    most = 12 * (10 + 4 * 40 + 30) + 12 * (10 + 4 * (40 + 50) + 30)
+    assert f"24 runs, at most {most:,} episodes" in said.out
+    assert "48 requests to openai:gpt-5-mini" in said.out
+    price = cost(LLMOptions(), "openai:gpt-5-mini", ["gpt-5-mini"], 6_000, REPLY_TOKENS)
+    assert price is not None
+    assert f"about ${48 * price:.2f} with" in said.out
+    assert list(Path().iterdir()) == []
