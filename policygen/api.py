@@ -104,7 +104,7 @@ def run(
             at once, and all cores if it can be pickled. A policy's score is the same either way, but random actions are
             drawn in the order of play, so the two runs differ.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
-            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
+            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `llm.ProviderPool`.
         out: parent of the run's folder.
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.

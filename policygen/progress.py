@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import Several, read_spec
+from policygen.llm import ProviderPool, read_spec
 from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
@@ -143,7 +143,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
-    if isinstance(run.provider, Several) and attempt.requests.model:
+    if isinstance(run.provider, ProviderPool) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
@@ -176,7 +176,7 @@ def share_lines(among: Sequence[Share]) -> list[str]:
     return lines
 
 
-def _shares_in_short(run: Run, several: Several) -> str:
+def _shares_in_short(run: Run, several: ProviderPool) -> str:
     among = shares(run.search.attempts, [provider.spec for provider in several.providers])
     return ", ".join(f"{share.model}: {share.proposals} proposals, gain {share.gain:.4g}" for share in among)
 
@@ -213,7 +213,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
-    if isinstance(run.provider, Several):
+    if isinstance(run.provider, ProviderPool):
         table.add_row("turns", shown(_shares_in_short(run, run.provider)))
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""

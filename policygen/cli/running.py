@@ -94,7 +94,7 @@ def run(
     limit = step_timeout_of(config_file, assignments, {})
     loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), options.pop("perturb"))
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    told, answers = _trackers(track), Cache(cache) if cache is not None else None
+    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
     begun.cache = answers
     kind, chosen = f"policy: {KIND_WORDS[config.policy]}", begun.config
@@ -114,7 +114,7 @@ def run(
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
         best = max(episode.trajectory.episode_return for episode in shown)
         say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
-    _carry_out(begun, told)
+    _carry_out(begun, trackers)
 
 
 @click.command()
@@ -159,12 +159,12 @@ def resume(
     if not assignments and (made := _made_whole(run_folder)):
         say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
-    told, answers = _trackers(track), Cache(cache) if cache is not None else None
+    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
     say(f"continuing after attempt {len(begun.search.attempts) - 1}")
     say_own_templates(begun.config)
-    _carry_out(begun, told)
+    _carry_out(begun, trackers)
 
 
 def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
@@ -191,7 +191,7 @@ def _made_whole(folder: Path) -> list[str]:
     return make_missing(folder)
 
 
-def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
+def _carry_out(begun: Any, trackers: Sequence[Tracker]) -> None:
     from policygen.api import learning_curve
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
@@ -201,11 +201,11 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     say_key(begun.provider)
     if begun.cache is not None and not reads_prompts(begun.config.llm):
         say(f"  --cache has no effect: {begun.config.llm.partition(':')[0]} asks no model")
-    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_resume_command(begun, told)}", err=True)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_resume_command(begun, trackers)}", err=True)
     try:
-        summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
+        summary = carry_out(begun, (Terminal(begun), *learning_curve(), *trackers))
     except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _resume_command(begun, told)
+        hint = _resume_command(begun, trackers)
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
@@ -243,7 +243,7 @@ def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
     return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
-def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:
+def _resume_command(begun: Any, trackers: Sequence[Tracker]) -> str:
     """Return the hint how to resume an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
@@ -255,7 +255,7 @@ def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:
         [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
     )
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
-    words += [word for tracker in told for word in ("--track", tracker.name)]
+    words += [word for tracker in trackers for word in ("--track", tracker.name)]
     return f"Nothing is lost; continue with: {begun.logbook.resume_command(*words)}"
 
 

@@ -92,6 +92,6 @@ class Anthropic(HostedModel):
     def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = str(error.api_message or error.message)
         if one_word(error.error_code) in _SPENT or error.type == "billing_error":
-            said = faults.one_line(message, self._key)
-            return ProviderError(f"Anthropic says that the account is out of credit: {said}")
+            shown = faults.one_line(message, self._key)
+            return ProviderError(f"Anthropic says that the account is out of credit: {shown}")
         return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))

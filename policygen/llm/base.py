@@ -65,7 +65,7 @@ class LLMOptions:
         if (self.price_in is None) != (self.price_out is None):
             raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
         of_a_price = "a price must be a number of at least 0, in USD per million tokens"
-        for value, least, said in (
+        for value, least, problem in (
             (self.temperature, 0, "the temperature must be a number of at least 0"),
             (self.max_output_tokens, 1, "a reply needs at least 1 token"),
             (self.timeout_seconds, math.ulp(0.0), "the timeout must be a positive number of seconds"),
@@ -74,7 +74,7 @@ class LLMOptions:
             (self.price_out, 0, of_a_price),
         ):
             if value is not None and not (math.isfinite(value) and value >= least):
-                raise UsageError(f"{said}, not {value}")
+                raise UsageError(f"{problem}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,11 @@ class Refusal:
 
 def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderError:
     """Return the exception for an answer with an error status, transient if the status is."""
-    status, said = refusal.status, one_line(refusal.message, key)
+    status, message = refusal.status, one_line(refusal.message, key)
     if status in (401, 403):
         which = f"the key in {key.name}" if key else "a request without a key"
-        return ProviderError(f"{server} refused {which} ({status}): {said}")
-    sentence = f"{server} answered {status}: {said}"
+        return ProviderError(f"{server} refused {which} ({status}): {message}")
+    sentence = f"{server} answered {status}: {message}"
     if status in _PASSING or status >= 500:
         return TransientProviderError(sentence, refusal.wait)
     return ProviderError(sentence)

@@ -143,16 +143,16 @@ class _Chat(HostedModel):
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = _message(error)
-        said = faults.one_line(message, self._key)
+        shown = faults.one_line(message, self._key)
         if {one_word(error.code), one_word(error.type)} & _SPENT:
-            return ProviderError(f"{self._server.name} says that the account is out of credit: {said}")
+            return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
             parameter = faults.rejected_parameter(message, (self._limit, *sent), one_word(error.param))
             # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
-                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
+                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
-            return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({said})")
+            return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
         return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))
 
 

@@ -76,7 +76,7 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
     ended[last] = [t.terminated and not reached_its_goal(t, task.solved) for t in trajectories]
     thinned = slice(None, None, 1 + len(rewards) // MOST_STEPS)
     inside = (ended == 0).nonzero()[0][thinned]
-    told = np.array([float(name in _documented(task)) for name in names])
+    documented = np.array([float(name in _documented(task)) for name in names])
     with np.errstate(all="ignore"):
         after = np.nan_to_num(after, posinf=0.0, neginf=0.0)
         rest = rewards[inside]
@@ -85,7 +85,7 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        found = told + np.maximum(*relative)
+        found = documented + np.maximum(*relative)
         varying = after.var(axis=0)
     return Relevance(dict(zip(names, found.tolist(), strict=True)), dict(zip(names, varying.tolist(), strict=True)))
 
@@ -111,18 +111,18 @@ def _documented(task: Task) -> set[str]:
 
     An observation is named by its name or by a word of its description that few others have.
     """
-    said = set[str]()
+    words_read = set[str]()
     in_section = False
     for part in re.split(r"(?<=[.:])\s+|\n\s*\n", f"{task.about}\n\nreward: {task.reward} ends: {task.ends}"):
         relevant = _ABOUT_REWARD.search(part) is not None
         if part.endswith(":") and len(part) <= _LONGEST_HEADING:
             in_section = relevant
         if in_section or relevant:
-            said |= {*re.findall(r"\w+", part), *_words(part)}
+            words_read |= {*re.findall(r"\w+", part), *_words(part)}
     words = {o.name: _words(f"{o.name} {o.about}") for o in task.observations}
     count = Counter(word for own in words.values() for word in own)
     few = max(3, len(words) // 3)
-    return {name for name, own in words.items() if name in said or any(count[w] <= few for w in own & said)}
+    return {name for name, own in words.items() if name in words_read or any(count[w] <= few for w in own & words_read)}
 
 
 def _words(text: str) -> set[str]:

@@ -149,7 +149,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "number": context.number,
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
-        "best": best_view(best, context.best_score),
+        "best": best_view(best, context.reported_score),
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) for e in worst],
         "account": context.buffer.once(

@@ -31,7 +31,7 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_IDLE = 6  # parts without effect that a user is told of
+MOST_IDLE = 6  # parts without effect shown to the user
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 START = "start"  # stands for a model where the user gave the policy

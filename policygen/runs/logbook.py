@@ -308,8 +308,8 @@ class Logbook:
         except FileNotFoundError:
             return None
         except _DAMAGE as error:
-            told = isinstance(error, LogbookError) and str(path) in str(error)
-            raise error if told else damaged(path, error, remedy) from None
+            names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
+            raise error if names_the_file else damaged(path, error, remedy) from None
 
     def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
         """Return `_saved` for a file that every such run has."""

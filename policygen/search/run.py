@@ -12,7 +12,7 @@ from policygen.episodes.demonstrations import read_demonstrations
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
-from policygen.llm import Provider, Several, connect
+from policygen.llm import Provider, ProviderPool, connect
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
@@ -167,7 +167,7 @@ def summarise(run: Run, seconds: float) -> Summary:
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
-    several = run.provider if isinstance(run.provider, Several) else None
+    several = run.provider if isinstance(run.provider, ProviderPool) else None
     return Summary(
         task=search.task.name,
         gym_id=search.task.gym_id,

@@ -79,11 +79,11 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         assumed.append(described(action_layout, actuators))
     actuators, worded = named_actuators(actuators, section_of(sections, "action"), observed, env)
     if not worded and all(_PLACE.fullmatch(a.name) and not a.is_choice for a in actuators):
-        told = listed(documentation, "action", len(actuators))
-        if told and not {one.name.lower() for one in told} & {name.lower() for name in observed}:
+        items = listed(documentation, "action", len(actuators))
+        if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
             actuators = tuple(
                 replace(a, name=one.name, unit=one.unit, about=one.about)
-                for a, one in zip(actuators, told, strict=True)
+                for a, one in zip(actuators, items, strict=True)
             )
     actuators, unbounded = bounded(actuators)
     assumed += unbounded
@@ -154,9 +154,9 @@ def _observed(
         described = section_of(sections, "observation"), section_of(sections, "starting")
         found, named = named_observations(found, *described, env)
         if not named and all(_PLACE.fullmatch(o.name) for o in found):
-            told = listed(documentation, "observation", len(found))
-            named = bool(told)
-            pairs = zip(found, told, strict=named)
+            items = listed(documentation, "observation", len(found))
+            named = bool(items)
+            pairs = zip(found, items, strict=named)
             found = [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs] or found
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)

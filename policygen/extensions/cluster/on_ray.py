@@ -77,8 +77,8 @@ class RayExecutor:
             try:
                 self._ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError) as error:
-                said = " ".join(str(error).split())[:200]
-                raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
+                reason = " ".join(str(error).split())[:200]
+                raise ClusterError(f"--address {address}: no usable Ray cluster ({reason})") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
         self.size = size or processors
         self.jobs: int | None = max(1, processors // self.size)

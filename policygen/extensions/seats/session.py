@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 from policygen.errors import BudgetExhausted, PlaceError, ProviderError, UsageError
 from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import mark, read_json, write_atomically
-from policygen.llm import Provider, Several, connect, read_spec
+from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.replay import Replay
@@ -68,7 +68,7 @@ def one_model(config: RunConfig, does: str) -> Provider:
         UsageError: there are several models, or the folder to replay holds no answers.
     """
     provider = connect(config.llm, llm_options(config))
-    if isinstance(provider, Several):
+    if isinstance(provider, ProviderPool):
         raise UsageError(f"one model {does}; name one of {config.llm}")
     return RecordedAnswers(provider) if isinstance(provider, Replay) else provider
 
