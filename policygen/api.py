@@ -122,9 +122,9 @@ def run(
     config = effective_config(loaded, loaded.name, options={**_plain(settings), "llm": spec})
     answers = Cache(Path(cache)) if cache is not None else None
     config = config.trusted() if trust else config
-    begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
-    begun.cache = answers
-    return _carry_out(begun, listeners, on_attempt)
+    active_run = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
+    active_run.cache = answers
+    return _carry_out(active_run, listeners, on_attempt)
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
@@ -200,15 +200,15 @@ def learning_curve() -> tuple[Listener, ...]:
     return (LearningCurve(),)
 
 
-def _carry_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(begun, (*listeners, *learning_curve()), on_attempt)
-    best = begun.search.best
+def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
+    summary = carry_out(active_run, (*listeners, *learning_curve()), on_attempt)
+    best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,
-        begun.final,
-        tuple(begun.search.attempts),
+        active_run.final,
+        tuple(active_run.search.attempts),
         summary,
-        begun.folder,
+        active_run.folder,
     )
 
 
@@ -236,8 +236,8 @@ def resume(
         PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
     """
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
-    begun = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
-    return _carry_out(begun, listeners, on_attempt)
+    active_run = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
+    return _carry_out(active_run, listeners, on_attempt)
 
 
 def _spec_of(provider: Provider) -> str:

@@ -82,8 +82,8 @@ class Terminal(Listener):
     def started(self, run: Watched) -> None:
         """Open the panel."""
         if is_terminal():
-            begun = time.monotonic()
-            self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - begun, self._activity), 4)
+            started = time.monotonic()
+            self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - started, self._activity), 4)
             self._panel.open()
 
     def attempted(self, attempt: Attempt) -> None:

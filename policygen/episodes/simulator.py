@@ -122,7 +122,7 @@ class Simulator(AbstractContextManager["Simulator"]):
 
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
             copies = range(min(len(seeds), self._copies))
-            running += [RunningEpisode.begun(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
+            running += [RunningEpisode.start(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
             decider = actor.begin(len(seeds))
             observer = decider if isinstance(decider, StepObserver) else None
             learning = decider if isinstance(decider, Learning) else None
@@ -152,7 +152,7 @@ class Simulator(AbstractContextManager["Simulator"]):
                             still.append(episode)
                         elif waiting:
                             env = self._ready(self._envs.index(episode.env))
-                            still.append(RunningEpisode.begun(env, self.task, *waiting.pop()))
+                            still.append(RunningEpisode.start(env, self.task, *waiting.pop()))
                     running = still
                     rows = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
@@ -198,7 +198,7 @@ class RunningEpisode:
     info: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
+    def start(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
         """Reset the environment with the seed.
 
         Raises:

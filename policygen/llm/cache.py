@@ -105,7 +105,7 @@ class Cache:
                 pass
         except _FAULTS as error:
             raise UsageError(
-                f"--cache {folder}: {self.path} cannot be used ({_said(error)}); "
+                f"--cache {folder}: {self.path} cannot be used ({_message_of(error)}); "
                 f"reset it with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
             ) from None
 
@@ -142,7 +142,8 @@ class Cache:
             except _FAULTS as error:
                 self._broken = True
                 warnings.warn(
-                    f"{self.path} cannot be used any more ({_said(error)}); the run continues without it", stacklevel=3
+                    f"{self.path} cannot be used any more ({_message_of(error)}); the run continues without it",
+                    stacklevel=3,
                 )
         return None
 
@@ -201,7 +202,7 @@ def _reply(text: object, tokens: int) -> Reply:
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -237,7 +238,7 @@ def content(folder: Path) -> Content:
         return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
-            f"{cache.path} is damaged ({_said(error)}); reset it with: "
+            f"{cache.path} is damaged ({_message_of(error)}); reset it with: "
             f"policygen cache {shlex.quote(str(folder))} --clear"
         ) from None
 

@@ -39,10 +39,10 @@ _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 class _Chat(HostedModel):
-    """The common base of the three.
+    """The base class of the three providers.
 
-    `limits` are the new and the old name of the parameter that bounds a reply, the likelier first: only a request shows
-    which one a model takes.
+    `limits` holds the new and the old name of the parameter that limits a reply, the likelier first: only a request
+    shows which one a model takes.
     """
 
     timed_out, unreachable = openai.APITimeoutError, openai.APIConnectionError
@@ -63,7 +63,7 @@ class _Chat(HostedModel):
         )
 
     def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`, also the name of the limit; False if it was dropped before or is required."""
+        """Stop sending `parameter`, or one name in `limits`; False if it was dropped before or is required."""
         if parameter not in self.limits:
             return super().drop(parameter)
         if parameter in self._dropped or self._dropped & set(self.limits):

@@ -101,7 +101,7 @@ def _explained(columns: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
 
 
 def _standard(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return columns minus their mean and over their standard deviation; zeros for a constant one."""
+    """Return columns minus their mean, divided by their standard deviation; zeros for a constant one."""
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))
 

@@ -171,7 +171,7 @@ class PromptSettings(_Settings):
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
         False,
-        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
+        description="offer observations as n_NAME, minus their running mean, divided by their spread (equations)",
     )
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")

@@ -93,7 +93,7 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
     before = _written(env)
     unchanged = dict(before)
     env.action_space.seed(0)
-    begun, steps = time.monotonic(), 0
+    started, steps = time.monotonic(), 0
     with Watchdog(step_timeout, lambda: steps, env):
         for episode in range(_EPISODES):
             env.reset(seed=episode)
@@ -106,9 +106,9 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
                     unchanged.update({name: value for name, value in now.items() if name not in before})
                     before.update(now)
                 unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
-                if terminated or truncated or time.monotonic() - begun > _SECONDS:
+                if terminated or truncated or time.monotonic() - started > _SECONDS:
                     break
-            if time.monotonic() - begun > _SECONDS:
+            if time.monotonic() - started > _SECONDS:
                 break
     known = {*known, *_named_actions(env, unchanged)}
     unchanged = {name: value for name, value in unchanged.items() if name not in known}

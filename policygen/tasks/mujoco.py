@@ -97,7 +97,7 @@ def _summary(machine: _Machine, frame_skip: int) -> list[str]:
 
 
 def _kind(machine: _Machine, joint: int) -> str:
-    """`free`, `ball`, `slide` or `hinge`."""
+    """Return the kind of a joint: `free`, `ball`, `slide` or `hinge`."""
     return str(machine.mujoco.mjtJoint(int(machine.model.jnt_type[joint])).name).removeprefix("mjJNT_").lower()
 
 

@@ -69,8 +69,8 @@ class RayExecutor:
             raise UsageError(f"--address {address}: write HOST:PORT or auto, on a machine of the cluster")
         self._ray: Any = ray
         self._folder = folder
-        self._begun = not ray.is_initialized()
-        if self._begun:
+        self._owns_cluster = not ray.is_initialized()
+        if self._owns_cluster:
             # The ports of a new cluster are open to this machine only.
             private = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores()), **private}
@@ -111,7 +111,7 @@ class RayExecutor:
         return [event for event in heard if event.key in under_way]
 
     def _result(self, task: Any) -> CellResult:
-        key, begun = self._cells.pop(task)
+        key, started = self._cells.pop(task)
         try:
             result: CellResult = self._ray.get(task)
             return result
@@ -120,7 +120,7 @@ class RayExecutor:
                 f"its process or machine was lost ({type(error).__name__}), also after every retry; its output is in"
                 f" {self._folder}/worker-*.log"
             )
-            return CellResult(key, "failed", sentence, None, time.perf_counter() - begun)
+            return CellResult(key, "failed", sentence, None, time.perf_counter() - started)
 
     def end(self) -> list[CellResult]:
         """Stop all running cells, and a cluster that this executor started; return the results of cells that ended."""
@@ -136,7 +136,7 @@ class RayExecutor:
         results = [self._result(task) for task in ended]
         self._cells.clear()
         del self._messages  # the last reference: the queue ends
-        if self._begun:
+        if self._owns_cluster:
             ray.shutdown()
         return results
 

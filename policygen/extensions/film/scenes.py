@@ -79,7 +79,7 @@ class Stage:
         if build is None and isinstance(self._env.action_space, gym.spaces.Discrete):
             build = int
         with self._place:
-            replayed = RunningEpisode.begun(self._env, self.task, 0, episode.seed)
+            replayed = RunningEpisode.start(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
             picture = self._picture() if step in wanted or ended else None

@@ -116,7 +116,7 @@ class Live:
             self._pictures[folder] = (state, pictures_of(run, run.policy))
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
-        live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_comment_has_no_effect(folder)}
+        live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
         return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:

@@ -113,7 +113,7 @@ class Drive(seat.ModelSession[DriveResult]):
         self.plan = plan
         provider = driver_of(self.task, config)
         questions = StepQuestions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
-        begun = DriveResult(
+        initial = DriveResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
@@ -124,7 +124,7 @@ class Drive(seat.ModelSession[DriveResult]):
             shown="numbers" if self.task.grid is None else "bins",
             planned=plan.episodes,
         )
-        super().__init__(folder, config, provider, self.task, begun, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, self.task, initial, concurrency=plan.concurrency, tell=tell)
         self.driver = Driver(self.task, self.asker, questions, on_episode)
         self.table: TablePolicy | None = None
         self.score: Score | None = None
@@ -155,7 +155,7 @@ class Drive(seat.ModelSession[DriveResult]):
         answers = driver.counts.asked + driver.counts.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
-            self._begun,
+            self._initial,
             counts=replace(driver.counts),
             concurrency=self.asker.concurrency,
             episodes=episodes,

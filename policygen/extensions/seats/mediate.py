@@ -124,13 +124,13 @@ class Mediation(seat.ModelSession[MediationResult]):
         self._on_row = on_row
         self.rows: list[MediatorRow] = []
         self.tables: dict[str, str] = {}
-        begun = MediationResult(
+        initial = MediationResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
             episodes=plan.episodes,
         )
-        super().__init__(folder, config, provider, task, begun, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, task, initial, concurrency=plan.concurrency, tell=tell)
         self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
@@ -145,7 +145,7 @@ class Mediation(seat.ModelSession[MediationResult]):
 
     def _found(self) -> MediationResult:
         rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._begun, counts=replace(self.planner.counts), rows=rows, tables=tables)
+        return replace(self._initial, counts=replace(self.planner.counts), rows=rows, tables=tables)
 
     def _played(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
         """Play all episodes of a mediator in parallel."""

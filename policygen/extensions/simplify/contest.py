@@ -144,7 +144,7 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate acts like the current policy in every step of its episodes, which are then its own."""
+        """Whether the candidate takes the current policy's actions in all its episodes: no need to play them again."""
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)

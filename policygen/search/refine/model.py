@@ -106,7 +106,7 @@ def tune_in_plant(
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
     inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)))
-    best = tried[inside.best_of([one.refined.policy for one in tried])].refined
+    best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
 
@@ -190,7 +190,7 @@ class _PlantSearch:
         """Return the mean return of each policy in the plant, on the same seeds."""
         return [float(value) for value in self._values(self._compared(policies))]
 
-    def best_of(self, policies: Sequence[Policy]) -> int:
+    def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the place of the best policy in the plant: it violates requirements least, or has the most return."""
         played = self._compared(policies)
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))

@@ -15,7 +15,17 @@ from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
 from policygen.extensions.worlds.locked.episode import RoomEpisode, planned
-from policygen.extensions.worlds.locked.view import AHEAD, EMPTY, LEFT, MISSION, NOBODY, NONE, NOTHING, TOGGLE, Cell
+from policygen.extensions.worlds.locked.view import (
+    AHEAD,
+    EMPTY,
+    LEFT,
+    MISSION,
+    NO_ROBOT_CELL,
+    NOBODY,
+    NOTHING,
+    TOGGLE,
+    Cell,
+)
 
 LEAST, MOST = 5, 10  # cells of a room's side, walls included
 STEPS = 100  # of an episode
@@ -150,7 +160,7 @@ class LockedRoomEnv(MiniGridEnv):
         ahead = AHEAD[self.agent_dir]
         image = self._map
         if self._stood is not None and self._stood != here:
-            image[self._stood] = NONE
+            image[self._stood] = NO_ROBOT_CELL
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._lit(here, ahead), front):
             if cell not in self._seen or cell == front:
