@@ -109,7 +109,7 @@ def run(
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
         cache: folder of cached replies; a request found there is not sent.
-        trust: a task file may name a module to import, a server that gets the key, and demonstrations that run code.
+        trust: let a task file name a module to import, a server that gets the key, and demonstrations that run code.
         settings: see `policygen.runs.settings.Settings`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
@@ -132,7 +132,7 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
 
     Args:
         task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`.
-        trust: the task file may name modules to import and paths to read.
+        trust: let the task file name modules to import and paths to read.
 
     Raises:
         UsageError: it is none of these.
@@ -230,7 +230,7 @@ def resume(
         llm: your own provider again, if `run` got one.
         settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
             step_timeout.
-        trust: the folder's task may name modules to import and paths to read, and its settings the server of a key.
+        trust: let the folder's task name modules to import and paths to read, and its settings the server of a key.
 
     Raises:
         PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
@@ -283,7 +283,7 @@ def score(
             policy's own.
         episodes: number of episodes, at least 2.
         seed: determines the episodes, 0 or more; runs never tune on them.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
         unseeded: accept an environment that ignores its seed, so that no two policies play the same episodes.
 
     Raises:
@@ -326,7 +326,7 @@ def film(
         episodes: number of episodes played; by default 1, or 20 if `which` is given.
         seed: determines the episodes: the same as those of `score`.
         which: film only the best, the worst or the median of them.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
         env: the environment or its factory, if only a program has it.
 
     Raises:
@@ -354,7 +354,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
 
     Args:
         film: play an episode for the page.
-        trust: the task may name modules to import and paths to read for that.
+        trust: let the task name modules to import and paths to read for that.
 
     Raises:
         PolicygenError: it is not a run or a sweep, it is damaged, or the page cannot be written.
@@ -391,7 +391,7 @@ def simplify(
         episodes: number per candidate.
         seed: determines the episodes.
         margin: share of the score that may be lost.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
         PolicygenError: there is no policy, or it cannot be played.

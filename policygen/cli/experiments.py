@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedResources:
     """The shared resources of a sweep's runs: a cache of replies, and trackers."""
 
     cache: Path | None
@@ -95,7 +95,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
-    shared = Shared(options["cache"], options["track"])
+    shared = SharedResources(options["cache"], options["track"])
     shared.check()
     active_sweep = open_sweep(
         folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache
@@ -115,7 +115,7 @@ def resume_sweep(
     *,
     place: Place,
     trust: bool,
-    shared: Shared,
+    shared: SharedResources,
     llms: tuple[str, ...] = (),
 ) -> None:
     """Resume a sweep, possibly with larger budgets of its runs or of all together.
@@ -169,7 +169,7 @@ def _executor(active_sweep: Sweep, place: Place) -> Executor | None:
     return RayExecutor(active_sweep.folder, place.address, place.workers)
 
 
-def _conduct(active_sweep: Sweep, place: Place, shared: Shared) -> None:
+def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import Shared, resume_sweep
+from policygen.cli.experiments import SharedResources, resume_sweep
 from policygen.cli.options import (
     BASE_URL,
     BUDGET_OPTIONS,
@@ -150,7 +150,7 @@ def resume(
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
     if _is_sweep(run_folder):
-        shared = Shared(cache, track)
+        shared = SharedResources(cache, track)
         resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
         return
     place.check_unused()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from policygen.extensions.seats.mediators import Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
 
-    Found = TypeVar("Found", bound=SessionResult)
+    ResultT = TypeVar("ResultT", bound=SessionResult)
 
 MEDIATORS = ("always", "never", "random", "hard-coded", "learned")
 
@@ -64,12 +64,12 @@ def _say_wait(wait: object) -> None:
     say(f"  {wait}", err=True)
 
 
-def _carry_out(seat: ModelSession[Found]) -> Found:
+def _carry_out(session: ModelSession[ResultT]) -> ResultT:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
-        return seat.carry_out()
+        return session.carry_out()
     except (KeyboardInterrupt, PolicygenError):
-        say(f"No answer is lost: continue with the same command and --out {shlex.quote(str(seat.folder))}", err=True)
+        say(f"No answer is lost: continue with the same command and --out {shlex.quote(str(session.folder))}", err=True)
         raise
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
-from policygen.episodes.trajectory import Actor, Learning
+from policygen.episodes.trajectory import Actor, LearningDecider
 
 LANES = 2_048  # episodes played side by side
 
@@ -49,7 +49,7 @@ class Sampler:
         rows = np.arange(started)
         states = self._starts(rng.random(started))
         decider = actor.begin(n)
-        learning = decider if isinstance(decider, Learning) else None
+        learning = decider if isinstance(decider, LearningDecider) else None
         while len(rows):
             chosen = np.asarray(decider.decide(states[:, None], rows))
             pairs = states * self._actions + chosen

@@ -20,14 +20,14 @@ SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
 
 @dataclass(frozen=True, slots=True)
 class LLMOptions:
-    """Settings of requests to a model. A field `..._from` names the file that chose a value; it is empty for the user.
+    """Settings of requests to a model. A field `..._from` names the file that chose a value; empty: the user chose it.
 
     Attributes:
         base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
         named_in: the spec that holds the address, if any.
         provider_from: the file that chose the provider; nothing is written to folders that a file names.
         temperature, top_p, reasoning_effort: None leaves them to the model.
-        request_seed: not None: send seeds (see `Prompt.seed`).
+        request_seed: None: no seeds are sent (see `Prompt.seed`).
         extra_body: further fields of each request; if a file chose them, they are not sent along with a key.
         max_output_tokens: limit of one reply, thinking included.
         timeout_seconds: limit of one request.
@@ -93,8 +93,8 @@ def counted(usage: object, name: str) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
-def one_word(value: object) -> str:
-    """Shorten a server's value to one word; empty if it is not a text."""
+def short_text(value: object) -> str:
+    """Return at most 200 characters of a server's value; empty if it is not a text."""
     return value[:200] if isinstance(value, str) else ""
 
 

@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
@@ -82,7 +82,7 @@ class Gemini(HostedModel):
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
         return Reply(
             text=thought.text,
-            model=one_word(response.model_version) or self.model,
+            model=short_text(response.model_version) or self.model,
             tokens_in=counted(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Prompt, Reply
@@ -102,7 +102,7 @@ class _Chat(HostedModel):
         text, thinking, finish = "", "", ""
         if completion.choices:
             choice = completion.choices[0]
-            finish = one_word(choice.finish_reason)
+            finish = short_text(choice.finish_reason)
             if choice.message is not None:
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
@@ -110,7 +110,7 @@ class _Chat(HostedModel):
         thought = split_thinking(text)
         return Reply(
             text=thought.text,
-            model=one_word(completion.model) or self.model,
+            model=short_text(completion.model) or self.model,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             truncated=finish == "length" or thought.unclosed,
@@ -144,10 +144,10 @@ class _Chat(HostedModel):
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = _message(error)
         shown = faults.one_line(message, self._key)
-        if {one_word(error.code), one_word(error.type)} & _SPENT:
+        if {short_text(error.code), short_text(error.type)} & _SPENT:
             return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
-            parameter = faults.rejected_parameter(message, (self._limit, *sent), one_word(error.param))
+            parameter = faults.rejected_parameter(message, (self._limit, *sent), short_text(error.param))
             # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)

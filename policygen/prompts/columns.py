@@ -18,8 +18,8 @@ from policygen.quantities.tree import names_in
 from policygen.tasks.task import Task
 
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
-MOST_READ = 20  # the same of a policy by equations
-IN_TURN = 2  # of these, quantities that would be left out: other ones in each prompt
+MOST_READ = 20  # quantities of a trace if the best policy consists of equations
+IN_TURN = 2  # places in it for quantities that would be left out; they change from prompt to prompt
 MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
 RELEVANT = 0.5  # relevance from which reward or ends depend on an observation
 LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
@@ -38,11 +38,11 @@ class Relevance:
     """How much of reward and ends each observation explains, and how much it varies, by name.
 
     Attributes:
-        relevance: the share of the reward's variance, or of that of early ends, that a parabola over the observation
-            after the step explains, as a share of the highest such share; and 1 more if the documentation names the
-            observation where it speaks of reward or ends.
+        relevance: the larger of two shares of explained variance, of the reward and of early ends, each relative to the
+            best observation's; the model is a parabola over the observation after the step. Plus 1 if the documentation
+            names the observation where it describes reward or ends.
         variance: over all steps.
-        turn: number of the prompt, by which quantities that would be left out take turns.
+        turn: number of the prompt; it selects which of the remaining quantities are shown.
     """
 
     relevance: Mapping[str, float]
@@ -62,8 +62,8 @@ NOTHING_RELEVANT = Relevance({}, {})
 def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
     """Return the relevance of each observation in these episodes.
 
-    The reward of the last step before an early end counts only towards the end. What actions, as numbers, explain by
-    themselves is taken out of the reward first: random ones cost a lot and would hide the rest.
+    The reward of the last step before an early end counts only towards the end. The part of the reward that numeric
+    actions explain by themselves is subtracted first: random actions cost a lot, which would hide the rest.
     """
     names = task.observation_names
     if not trajectories or not names:

@@ -44,7 +44,7 @@ def objective_views(context: Context) -> list[ObjectiveView]:
     shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_SHOWN:]]
     best = context.best.number if context.best is not None else 0
     return [
-        context.buffer.once(("objective", attempt.number, best), lambda attempt=attempt: _view(attempt, context))  # type: ignore[misc]
+        context.buffer.cached(("objective", attempt.number, best), lambda attempt=attempt: _view(attempt, context))  # type: ignore[misc]
         for attempt in shown
     ]
 

@@ -90,7 +90,7 @@ def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
 
 def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: float) -> tuple[str, ...]:
     """Return one line `NAME = value, ...` of the environment's and its module's constants."""
-    before = _written(env)
+    before = _numbers_of(env)
     unchanged = dict(before)
     env.action_space.seed(0)
     started, steps = time.monotonic(), 0
@@ -100,7 +100,7 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
             for _ in range(_STEPS):
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 steps += 1
-                now = _written(env)
+                now = _numbers_of(env)
                 # Attributes may first appear at the first reset; keep those that do not change afterwards.
                 if episode == 0:
                     unchanged.update({name: value for name, value in now.items() if name not in before})
@@ -132,7 +132,7 @@ def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list
     return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
-def _written(env: gym.Env[Any, Any]) -> dict[str, str]:
+def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     """Return plain numbers by name: upper-case ones of the module, then those of the class, then the instance's."""
     base = env.unwrapped
     found: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from policygen.extensions.sweeps.worker import (
     Order,
     Tell,
     carry_out_again,
-    carry_out_there,
+    carry_out_remotely,
     print_into,
 )
 
@@ -178,4 +178,4 @@ def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any)
         share_by(by_ray)
         return carry_out(order, tell)
 
-    return carry_out_there(order, directory, messages.put_nowait.remote, printing)
+    return carry_out_remotely(order, directory, messages.put_nowait.remote, printing)

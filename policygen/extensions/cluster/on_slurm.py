@@ -32,7 +32,7 @@ from policygen.extensions.sweeps.worker import (
     Note,
     Order,
     Progress,
-    carry_out_there,
+    carry_out_remotely,
     interrupt_once,
 )
 from policygen.files import check_name
@@ -308,7 +308,7 @@ def _carry_out(order: Order, directory: str) -> CellResult:
         with path.open("a") as file:
             print(json.dumps(asdict(event)), file=file)
 
-    result = carry_out_there(order, directory, tell)
+    result = carry_out_remotely(order, directory, tell)
     if result.state == "interrupted":
         raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
     return result

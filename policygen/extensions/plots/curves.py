@@ -22,7 +22,7 @@ from policygen.extensions.plots.statistics import Interval, average, centre_name
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary, curve_csv
 from policygen.tasks.task import Task
@@ -109,7 +109,7 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
 class LearningCurve(Listener):
     """Listener that draws the learning curve into the run folder when the run finishes."""
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         """Remember the run."""
         self._run = run
 

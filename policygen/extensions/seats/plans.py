@@ -1,4 +1,4 @@
-"""A model or rules that plan for a robot in a locked room: the question, the plan in an answer, and who is asked."""
+"""Plans for a robot in a locked room: the question to a model, the plan in its answer, and the rule-based planner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlanQuestions(Questions[RoomReport]):
         super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], most)
 
     def prompt(self, question: RoomReport) -> Prompt:
-        """Render the question for a report; room and report travel beside it."""
+        """Render the question for a report; the prompt's context is the room and the report."""
         return self._rendered({"seen": question.seen, "carried": question.carried}, (self.room, question))
 
 

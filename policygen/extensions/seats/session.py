@@ -197,13 +197,13 @@ class ModelSession(ABC, Generic[ResultT]):
         """Do the rest after work that was not interrupted."""
 
     @abstractmethod
-    def _found(self) -> ResultT:
+    def _current_result(self) -> ResultT:
         """Return the results so far; `_outcome` adds the costs of asking."""
 
     def _outcome(self, stopped: str, *, finished: bool = False) -> ResultT:
         ledger = self.asker.ledger
         return replace(
-            self._found(),
+            self._current_result(),
             llm_calls=ledger.calls if self.provider.is_language_model else 0,
             requests=ledger.calls,
             cached=ledger.cached,

@@ -24,7 +24,7 @@ from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
 DIGITS = 3  # significant ones of a quantity that has no bins
-# How much a prompt tells of a task, from most to least: the longest that fits is used.
+# Limits on the description of the task, the largest first; the first that fits the prompt is used.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 
 
@@ -146,7 +146,7 @@ class StepQuestions(Questions[Situation]):
         super().__init__(templates, ({**variables, "show": show} for show in _SHOWS), most, shared)
 
     def prompt(self, question: Situation) -> Prompt:
-        """Render the question for a situation; the observation travels beside it."""
+        """Render the question for a situation; the prompt's context is the observation."""
         variables = {"now": question.now, "recent": question.recent, "memory": self.memory}
         return self._rendered(variables, question.observation)
 

@@ -172,9 +172,9 @@ def _state(
     if tuned.size != tunable.size:
         return None
     spread = np.sqrt(np.diag(covariance))
-    turned = tunable.turned(tuned, z)
+    signs = tunable.sign_changes(tuned, z)
     rows, columns = np.tril_indices(tunable.size, -1)
-    correlations = (covariance / np.outer(spread, spread) * np.outer(turned, turned))[rows, columns]
+    correlations = (covariance / np.outer(spread, spread) * np.outer(signs, signs))[rows, columns]
     if tunable.size > MOST_CORRELATED:
         correlations = correlations[:0]
     return TuningState(

@@ -148,7 +148,7 @@ class CellDecider:
         return self._view.act(chosen)
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        """Learn from the results, see `Learning`."""
+        """Learn from the results, see `LearningDecider`."""
         after = self._view.read(observations)
         if self._shaped_reward is not None:
             acted = self._view.act(self._last_actions[rows])

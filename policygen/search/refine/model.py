@@ -208,7 +208,7 @@ class _PlantSearch:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
         if self.explores:
-            return np.array([self._fitted.doubt(some) for some in played])
+            return np.array([self._fitted.disagreement(some) for some in played])
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
