@@ -106,12 +106,12 @@ def run(
             at once, and all cores if it can be pickled. A policy's score is the same either way, but random actions are
             drawn in the order of play, so the two runs differ.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
-            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
+            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `llm.ProviderPool`.
         out: parent of the run's folder.
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
         cache: folder of cached replies; a request found there is not sent.
-        trust: a task file may name a module to import, a server that gets the key, and demonstrations that run code.
+        trust: let a task file name a module to import, a server that gets the key, and demonstrations that run code.
         settings: see `policygen.runs.settings.Settings`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
@@ -124,9 +124,9 @@ def run(
     config = effective_config(loaded, loaded.name, options={**_plain(settings), "llm": spec})
     answers = Cache(Path(cache)) if cache is not None else None
     config = config.trusted() if trust else config
-    begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
-    begun.cache = answers
-    return _carry_out(begun, listeners, on_attempt)
+    active_run = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
+    active_run.cache = answers
+    return _carry_out(active_run, listeners, on_attempt)
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
@@ -134,7 +134,7 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
 
     Args:
         task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`.
-        trust: the task file may name modules to import and paths to read.
+        trust: let the task file name modules to import and paths to read.
 
     Raises:
         UsageError: it is none of these.
@@ -202,15 +202,15 @@ def learning_curve() -> tuple[Listener, ...]:
     return (LearningCurve(),)
 
 
-def _carry_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(begun, (*listeners, *learning_curve()), on_attempt)
-    best = begun.search.best
+def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
+    summary = carry_out(active_run, (*listeners, *learning_curve()), on_attempt)
+    best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,
-        begun.final,
-        tuple(begun.search.attempts),
+        active_run.final,
+        tuple(active_run.search.attempts),
         summary,
-        begun.folder,
+        active_run.folder,
     )
 
 
@@ -232,14 +232,14 @@ def resume(
         llm: your own provider again, if `run` got one.
         settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
             step_timeout.
-        trust: the folder's task may name modules to import and paths to read, and its settings the server of a key.
+        trust: let the folder's task name modules to import and paths to read, and its settings the server of a key.
 
     Raises:
         PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
     """
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
-    begun = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
-    return _carry_out(begun, listeners, on_attempt)
+    active_run = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
+    return _carry_out(active_run, listeners, on_attempt)
 
 
 def _spec_of(provider: Provider) -> str:
@@ -285,7 +285,7 @@ def score(
             policy's own.
         episodes: number of episodes, at least 2.
         seed: determines the episodes, 0 or more; runs never tune on them.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
         unseeded: accept an environment that ignores its seed, so that no two policies play the same episodes.
 
     Raises:
@@ -328,7 +328,7 @@ def film(
         episodes: number of episodes played; by default 1, or 20 if `which` is given.
         seed: determines the episodes: the same as those of `score`.
         which: film only the best, the worst or the median of them.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
         env: the environment or its factory, if only a program has it.
 
     Raises:
@@ -356,7 +356,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
 
     Args:
         film: play an episode for the page.
-        trust: the task may name modules to import and paths to read for that.
+        trust: let the task name modules to import and paths to read for that.
 
     Raises:
         PolicygenError: it is not a run or a sweep, it is damaged, or the page cannot be written.
@@ -407,7 +407,7 @@ def simplify(
         episodes: number per candidate.
         seed: determines the episodes.
         margin: share of the score that may be lost.
-        trust: the task of a saved policy may name modules to import and paths to read.
+        trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
         PolicygenError: there is no policy, or it cannot be played.

@@ -14,27 +14,27 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import Several, read_spec
+from policygen.llm import ProviderPool, read_spec
 from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
 from policygen.policies.surprises import surprises
 from policygen.runs.attempt import START, Attempt
-from policygen.runs.listeners import Activity, Listener, Steered, Watched
+from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
 
 def is_terminal() -> bool:
-    """Tell whether standard output is a terminal, where a `Panel` can be shown."""
+    """Whether standard output is a terminal, where a `Panel` can be shown."""
     return Console().is_terminal
 
 
 class Panel:
     """A panel that redraws itself below the lines that are printed.
 
-    A line waits for the next drawing, which prints it: were it printed by another thread than the one that draws, both
-    would move the cursor by the height of the same old panel, and parts of that panel would stay on the screen.
+    Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor by the
+    height of the same old panel, and parts of that panel would stay on the screen.
 
     Args:
         draw: returns what the panel shows now.
@@ -79,11 +79,11 @@ class Terminal(Listener):
         self._activity: Activity | None = None
         self._panel: Panel | None = None
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         """Open the panel."""
         if is_terminal():
-            begun = time.monotonic()
-            self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - begun, self._activity), 4)
+            start_time = time.monotonic()
+            self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
             self._panel.open()
 
     def attempted(self, attempt: Attempt) -> None:
@@ -101,7 +101,7 @@ class Terminal(Listener):
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
         self._activity = activity
-        if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
+        if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
             self._warn(shown(str(activity)))
 
     def _warn(self, line: str) -> None:
@@ -143,7 +143,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
-    if isinstance(run.provider, Several) and attempt.requests.model:
+    if isinstance(run.provider, ProviderPool) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
@@ -176,8 +176,8 @@ def share_lines(among: Sequence[Share]) -> list[str]:
     return lines
 
 
-def _shares_in_short(run: Run, several: Several) -> str:
-    among = shares(run.search.attempts, [provider.spec for provider in several.providers])
+def _shares_in_short(run: Run, pool: ProviderPool) -> str:
+    among = shares(run.search.attempts, [provider.spec for provider in pool.providers])
     return ", ".join(f"{share.model}: {share.proposals} proposals, gain {share.gain:.4g}" for share in among)
 
 
@@ -213,7 +213,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
-    if isinstance(run.provider, Several):
+    if isinstance(run.provider, ProviderPool):
         table.add_row("turns", shown(_shares_in_short(run, run.provider)))
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
@@ -230,7 +230,7 @@ def activity_line(activity: Activity, now: float) -> str:
     if isinstance(activity, Wait):
         left = activity.until - now if activity.until is not None else 0.0
         return f"{activity} ({duration(left)} left)" if left > 0 else str(activity)
-    if isinstance(activity, Steered):
+    if isinstance(activity, SteeringNotice):
         return activity.sentence
     line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
     if activity.mean is not None:

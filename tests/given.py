@@ -126,7 +126,7 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
         )
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)
-    policy, score = context.incumbent, context.best_score
+    policy, score = context.incumbent, context.reported_score
     return (
         example_of(policy, ExampleScore(score.mean, score.ci95, 8, exact=False, fresh=True))
         if policy and score

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedResources:
     """The shared resources of a sweep's runs: a cache of replies, and trackers."""
 
     cache: Path | None
@@ -113,15 +113,17 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         for words in estimate(plan, overrides, place.workers or 1, trust=trust):
             say(words)
         return
-    shared = Shared(options["cache"], options["track"])
+    shared = SharedResources(options["cache"], options["track"])
     shared.check()
-    begun = open_sweep(folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache)
-    for words in protocols(begun.plan):
+    active_sweep = open_sweep(
+        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache
+    )
+    for words in protocols(active_sweep.plan):
         say(words)
-    rows = {cell.row: cell for cell in begun.cells}
-    settings = (*begun.plan.settings, *begun.overrides)
+    rows = {cell.row: cell for cell in active_sweep.cells}
+    settings = (*active_sweep.plan.settings, *active_sweep.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
-    _conduct(begun, place, shared)
+    _conduct(active_sweep, place, shared)
 
 
 def resume_sweep(
@@ -131,7 +133,7 @@ def resume_sweep(
     *,
     place: Place,
     trust: bool,
-    shared: Shared,
+    shared: SharedResources,
     llms: tuple[str, ...] = (),
 ) -> None:
     """Resume a sweep, possibly with larger budgets of its runs or of all together.
@@ -157,8 +159,8 @@ def resume_sweep(
     shared.check()
     workers, cache = place.workers or 1, shared.cache
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    begun = open_sweep(folder, limits=limits, overrides=overrides, workers=workers, trust=trust, cache=cache)
-    _conduct(begun, place, shared)
+    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, workers=workers, trust=trust, cache=cache)
+    _conduct(active_sweep, place, shared)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -172,44 +174,44 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _executor(begun: Sweep, place: Place) -> Executor | None:
+def _executor(active_sweep: Sweep, place: Place) -> Executor | None:
     """Return the executor of a sweep; None for processes of this machine."""
     if place.on == "local":
         return None
     if place.on == "slurm":
         from policygen.extensions.cluster.on_slurm import SlurmExecutor
 
-        return SlurmExecutor(begun.folder, place.slurm, place.workers)
+        return SlurmExecutor(active_sweep.folder, place.slurm, place.workers)
     from policygen.extensions.cluster.on_ray import RayExecutor
 
-    return RayExecutor(begun.folder, place.address, place.workers)
+    return RayExecutor(active_sweep.folder, place.address, place.workers)
 
 
-def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
+def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    begun.track, begun.executor_options = shared.track, place.words
-    terminal = SweepTerminal(begun)
-    if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in begun.cells):
+    active_sweep.track, active_sweep.executor_options = shared.track, place.words
+    terminal = SweepTerminal(active_sweep)
+    if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
-    if idle_templates(begun.plan):
+    if idle_templates(active_sweep.plan):
         say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
-    say(f"{len(begun.cells)} runs in {begun.folder}")
+    say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor = _executor(begun, place)
+        executor = _executor(active_sweep, place)
         with terminal.watching():
-            conduct(begun, terminal, executor)
+            conduct(active_sweep, terminal, executor)
     except KeyboardInterrupt:
-        say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(begun)}", err=True)
+        say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
         raise SystemExit(130) from None
     finally:
-        begun.release()
-    for line in closing_words(begun):
-        say(line, err=not begun.complete)
-    if not begun.complete:
+        active_sweep.release()
+    for line in closing_words(active_sweep):
+        say(line, err=not active_sweep.complete)
+    if not active_sweep.complete:
         raise SystemExit(1)
 
 

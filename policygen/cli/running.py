@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import Shared, resume_sweep
+from policygen.cli.experiments import SharedResources, resume_sweep
 from policygen.cli.options import (
     BASE_URL,
     BUDGET_OPTIONS,
@@ -94,27 +94,27 @@ def run(
     limit = step_timeout_of(config_file, assignments, {})
     loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), options.pop("perturb"))
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    told, answers = _trackers(track), Cache(cache) if cache is not None else None
-    begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
-    begun.cache = answers
-    kind, chosen = f"policy: {KIND_WORDS[config.policy]}", begun.config
+    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
+    active_run = start(loaded, config.trusted() if trust else config, out, trust=trust)
+    active_run.cache = answers
+    kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
     short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
     more = f"; {many}: they are short and vary" if short else ""
-    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}{more}")
-    for sentence in begun.task.assumed:
+    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {active_run.proposer.introduction}{more}")
+    for sentence in active_run.task.assumed:
         say(f"  assumed: {sentence}")
-    if begun.task.perturb:
-        say(f"  perturbed in each episode: {', '.join(map(str, begun.task.perturb))}")
-    say_own_templates(begun.config)
-    if (example := begun.search.example) is not None:
+    if active_run.task.perturb:
+        say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
+    say_own_templates(active_run.config)
+    if (example := active_run.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
         say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{use}")
-    if shown := begun.search.demonstrations:
+    if shown := active_run.search.demonstrations:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
         best = max(episode.trajectory.episode_return for episode in shown)
         say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
-    _carry_out(begun, told)
+    _carry_out(active_run, trackers)
 
 
 @click.command()
@@ -150,21 +150,21 @@ def resume(
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
     if _is_sweep(run_folder):
-        shared = Shared(cache, track)
+        shared = SharedResources(cache, track)
         resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
         return
     place.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
-    if not assignments and (made := _made_whole(run_folder)):
+    if not assignments and (made := _make_missing_files(run_folder)):
         say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
-    told, answers = _trackers(track), Cache(cache) if cache is not None else None
-    begun = resume_run(run_folder, assignments=assignments, trust=trust)
-    begun.cache = answers
-    say(f"continuing after attempt {len(begun.search.attempts) - 1}")
-    say_own_templates(begun.config)
-    _carry_out(begun, told)
+    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
+    active_run = resume_run(run_folder, assignments=assignments, trust=trust)
+    active_run.cache = answers
+    say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
+    say_own_templates(active_run.config)
+    _carry_out(active_run, trackers)
 
 
 def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
@@ -183,7 +183,7 @@ def _is_sweep(folder: Path) -> bool:
     return is_sweep(folder)
 
 
-def _made_whole(folder: Path) -> list[str]:
+def _make_missing_files(folder: Path) -> list[str]:
     if not installed("plots"):
         return []
     from policygen.extensions.plots.curves import make_missing
@@ -191,21 +191,23 @@ def _made_whole(folder: Path) -> list[str]:
     return make_missing(folder)
 
 
-def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
+def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     from policygen.api import learning_curve
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
     from policygen.search.run import carry_out
 
-    say_key(begun.provider)
-    if begun.cache is not None and not reads_prompts(begun.config.llm):
-        say(f"  --cache has no effect: {begun.config.llm.partition(':')[0]} asks no model")
-    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_resume_command(begun, told)}", err=True)
+    say_key(active_run.provider)
+    if active_run.cache is not None and not reads_prompts(active_run.config.llm):
+        say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
+    exit_message_hook.say = lambda sentence: say(
+        f"Error: {sentence}\n{_resume_command(active_run, trackers)}", err=True
+    )
     try:
-        summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
+        summary = carry_out(active_run, (Terminal(active_run), *learning_curve(), *trackers))
     except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _resume_command(begun, told)
+        hint = _resume_command(active_run, trackers)
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
@@ -215,24 +217,24 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
         say(line)
     if summary.cached:
         say(f"{summary.cached} replies came from the cache and cost nothing; {summary.llm_calls} requests were sent")
-    best = begun.search.best
+    best = active_run.search.best
     if best is None or best.policy is None:
-        say(f"no policy was found; all requests and replies are in {begun.folder}")
+        say(f"no policy was found; all requests and replies are in {active_run.folder}")
         raise SystemExit(1)
-    seeds = "" if begun.final.exact else " that the search never saw"
+    seeds = "" if active_run.final.exact else " that the search never saw"
     remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
-    say(f"final score: {begun.final}{seeds}{remark}")
-    if begun.perturbed is not None:
-        say(_fragility(begun.final, begun.perturbed, summary.perturbed_by))
-    for one in begun.final.violations:
+    say(f"final score: {active_run.final}{seeds}{remark}")
+    if active_run.perturbed is not None:
+        say(_fragility(active_run.final, active_run.perturbed, summary.perturbed_by))
+    for one in active_run.final.violations:
         say(f"requirement {one}")
-    say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
+    say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
     for line in idle_words(best):
         say(line)
-    say(f"steps of the environment before the final score: {steps_played(begun.search.attempts)}")
-    say(f"results: {begun.folder}")
+    say(f"steps of the environment before the final score: {steps_played(active_run.search.attempts)}")
+    say(f"results: {active_run.folder}")
 
 
 def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
@@ -243,20 +245,24 @@ def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
     return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
-def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:
+def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
     """Return the hint how to resume an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 
-    models = specs_of(begun.config.llm)
-    chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
+    models = specs_of(active_run.config.llm)
+    chosen = (
+        active_run.config.base_url
+        if isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
+        else None
+    )
     words = ["--base-url", chosen] if chosen else []
     words += (
         [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
     )
-    words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
-    words += [word for tracker in told for word in ("--track", tracker.name)]
-    return f"Nothing is lost; continue with: {begun.logbook.resume_command(*words)}"
+    words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []
+    words += [word for tracker in trackers for word in ("--track", tracker.name)]
+    return f"Nothing is lost; continue with: {active_run.logbook.resume_command(*words)}"
 
 
 # --- steer a run ------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from policygen.extensions.seats.mediators import Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
 
-    Found = TypeVar("Found", bound=SessionResult)
+    ResultT = TypeVar("ResultT", bound=SessionResult)
 
 MEDIATORS = ("always", "never", "random", "hard-coded", "learned")
 
@@ -64,12 +64,12 @@ def _say_wait(wait: object) -> None:
     say(f"  {wait}", err=True)
 
 
-def _carry_out(seat: ModelSession[Found]) -> Found:
+def _carry_out(session: ModelSession[ResultT]) -> ResultT:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
-        return seat.carry_out()
+        return session.carry_out()
     except (KeyboardInterrupt, PolicygenError):
-        say(f"No answer is lost: continue with the same command and --out {shlex.quote(str(seat.folder))}", err=True)
+        say(f"No answer is lost: continue with the same command and --out {shlex.quote(str(session.folder))}", err=True)
         raise
 
 
@@ -125,16 +125,16 @@ def drive(
     plan = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
-    begun = Drive(
+    session = Drive(
         loaded,
         config.trusted() if trust else config,
         plan,
         out or default_folder(f"{slug(loaded.name)}-driven", config),
-        on_episode=lambda trajectory: say(_episode(begun)),
+        on_episode=lambda trajectory: say(_episode(session)),
         tell=_say_wait,
     )
-    _introduce(begun)
-    for line in _drive_report(begun, _carry_out(begun)):
+    _introduce(session)
+    for line in _drive_report(session, _carry_out(session)):
         say(line)
 
 
@@ -293,7 +293,7 @@ def mediate(
         success, returned, steps, questions = values
         return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
 
-    begun = Mediation(
+    session = Mediation(
         task,
         config,
         MediationSettings(chosen, mediators, episodes, concurrency, template),
@@ -301,12 +301,12 @@ def mediate(
         on_row=lambda row: say(line(row.room, row.mediator, row_in_words(row))),
         tell=_say_wait,
     )
-    provider = begun.provider
+    provider = session.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
     say_key(provider)
     say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
-    outcome = _carry_out(begun)
+    outcome = _carry_out(session)
     for text in _mediate_report(outcome):
         say(text)
     if output is not None:
@@ -315,7 +315,7 @@ def mediate(
         command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
         write_named(output, page(outcome, command))
         say(f"table: {output}")
-    say(f"results: {begun.folder}")
+    say(f"results: {session.folder}")
 
 
 def _mediate_report(outcome: MediationResult) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor, Decider, Indices, Learning, Rows, Trajectory, chunks
+from policygen.episodes.trajectory import Actor, Decider, Indices, LearningDecider, Rows, Trajectory, chunks
 from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.tasks.task import Task
 
@@ -55,7 +55,7 @@ def play_batch(
     playing = n  # number of episodes that have not ended
     step = 0
     decider = actor.begin(n)
-    learning = decider if isinstance(decider, Learning) else None
+    learning = decider if isinstance(decider, LearningDecider) else None
     while playing:
         if len(kept) - playing >= max(1, most_idle * len(kept)):
             copies.keep(~ended)

@@ -23,7 +23,7 @@ _LARGEST = 8 * 2**30  # bytes of a file
 REMEDY = "delete it, and its episodes are played again"
 STEPS_OF_AN_EPISODE = 32  # an episode's memory besides its steps, about 700 bytes, counted as this many steps
 KEPT_EXTREMES = 16  # this many best and worst episodes are never evicted
-_MOST_MADE = 32  # cached results of `once`
+_MOST_CACHED = 32  # cached results of `cached`
 _T = TypeVar("_T")
 
 
@@ -45,14 +45,14 @@ class ReplayBuffer:
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self.capacity = capacity
-        self.cleared = 0  # number of evictions
+        self.evictions = 0  # number of evictions
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
         self._size = 0  # in transitions; at most the capacity
         self._of_attempt: dict[int, list[Episode]] = {}
         self._best: list[Episode] = []  # the KEPT_EXTREMES best; never evicted
         self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
-        self._made: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -87,8 +87,8 @@ class ReplayBuffer:
 
     def _evict(self) -> None:
         self._tally = None
-        self._made = {}
-        self.cleared += 1
+        self._cache = {}
+        self.evictions += 1
         order = np.argsort(self.returns, kind="stable")
         spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
         gone = set()
@@ -115,8 +115,8 @@ class ReplayBuffer:
         """Return the episodes of one attempt.
 
         Args:
-            last: how many at most, from the last: those of its score, `len(attempt.played)`. Before them stand
-                episodes that tuning in a plant played with other constants.
+            last: return at most the last so many: those of its score, `len(attempt.played)`. Earlier ones are episodes
+                that tuning in a plant played with other constants.
         """
         found = list(self._of_attempt.get(attempt, ()))
         return found if last is None else found[max(0, len(found) - last) :]
@@ -138,17 +138,17 @@ class ReplayBuffer:
         self._tally = (key, len(self), total)
         return total
 
-    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
+    def cached(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """Return `make()`, cached by `key` until the next eviction; only the last few keys are kept.
 
         Prompts use it for values computed from completed attempts, whose episodes no longer change.
         """
-        if key not in self._made:
+        if key not in self._cache:
             made = make()
-            while len(self._made) >= _MOST_MADE:
-                del self._made[next(iter(self._made))]
-            self._made[key] = made
-        found: _T = self._made[key]
+            while len(self._cache) >= _MOST_CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[key] = made
+        found: _T = self._cache[key]
         return found
 
     def save(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Play episodes on EnvPool's threads, for environments with the same dynamics as in Gymnasium.
 
-EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. A seed gives another
-start than in Gymnasium, so scores of the two engines agree only statistically.
+EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. The same seed starts
+another episode than in Gymnasium, so scores of the two engines agree only statistically.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pool:
 
     engine = "envpool"
     batch_size = COPIES
-    origin = "('gymnasium."  # the environments of `POOLED`
+    origin = "('gymnasium."  # see `Simulator.origin`: all environments of `POOLED` are Gymnasium's
 
     def __init__(self, task: Task, cores: int) -> None:
         self.task = task

@@ -33,8 +33,9 @@ def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
     """Load an agent for `play_guest`.
 
     Args:
-        text: `MODULE:NAME`, a function, an object with `predict`, or a class of such objects, also of a module in the
-            working directory, whose code runs; or `ppo:MODEL.zip` (also a2c, ddpg, dqn, sac, td3).
+        text: `MODULE:NAME` of a function, an object with `predict`, or a class of such objects; the module is imported,
+            which runs its code, and may lie in the working directory. Or `ppo:MODEL.zip` (also a2c, ddpg, dqn, sac,
+            td3).
         trust: must be true for a model's file.
 
     Raises:
@@ -83,7 +84,7 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         episodes = []
         for seed in seeds:
             env = renewed(env, task)
-            episodes.append(_episode(RunningEpisode.begun(env, task, 0, seed), new_act()))
+            episodes.append(_episode(RunningEpisode.start(env, task, 0, seed), new_act()))
         return episodes
     finally:
         close(env)

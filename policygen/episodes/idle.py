@@ -20,7 +20,7 @@ from policygen.quantities.tree import Call, Contains, Node, Number, names_in
 
 SMALL = 0.01  # a term that changes an output by less than this share of the output's range has no effect
 LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
-FIRST_LOOK = 200  # steps on which most terms prove to have an effect; the others are tried on all steps
+SAMPLED_STEPS = 200  # steps on which most terms prove to have an effect; the others are tried on all steps
 _CONDITIONS = frozenset(["<", "<=", ">", ">=", "==", "!=", "and", "or", "not"])
 _HOW = ("limit", "never", "always", "small")  # the most telling first
 _Columns = list[npt.NDArray[np.float64]]
@@ -58,7 +58,7 @@ def undefined_and_idle(
     """Return the features and outputs that were not finite, each with its share of the steps, and the idle parts.
 
     Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values. A term of a line that feeds the memory is
-    never idle, because small changes add up. Of fewer than `LEAST_STEPS` steps no idle parts are returned.
+    never idle, because small changes add up. With fewer than `LEAST_STEPS` steps, no idle parts are returned.
     """
     formulas = [*policy.reader.needed, *policy.formulas()]
     steps = sum(t.length for t in trajectories)
@@ -80,7 +80,7 @@ def undefined_and_idle(
                 if name not in given:
                     idle += [Idle(name, to_text(c), how) for c, how in _constant_conditions(node, names, columns)]
             if isinstance(policy, LinearPolicy):
-                # Beside what is undefined and in branches that are never taken, terms have no effect either.
+                # Lines with undefined values or constant conditions are left out: they are reported already.
                 known = given | {name for name, _ in undefined} | {one.line for one in idle}
                 idle += _idle_outputs_and_terms(policy, formulas, columns, known)
     return tuple(undefined), tuple(sorted(dict.fromkeys(idle), key=lambda one: _HOW.index(one.how)))
@@ -125,14 +125,14 @@ def _idle_outputs_and_terms(
             yield Idle(actuator.name, "", "limit")
     if settled == set(outputs):
         return
-    sampled = np.unique(np.linspace(0, len(actions) - 1, FIRST_LOOK).astype(int))
-    looks = [sampled, np.arange(len(actions))]
+    sampled = np.unique(np.linspace(0, len(actions) - 1, SAMPLED_STEPS).astype(int))
+    samples = [sampled, np.arange(len(actions))]
     choices = [actuator.is_choice for actuator in policy.task.actuators]
     allowed = np.where(choices, 0.0, SMALL * np.ptp(actions, axis=0))
     passed_over = settled | _feeding_memory(policy, formulas) | set(known)
     for name, node in formulas:
         for term, without in _terms(node) if name not in passed_over else ():
-            for rows in looks:
+            for rows in samples:
                 some = [column[rows] for column in columns]
                 changed = _changed(formulas, name, without, names, some)
                 decided = _actions(policy, {line: changed.get(line, outputs[line][rows]) for line in outputs})

@@ -24,7 +24,7 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import can_travel
+from policygen.tasks.user_env import is_picklable
 
 # Handing work to other processes costs milliseconds, and starting them seconds: less work is played here.
 SECONDS_WORTH_SHARING = 0.3
@@ -101,7 +101,7 @@ class Players(AbstractContextManager["Players"]):
         self.step_timeout = step_timeout
         self.apart = False
         self.jobs = jobs or usable_cores()
-        if task.given is not None and not can_travel(task.given):
+        if task.given is not None and not is_picklable(task.given):
             self.jobs = 1
         pool = pool_for(task, self.jobs) if use_pool else None
         self._here: Pool | Simulator = pool or Simulator(task, step_timeout)
@@ -174,7 +174,7 @@ class Players(AbstractContextManager["Players"]):
 
     def _worth_sharing(self, episodes: int) -> bool:
         if self.apart:
-            reachable = self.task.given is None or can_travel(self.task.given)
+            reachable = self.task.given is None or is_picklable(self.task.given)
             return isinstance(self._here, Simulator) and reachable and self.task.gym_id not in _only_here
         known = self._seconds_per_episode
         if known is None or not self._can_share(episodes):

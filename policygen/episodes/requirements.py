@@ -21,7 +21,7 @@ from policygen.tasks.task import Task, decision_names
 
 CONFIDENCE = 0.95
 FULL_COST = 10.0  # times the range of the returns seen: the cost of a violation at the end of a search
-# One side of a comparison minus the other is positive where it does not hold.
+# For each comparison, a function of its two sides that is positive where the comparison does not hold.
 _EXCESS: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
     "<=": np.subtract,
@@ -36,7 +36,7 @@ class Violations:
     """How often some episodes violated a requirement.
 
     Attributes:
-        violated: number of these episodes; `episodes`: of all.
+        violated: number of episodes that violated it, out of `episodes`.
         worst: the value of the left side of its comparison where it was furthest from being met; None if the condition
             is no comparison.
         seed: seed of that episode; None if no episode violated it and the condition is no comparison.
@@ -72,7 +72,7 @@ class Violations:
         return max(0.0, self.share - self.allowed) if self.hard else 0.0
 
     def __str__(self) -> str:
-        """Say it in a line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
+        """Format as one line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
         bound = f" (below {100 * self.upper:.2g}%)" if self.violated < self.episodes else ""
         worst = f", worst {self.worst:.4g} with seed {self.seed}" if self.worst is not None else ""
         return f"{self.name}: violated in {self.violated} of {self.episodes} episodes{bound}{worst}"
@@ -150,7 +150,7 @@ class Requirements:
     def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
         """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
 
-        A violated requirement counts 1, and the share of its violating steps, so that a search sees a slope.
+        A violated requirement counts 1 plus the share of its violating steps, so that a search can improve gradually.
         """
         hard = [
             np.where(breaches.shares > 0, 1 + breaches.shares, 0.0)
@@ -233,7 +233,7 @@ class _Compiled:
         return [compile_batch(node, self._names) if node is not None else _at_the_start for node in nodes]
 
     def _values(self, trajectory: Trajectory) -> list[npt.NDArray[np.float64]]:
-        """Return the value of each function at the T + 1 observations; the last decision stands beside the last."""
+        """Return the value of each function at the T + 1 observations; the last one is paired with decision T."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = [
@@ -257,7 +257,7 @@ class _Compiled:
             if not trajectory.length:
                 continue
             holds, events, *sides = self._values(trajectory)
-            # What is no number does not hold.
+            # NaN counts as violated.
             met, counted = self._met((holds != 0) & ~np.isnan(holds), events != 0)
             rows = np.flatnonzero(counted)
             broken = rows[~met[rows]]
@@ -291,7 +291,8 @@ class _Compiled:
         within = requirement.within or 0
         if requirement.always:
             return holds, (last >= 0) & (rows - last >= within)
-        # Each event counts once: where it is met, or where its time is over. One cut off by the episode's end does not.
+        # Each event counts once: where the condition first holds, or where its time is over. An event whose time the
+        # episode's end cuts off does not count.
         met, counted = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         for event in np.flatnonzero(events):
             window = holds[event : event + within + 1]
@@ -302,7 +303,7 @@ class _Compiled:
 
 
 def _at_the_start(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return the event of a requirement without one: the first row."""
+    """Return 1 for the first row, 0 for others: the event of a requirement that states none."""
     event = np.zeros(len(columns[0]))
     event[0] = 1.0
     return event

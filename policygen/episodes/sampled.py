@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
-from policygen.episodes.trajectory import Actor, Learning
+from policygen.episodes.trajectory import Actor, LearningDecider
 
 LANES = 2_048  # episodes played side by side
 
@@ -45,11 +45,11 @@ class Sampler:
         rng = np.random.default_rng(list(map(int, seeds)))
         n = len(seeds)
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
-        begun = min(n, LANES)
-        rows = np.arange(begun)
-        states = self._starts(rng.random(begun))
+        started = min(n, LANES)
+        rows = np.arange(started)
+        states = self._starts(rng.random(started))
         decider = actor.begin(n)
-        learning = decider if isinstance(decider, Learning) else None
+        learning = decider if isinstance(decider, LearningDecider) else None
         while len(rows):
             chosen = np.asarray(decider.decide(states[:, None], rows))
             pairs = states * self._actions + chosen
@@ -66,16 +66,16 @@ class Sampler:
             ended = terminated | (lengths[rows] >= self._limit)
             if not ended.any():
                 continue
-            if begun == n:
+            if started == n:
                 going = ~ended
                 rows, states = rows[going], states[going]
                 continue
             places = ended.nonzero()[0]
-            new = min(len(places), n - begun)
+            new = min(len(places), n - started)
             rows = rows.copy()  # the actor may keep a reference
-            rows[places[:new]] = np.arange(begun, begun + new)
+            rows[places[:new]] = np.arange(started, started + new)
             states[places[:new]] = self._starts(rng.random(new))
-            begun += new
+            started += new
             if new < len(places):
                 kept = np.delete(np.arange(len(rows)), places[new:])
                 rows, states = rows[kept], states[kept]

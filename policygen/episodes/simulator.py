@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor, Learning, StepObserver, Trajectory
+from policygen.episodes.trajectory import Actor, LearningDecider, StepObserver, Trajectory
 from policygen.episodes.vector import VECTOR_COPIES, has_vector_form, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
@@ -122,19 +122,19 @@ class Simulator(AbstractContextManager["Simulator"]):
 
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
             copies = range(min(len(seeds), self._copies))
-            running += [RunningEpisode.begun(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
+            running += [RunningEpisode.start(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
             decider = actor.begin(len(seeds))
             observer = decider if isinstance(decider, StepObserver) else None
-            learning = decider if isinstance(decider, Learning) else None
+            learning = decider if isinstance(decider, LearningDecider) else None
             rows = np.arange(len(running))
             while running:
                 deciding = True
                 actions = decider.decide([episode.observations[-1] for episode in running], rows)
                 deciding = finished = False
-                fallen: list[bool] = []
+                terminated: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
                     ended = episode.step(action, action if build is None else build(action))
-                    fallen.append(episode.terminated)
+                    terminated.append(episode.terminated)
                     if ended is not None:
                         finished = True
                         results[episode.index] = ended
@@ -144,16 +144,16 @@ class Simulator(AbstractContextManager["Simulator"]):
                     after, paid = zip(
                         *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True
                     )
-                    learning.learn(rows, after, np.array(paid, np.float64), np.array(fallen))
+                    learning.learn(rows, after, np.array(paid, np.float64), np.array(terminated))
                 if finished:
-                    still = []
+                    continuing = []
                     for episode in running:
                         if results[episode.index] is None:
-                            still.append(episode)
+                            continuing.append(episode)
                         elif waiting:
                             env = self._ready(self._envs.index(episode.env))
-                            still.append(RunningEpisode.begun(env, self.task, *waiting.pop()))
-                    running = still
+                            continuing.append(RunningEpisode.start(env, self.task, *waiting.pop()))
+                    running = continuing
                     rows = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 
@@ -198,7 +198,7 @@ class RunningEpisode:
     info: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
+    def start(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
         """Reset the environment with the seed.
 
         Raises:
@@ -264,7 +264,7 @@ class RunningEpisode:
             observations = np.asarray(self.observations, np.float32)
             rewards = np.asarray(self.rewards, np.float32)
         if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
-            raise EnvironmentFault(_unfinite(self.observations, self.rewards))
+            raise EnvironmentFault(_not_finite(self.observations, self.rewards))
         return Trajectory(
             observations,
             actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
@@ -283,7 +283,7 @@ class RunningEpisode:
         )
 
 
-def _unfinite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
+def _not_finite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
     """Describe the first number of an episode that is not finite in single precision."""
     most = float(np.finfo(np.float32).max)
     for step, reward in enumerate(rewards, start=1):

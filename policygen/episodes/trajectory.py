@@ -84,7 +84,7 @@ class StepObserver(Protocol):
 
 
 @runtime_checkable
-class Learning(Protocol):
+class LearningDecider(Protocol):
     """A decider that observes the results of each step before the next one."""
 
     def learn(

@@ -98,7 +98,7 @@ class Margins:
         own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.sizes)
         if len(own[0].sizes) > 1:
             return f"holds in {sum(trial.holds for trial in own)} of {len(own)} combinations"
-        if name.startswith("kwargs."):  # whose nominal value is not known
+        if name.startswith("kwargs."):  # their nominal value is not known
             held, failed = ([trial for trial in own if trial.holds is holds] for holds in (True, False))
             parts = [f"holds at {', '.join(f'{trial.sizes[0]:g}' for trial in held)}"] if held else []
             return "; ".join([*parts, *(_failing(trial) for trial in failed)])

@@ -24,7 +24,7 @@ from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 
@@ -55,7 +55,7 @@ class Tracker(Listener, ABC):
         return importlib.import_module(self.package)
 
     @abstractmethod
-    def _open(self, run: Watched, known: str) -> str:
+    def _open(self, run: RunView, known: str) -> str:
         """Open the output; return its identifier. `known` is the identifier in an interrupted run, or empty."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Tracker(Listener, ABC):
     def _close(self, last: Mapping[str, float]) -> None:
         """Write the final score, if there is one, and close the output."""
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         """Open the output, and write the attempts that it lacks."""
         self._state = run.folder / f"track-{self.name}.json"
         self._costs = Costs()
@@ -146,7 +146,7 @@ def _state_in(path: Path) -> tuple[int, str]:
     return 0, ""
 
 
-def _folder_in(run: Watched, name: str) -> Path:
+def _folder_in(run: RunView, name: str) -> Path:
     folder = run.folder / name
     if folder.is_symlink():
         raise UsageError(f"{folder} is a link; remove it")
@@ -154,7 +154,7 @@ def _folder_in(run: Watched, name: str) -> Path:
     return folder
 
 
-def _settings(run: Watched) -> dict[str, Any]:
+def _settings(run: RunView) -> dict[str, Any]:
     settings = run.config.model_dump(mode="json", exclude_none=True)
     return {name: redacted(value) if isinstance(value, str) else value for name, value in settings.items()}
 
@@ -168,7 +168,7 @@ class TensorBoard(Tracker):
     name = "tensorboard"
     package = "tensorboardX"
 
-    def _open(self, run: Watched, known: str) -> str:
+    def _open(self, run: RunView, known: str) -> str:
         # File names have a resolution of a second, in which another process may have started.
         suffix = f".{secrets.token_hex(4)}"
         self._writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
@@ -209,7 +209,7 @@ class WandB(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         return super()._import()
 
-    def _open(self, run: Watched, known: str) -> str:
+    def _open(self, run: RunView, known: str) -> str:
         identity = known or secrets.token_hex(8)
         quiet = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "save_code": False}
         self._run = self._module.init(
@@ -248,7 +248,7 @@ class MLflow(Tracker):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         return module
 
-    def _open(self, run: Watched, known: str) -> str:
+    def _open(self, run: RunView, known: str) -> str:
         beside = run.folder.absolute().parent
         stated = os.environ.get("MLFLOW_TRACKING_URI")
         # The runs of a sweep start at the same time and share a store.

@@ -22,7 +22,7 @@ __all__ = [
     "Diagnosis",
     "LLMOptions",
     "Provider",
-    "Several",
+    "ProviderPool",
     "Spec",
     "check_address",
     "connect",
@@ -36,11 +36,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ProviderEntry:
-    """One line of the table: a provider's spec, its properties, and its class, imported on use.
+    """An entry of `PROVIDERS`: the properties of a provider, and its class, which is imported on first use.
 
-    `argument` names the part after the colon; `takes` says whether it is required. `is_language_model` is the default;
-    a replay has the property of the model it repeats. `reads_prompts`: whether replies depend on the prompt.
-    `server`: the provider has its own address (`own`), the user gives one (`given`), or there is none.
+    Attributes:
+        help: a line for users.
+        argument: a word for the part of the spec after the colon; `takes`: whether this part is required.
+        is_language_model: the usual value; a replay instead has the value of the model whose replies it repeats.
+        reads_prompts: whether replies depend on the prompt.
+        server: `own`: the provider has an address of its own; `given`: the user states one; empty: there is none.
     """
 
     help: str
@@ -113,7 +116,7 @@ PROVIDERS: dict[str, ProviderEntry] = {
 class Spec:
     """The parts of a spec such as `compatible:qwen3@http://localhost:8000/v1`.
 
-    `entry` is None for an unknown provider; `address` is empty if the spec holds none.
+    `entry` is None if the provider is not in `PROVIDERS`; `address` is empty if the spec holds none.
     """
 
     name: str
@@ -123,7 +126,7 @@ class Spec:
 
 
 def read_spec(spec: str) -> Spec:
-    """Split a spec at its colon and find its line in the table."""
+    """Split a spec at its colon and find its provider's entry."""
     name, _, argument = spec.strip().partition(":")
     name, address = name.strip().lower(), ""
     entry = PROVIDERS.get(name)
@@ -165,7 +168,7 @@ def prompt_folders(spec: str) -> list[str]:
 def reads_prompts(spec: str) -> bool:
     """Whether a provider's replies depend on the prompt.
 
-    Assumed of providers outside the table, which are a program's own.
+    A provider outside `PROVIDERS`, an object of the user's program, is assumed to read them.
     """
     return any(entry is None or entry.reads_prompts for entry in (read_spec(one).entry for one in specs_of(spec)))
 
@@ -180,7 +183,7 @@ def joined_specs(specs: Sequence[str]) -> str:
     return " + ".join(specs)
 
 
-class Several:
+class ProviderPool:
     """Providers that take turns; the proposer chooses one of `providers` for each request.
 
     Raises:
@@ -204,15 +207,15 @@ class Several:
     @property
     def key_goes_to(self) -> str:
         """The keys and their hosts."""
-        said = (provider.key_goes_to for provider in self.providers if isinstance(provider, Keyed))
-        return "; ".join(filter(None, said))
+        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, Keyed))
+        return "; ".join(filter(None, clauses))
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Raise ProviderError: requests go to a single provider."""
         raise ProviderError(f"{self.spec} take turns; ask one of them")
 
     def diagnose(self) -> Diagnosis:
-        """Diagnose each provider; a program's own ones need not be able to."""
+        """Diagnose each provider that can be diagnosed; those of the user's program may not be."""
         listed = [provider for provider in self.providers if isinstance(provider, ListedProvider)]
         found = [(provider.spec, provider.diagnose()) for provider in listed]
         lines = tuple(f"{spec}: {line}" for spec, diagnosis in found for line in diagnosis.lines)
@@ -222,16 +225,16 @@ class Several:
 def connect(spec: str, options: LLMOptions) -> ListedProvider:
     """Make the provider of `spec`: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Several, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, make one `Several`. An address within a
-    spec belongs to that model and its name; `options.base_url` is for models without one, of one kind of server. Reads
-    keys, and nothing else, from a `.env` file in the working directory; environment variables win. Sends no request.
+    Several specs, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, make a `ProviderPool`. An address in
+    a spec is part of that model's name; `options.base_url` is the address of models without one. Reads keys, and
+    nothing else, from a `.env` file in the working directory; environment variables win. Sends no request.
 
     Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or a
     missing optional package.
     """
     check_address(specs := specs_of(spec), options.base_url)
     if len(specs) > 1:
-        return Several([connect(one, options) for one in specs])
+        return ProviderPool([connect(one, options) for one in specs])
     read, colon = read_spec(spec), ":" in spec
     entry = _known(read)
     name, argument = read.name, read.argument
@@ -257,7 +260,7 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
 
 
 def _known(read: Spec) -> ProviderEntry:
-    """Return the line of the table.
+    """Return the provider's entry.
 
     Raises UsageError if there is none.
     """

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, dropped_warning, joined, one_word, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, counted, dropped_warning, joined, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
@@ -70,10 +70,10 @@ class Anthropic(HostedModel):
         thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
         read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
-        finish = one_word(message.stop_reason)
+        finish = short_text(message.stop_reason)
         return Reply(
             text=thought.text,
-            model=one_word(message.model) or self.model,
+            model=short_text(message.model) or self.model,
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
             tokens_out=counted(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or thought.unclosed,
@@ -91,7 +91,7 @@ class Anthropic(HostedModel):
 
     def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = str(error.api_message or error.message)
-        if one_word(error.error_code) in _SPENT or error.type == "billing_error":
-            said = faults.one_line(message, self._key)
-            return ProviderError(f"Anthropic says that the account is out of credit: {said}")
+        if short_text(error.error_code) in _SPENT or error.type == "billing_error":
+            shown = faults.one_line(message, self._key)
+            return ProviderError(f"Anthropic says that the account is out of credit: {shown}")
         return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))

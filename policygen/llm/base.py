@@ -20,14 +20,14 @@ SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
 
 @dataclass(frozen=True, slots=True)
 class LLMOptions:
-    """Settings of requests to a model. A field `..._from` names the file that chose a value; it is empty for the user.
+    """Settings of requests to a model. A field `..._from` names the file that chose a value; empty: the user chose it.
 
     Attributes:
         base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
         named_in: the spec that holds the address, if any.
         provider_from: the file that chose the provider; nothing is written to folders that a file names.
         temperature, top_p, reasoning_effort: None leaves them to the model.
-        request_seed: not None: send seeds (see `Prompt.seed`).
+        request_seed: None: no seeds are sent (see `Prompt.seed`).
         extra_body: further fields of each request; if a file chose them, they are not sent along with a key.
         max_output_tokens: limit of one reply, thinking included.
         timeout_seconds: limit of one request.
@@ -65,7 +65,7 @@ class LLMOptions:
         if (self.price_in is None) != (self.price_out is None):
             raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
         of_a_price = "a price must be a number of at least 0, in USD per million tokens"
-        for value, least, said in (
+        for value, least, problem in (
             (self.temperature, 0, "the temperature must be a number of at least 0"),
             (self.max_output_tokens, 1, "a reply needs at least 1 token"),
             (self.timeout_seconds, math.ulp(0.0), "the timeout must be a positive number of seconds"),
@@ -74,7 +74,7 @@ class LLMOptions:
             (self.price_out, 0, of_a_price),
         ):
             if value is not None and not (math.isfinite(value) and value >= least):
-                raise UsageError(f"{said}, not {value}")
+                raise UsageError(f"{problem}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def counted(usage: object, name: str) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
-def one_word(value: object) -> str:
-    """Shorten a server's value to one word; empty if it is not a text."""
+def short_text(value: object) -> str:
+    """Return at most 200 characters of a server's value; empty if it is not a text."""
     return value[:200] if isinstance(value, str) else ""
 
 

@@ -34,7 +34,7 @@ _TABLE = (
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _PATIENCE = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
-_FORM = 2  # increased when the definition of equal requests changes
+_VERSION = 2  # increased when the definition of equal requests changes
 _SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")  # that change replies
 _REPLY = TypeAdapter(Reply)
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names another file
@@ -43,8 +43,8 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """All that determines a reply. Runs with different seeds share no replies and stay independent samples.
+class CacheKey:
+    """Everything that determines a reply. Runs with different seeds share no replies and stay independent samples.
 
     Attributes:
         spec, model: the provider as the user wrote it, and its model.
@@ -70,20 +70,20 @@ class Question:
     @property
     def digest(self) -> str:
         """SHA-256 of all attributes."""
-        text = json.dumps([_FORM, asdict(self)], sort_keys=True)
+        text = json.dumps([_VERSION, asdict(self)], sort_keys=True)
         return hashlib.sha256(redacted(text).encode(errors="replace")).hexdigest()
 
 
-def question(
+def cache_key(
     provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, request: int
-) -> Question | None:
+) -> CacheKey | None:
     """Return the cache key of a request; None for a provider whose replies have a fixed order."""
     if isinstance(provider, Ordered):
         return None
     settings: dict[str, Any] = {name: getattr(options, name) for name in _SETTINGS}
     place: dict[str, Any] = {"seed": seed, "attempt": attempt, "request": request, "request_seed": prompt.seed}
     server = getattr(provider, "base_url", options.base_url)
-    return Question(provider.spec, provider.model, server, messages=prompt.messages, **settings, **place)
+    return CacheKey(provider.spec, provider.model, server, messages=prompt.messages, **settings, **place)
 
 
 class Cache:
@@ -101,53 +101,55 @@ class Cache:
         self._broken = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with self._opened():
+            with self._connection():
                 pass
         except _FAULTS as error:
             raise UsageError(
-                f"--cache {folder}: {self.path} cannot be used ({_said(error)}); "
+                f"--cache {folder}: {self.path} cannot be used ({_message_of(error)}); "
                 f"reset it with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
             ) from None
 
-    def get(self, asked: Question) -> Reply | None:
+    def get(self, key: CacheKey) -> Reply | None:
         """Return the recorded reply with its original price, or None."""
-        return self._tried(lambda: self._get(asked))
+        return self._run_or_disable(lambda: self._get(key))
 
-    def put(self, asked: Question, reply: Reply) -> None:
+    def put(self, key: CacheKey, reply: Reply) -> None:
         """Store a reply unless one is stored already."""
-        row = (asked.digest, redacted(asked.spec), reply.usd, json_line(asdict(reply)))
+        row = (key.digest, redacted(key.spec), reply.usd, json_line(asdict(reply)))
 
         def work() -> None:
-            with self._opened() as connection, connection:
+            with self._connection() as connection, connection:
                 connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", row)
 
-        self._tried(work)
+        self._run_or_disable(work)
 
-    def _get(self, asked: Question) -> Reply | None:
-        with self._opened() as connection:
+    def _get(self, key: CacheKey) -> Reply | None:
+        with self._connection() as connection:
             query = "SELECT reply FROM replies WHERE digest = ? AND length(reply) <= ?"
-            row = connection.execute(query, (asked.digest, LONGEST_BODY)).fetchone()
+            row = connection.execute(query, (key.digest, LONGEST_BODY)).fetchone()
             try:
-                return _reply(row[0], asked.max_output_tokens) if row is not None else None
+                return _reply(row[0], key.max_output_tokens) if row is not None else None
             except ValueError as error:
                 with connection:
-                    connection.execute("DELETE FROM replies WHERE digest = ?", (asked.digest,))
+                    connection.execute("DELETE FROM replies WHERE digest = ?", (key.digest,))
                 warnings.warn(f"a reply in {self.path} is damaged; its request is sent again: {error}", stacklevel=4)
                 return None
 
-    def _tried(self, work: Callable[[], _T]) -> _T | None:
+    def _run_or_disable(self, work: Callable[[], _T]) -> _T | None:
+        """Return the result of `work`; after the first fault, warn and never use the cache again."""
         if not self._broken:
             try:
                 return work()
             except _FAULTS as error:
                 self._broken = True
                 warnings.warn(
-                    f"{self.path} cannot be used any more ({_said(error)}); the run continues without it", stacklevel=3
+                    f"{self.path} cannot be used any more ({_message_of(error)}); the run continues without it",
+                    stacklevel=3,
                 )
         return None
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         """Open a connection for one operation: none stays open across a fork or keeps a lock."""
         for path in _files(self.folder):
             if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -201,7 +203,7 @@ def _reply(text: object, tokens: int) -> Reply:
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -230,14 +232,14 @@ def content(folder: Path) -> Content:
         )
     cache = Cache(folder)
     try:
-        with cache._opened() as connection:
+        with cache._connection() as connection:
             rows = connection.execute(
                 "SELECT spec, count(*), sum(usd) FROM replies GROUP BY spec ORDER BY spec LIMIT 1000"
             ).fetchall()
         return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
-            f"{cache.path} is damaged ({_said(error)}); reset it with: "
+            f"{cache.path} is damaged ({_message_of(error)}); reset it with: "
             f"policygen cache {shlex.quote(str(folder))} --clear"
         ) from None
 

@@ -16,7 +16,7 @@ from policygen.errors import ProviderError, TransientProviderError
 from policygen.llm.keys import Key
 from policygen.outgoing import shown
 
-_PASSING = frozenset({408, 409, 425, 429})
+_TRANSIENT = frozenset({408, 409, 425, 429})
 _LONGEST_MESSAGE = 600
 _LONGEST_READ = 2_000  # characters of a message that are searched: the expressions take quadratic time
 
@@ -44,12 +44,12 @@ class Refusal:
 
 def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderError:
     """Return the exception for an answer with an error status, transient if the status is."""
-    status, said = refusal.status, one_line(refusal.message, key)
+    status, message = refusal.status, one_line(refusal.message, key)
     if status in (401, 403):
         which = f"the key in {key.name}" if key else "a request without a key"
-        return ProviderError(f"{server} refused {which} ({status}): {said}")
-    sentence = f"{server} answered {status}: {said}"
-    if status in _PASSING or status >= 500:
+        return ProviderError(f"{server} refused {which} ({status}): {message}")
+    sentence = f"{server} answered {status}: {message}"
+    if status in _TRANSIENT or status >= 500:
         return TransientProviderError(sentence, refusal.wait)
     return ProviderError(sentence)
 

@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
@@ -82,7 +82,7 @@ class Gemini(HostedModel):
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
         return Reply(
             text=thought.text,
-            model=one_word(response.model_version) or self.model,
+            model=short_text(response.model_version) or self.model,
             tokens_in=counted(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
@@ -103,16 +103,16 @@ class Gemini(HostedModel):
 
     def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = str(error.message or error)
-        said = faults.one_line(message, self._key)
+        shown = faults.one_line(message, self._key)
         details = list(_details(error))
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
             return faults.Refusal(401, message)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
-            return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {said}")
+            return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {shown}")
         if error.code == 400:
             found = faults.rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if found:
-                return RejectedParameter(f"{self.spec} does not take {found!r}: {said}", _NAMES[found])
+                return RejectedParameter(f"{self.spec} does not take {found!r}: {shown}", _NAMES[found])
         wait = faults.requested_wait(getattr(error.response, "headers", None) or {})
         if wait is None:
             wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)

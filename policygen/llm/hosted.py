@@ -1,4 +1,4 @@
-"""The common base of the models that are asked over HTTP through an SDK."""
+"""The base class of providers that send requests over HTTP through an SDK."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, dropped_warning
 from policygen.llm.keys import Key, check_destination, goes_to
 from policygen.llm.messages import Prompt, Reply
 
-# The SDKs do not check their records: a list may be a number, and a text a mapping.
-_ODD_SHAPES = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
+# The SDKs do not validate answers: a field that should be a list may be a number. Reading it raises one of these.
+_MALFORMED = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server, and what to say about it.
+    """A server, and advice for its error messages.
 
     Attributes:
-        own_url: the provider's own address, to which a key may go although a file chose the address.
-        start: what to do if nothing answers; `missing`: if the model is unknown.
+        own_url: the provider's own address; a key may be sent there even if a file chose the address.
+        start: advice if the server does not answer; `missing`: advice if it does not know the model.
     """
 
     provider_id: str
@@ -36,10 +36,10 @@ class Server:
 
 
 class HostedModel:
-    """One model on one server. A subclass says how its SDK asks, and what its SDK's exceptions mean.
+    """One model on one server. A subclass sends requests through its SDK and explains the SDK's error statuses.
 
-    The SDK's exceptions are `timed_out` (no answer in time), `unreachable` (no connection), `refused` (an error
-    status) and `failed` (anything else).
+    A subclass names its SDK's exceptions: `timed_out` (no answer in time), `unreachable` (no connection), `refused`
+    (an error status) and `failed` (anything else).
     """
 
     is_language_model = True
@@ -71,14 +71,14 @@ class HostedModel:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
         stated = {**{name: getattr(self._options, name, None) for name in SAMPLING}, "seed": prompt.seed}
         sent = {name: v for name, v in stated.items() if v is not None and name not in self._dropped}
-        with self._explained(sent):
+        with self._translated_errors(sent):
             return self._ask(prompt, max_output_tokens, sent)
 
     def diagnose(self) -> Diagnosis:
         """Ask the server about the model."""
         lines = [f"the key is in {self._key.name}" if self._key else "no key is set; this server may not need one"]
         try:
-            with self._explained({}):
+            with self._translated_errors({}):
                 found = self._look_up()
         except PolicygenError as error:
             return Diagnosis(False, (*lines, str(error)))
@@ -93,12 +93,12 @@ class HostedModel:
         raise NotImplementedError
 
     def _refusal(self, error: Any, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
-        """Read an error status; for a refusal special to this provider, such as spent credit, return its exception."""
+        """Return status and message of an answer; for a special case, such as spent credit, the exception to raise."""
         raise NotImplementedError
 
     @contextmanager
-    def _explained(self, sent: Mapping[str, Any]) -> Iterator[None]:
-        """Raise PolicygenErrors in place of the SDK's exceptions, and for answers of another shape than it promises."""
+    def _translated_errors(self, sent: Mapping[str, Any]) -> Iterator[None]:
+        """Raise a PolicygenError in place of each of the SDK's exceptions, and for a malformed answer."""
         name = self._server.name
         try:
             yield
@@ -116,5 +116,5 @@ class HostedModel:
                 missing = self._server.missing.format(self.model)
                 refusal = faults.Refusal(404, f"{refusal.message.rstrip('.')} ({missing})")
             raise faults.server_fault(name, refusal, key=self._key) from None
-        except (self.failed, *_ODD_SHAPES) as error:
+        except (self.failed, *_MALFORMED) as error:
             raise faults.unreadable(name, self.base_url, f"{type(error).__name__}: {error}", self._key) from None

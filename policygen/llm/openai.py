@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, one_word, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Server
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Prompt, Reply
@@ -39,10 +39,10 @@ _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 class _Chat(HostedModel):
-    """The common base of the three.
+    """The base class of the three providers.
 
-    `limits` are the new and the old name of the parameter that bounds a reply, the likelier first: only a request shows
-    which one a model takes.
+    `limits` holds the new and the old name of the parameter that limits a reply, the likelier first: only a request
+    shows which one a model takes.
     """
 
     timed_out, unreachable = openai.APITimeoutError, openai.APIConnectionError
@@ -63,7 +63,7 @@ class _Chat(HostedModel):
         )
 
     def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`, also the name of the limit; False if it was dropped before or is required."""
+        """Stop sending `parameter`, or one name in `limits`; False if it was dropped before or is required."""
         if parameter not in self.limits:
             return super().drop(parameter)
         if parameter in self._dropped or self._dropped & set(self.limits):
@@ -102,7 +102,7 @@ class _Chat(HostedModel):
         text, thinking, finish = "", "", ""
         if completion.choices:
             choice = completion.choices[0]
-            finish = one_word(choice.finish_reason)
+            finish = short_text(choice.finish_reason)
             if choice.message is not None:
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
@@ -110,7 +110,7 @@ class _Chat(HostedModel):
         thought = split_thinking(text)
         return Reply(
             text=thought.text,
-            model=one_word(completion.model) or self.model,
+            model=short_text(completion.model) or self.model,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             truncated=finish == "length" or thought.unclosed,
@@ -143,16 +143,16 @@ class _Chat(HostedModel):
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = _message(error)
-        said = faults.one_line(message, self._key)
-        if {one_word(error.code), one_word(error.type)} & _SPENT:
-            return ProviderError(f"{self._server.name} says that the account is out of credit: {said}")
+        shown = faults.one_line(message, self._key)
+        if {short_text(error.code), short_text(error.type)} & _SPENT:
+            return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
-            parameter = faults.rejected_parameter(message, (self._limit, *sent), one_word(error.param))
+            parameter = faults.rejected_parameter(message, (self._limit, *sent), short_text(error.param))
             # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
-                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
+                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
-            return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({said})")
+            return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
         return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))
 
 

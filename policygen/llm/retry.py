@@ -15,14 +15,14 @@ from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_
 from policygen.llm.prices import cost
 from policygen.outgoing import redacted
 
-_HALVES = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
 """Seconds; if a server asks for a longer wait, the request fails."""
 
 # 2, 4, 8, ... at most 60 seconds, plus up to 2 so that parallel runs do not retry together. The default of five retries
 # outlasts a rate limit per minute.
-_UNASKED_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
+_DEFAULT_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ def ask(
     The reply has at most `max_output_tokens`, no echoed key, and a price, if known, for the charged tokens.
 
     `charge` is called before every request, retries included, and may raise BudgetExhausted, which passes through.
-    After a transient fault the wait is the server's, else exponential with jitter; `on_wait` is called before each wait
-    and each request. A parameter that the model rejects is dropped, and the request repeated at once.
-    A program's own provider may answer with a plain string.
+    After a transient fault it waits as long as the server asks, else exponentially with jitter; `on_wait` is called
+    before each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once.
+    A provider of the user's program may return a plain string.
 
-    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` retries; also
-    if a provider returns neither a `Reply` nor a string, or raises an exception of its own.
+    Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after `options.max_retries`
+    retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
     """
 
     def one_try() -> Reply:
@@ -87,19 +87,19 @@ def ask(
             except PolicygenError:
                 raise
             except Exception as error:
-                # Any exception of a program's own provider: the request is charged and recorded, the run can continue.
+                # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise ProviderError(f"{provider.spec} failed with {what}") from error
             else:
                 reply = replace(_as_reply(reply, provider), seconds=time.perf_counter() - started)
-                return _settled(provider, prompt, reply, max_output_tokens, options)
+                return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
     def announce(state: RetryCallState) -> None:
         seconds, now = state.next_action.sleep if state.next_action else 0.0, time.time()
         on_wait(Wait(provider.spec, now, now + seconds, str(_last_error(state))))
 
     retrying = Retrying(
-        retry=retry_if_exception(_passes),
+        retry=retry_if_exception(_is_transient),
         wait=_wait,
         stop=stop_after_attempt(options.max_retries + 1),
         sleep=sleep,
@@ -120,18 +120,18 @@ def _as_reply(answer: object, provider: Provider) -> Reply:
     )
 
 
-def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
-    """Sanitise a reply: bounded length, no secrets, possible counts, a price."""
+def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
+    """Sanitise a reply: limit its length, remove secrets and impossible token counts, and add the price."""
     if not provider.is_language_model:
         return reply
     reply = replace(
         reply,
-        text=_kept(reply.text),
-        reasoning=_kept(reply.reasoning),
-        model=provider.model if reply.model == NO_MODEL else _kept(reply.model),
-        finish_reason=_kept(reply.finish_reason),
-        tokens_in=_possible(reply.tokens_in),
-        tokens_out=_possible(reply.tokens_out),
+        text=_printable(reply.text),
+        reasoning=_printable(reply.reasoning),
+        model=provider.model if reply.model == NO_MODEL else _printable(reply.model),
+        finish_reason=_printable(reply.finish_reason),
+        tokens_in=_valid_count(reply.tokens_in),
+        tokens_out=_valid_count(reply.tokens_out),
     )
     reply = cut_to(reply, allowance)
     if reply.usd is not None:
@@ -142,16 +142,16 @@ def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, o
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 
-def _kept(text: str) -> str:
+def _printable(text: str) -> str:
     """Remove secrets and lone surrogates (possible in JSON), which no file can hold."""
-    return redacted(_HALVES.sub("\ufffd", text))
+    return redacted(_LONE_SURROGATES.sub("\ufffd", text))
 
 
-def _possible(count: int | None) -> int | None:
+def _valid_count(count: int | None) -> int | None:
     return count if count is not None and 0 <= count <= MOST_TOKENS else None
 
 
-def _passes(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     if not isinstance(error, TransientProviderError):
         return False
     if error.retry_after is not None and error.retry_after > LONGEST_WAIT:
@@ -165,7 +165,7 @@ def _wait(state: RetryCallState) -> float:
     error = _last_error(state)
     if isinstance(error, TransientProviderError) and error.retry_after is not None:
         return error.retry_after
-    return _UNASKED_WAIT(state)
+    return _DEFAULT_WAIT(state)
 
 
 def _give_up(state: RetryCallState) -> Reply:

@@ -1,3 +1,3 @@
-"""Plants: equations of motion fitted to the episodes played, and episodes played inside them."""
+"""Plants: equations of motion fitted to played episodes, and episodes simulated with them."""
 
 from __future__ import annotations

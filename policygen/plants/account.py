@@ -10,7 +10,7 @@ import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, WORST, FittedPlant, hidden_starts, in_usual_changes
+from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
 from policygen.policies.lines import Problems
@@ -131,7 +131,7 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
 
 def _short(value: float) -> float:
     """Round to 4 significant digits."""
-    return float(f"{value:.4g}") if np.isfinite(value) else WORST
+    return float(f"{value:.4g}") if np.isfinite(value) else LARGEST_ERROR
 
 
 def equations_of(account: PlantAccount, task: Task) -> Equations:

@@ -19,7 +19,7 @@ from policygen.quantities.tree import names_in
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
 AHEAD = 20  # steps of the long predictions that are tested beside those of one step
 MARGIN = 0.3  # share of the range seen by which a prediction may leave it
-WORST = 1e6  # largest error that is recorded
+LARGEST_ERROR = 1e6  # largest error that is recorded
 SLIGHT = 0.02  # error of one step up to which numbers are not fitted to longer predictions
 MOST_AHEAD = 40  # most numbers that are fitted to longer predictions: each of them plays all windows
 BETTER = 0.8  # a fit to longer predictions is kept if it reduces the squared error far ahead below this share
@@ -56,7 +56,7 @@ class FittedPlant:
         """The plant with the numbers of the first member."""
         return self.equations.with_values(self.values[0])
 
-    def doubt(self, episodes: Sequence[Trajectory]) -> float:
+    def disagreement(self, episodes: Sequence[Trajectory]) -> float:
         """Return how far the members disagree about the steps of an episode: the sum, as shares of the region."""
         data = Transitions.of(self.equations.task, episodes)
         values = list(self.values.T[:, :, None])
@@ -208,6 +208,8 @@ def _error(equations: Equations, values: Column, hidden: Sequence[Column], data:
 
 
 def in_usual_changes(wrong: Column, usual: Column) -> Column:
-    """Return errors in units of the usual change, at most `WORST` of them."""
+    """Return errors in units of the usual change, at most `LARGEST_ERROR` of them."""
     with np.errstate(all="ignore"):
-        return np.nan_to_num(wrong / usual, nan=WORST, posinf=WORST, neginf=-WORST).clip(-WORST, WORST)
+        return np.nan_to_num(wrong / usual, nan=LARGEST_ERROR, posinf=LARGEST_ERROR, neginf=-LARGEST_ERROR).clip(
+            -LARGEST_ERROR, LARGEST_ERROR
+        )

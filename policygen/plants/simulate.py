@@ -60,13 +60,13 @@ class PlantCopies:
         after = np.empty((len(moved), n))
         for row, column in zip(after, moved, strict=True):
             row[:] = column
-        left = ~((after >= self._low) & (after <= self._high)).all(axis=0)
-        if left.any():
-            after[:, left] = np.clip(np.nan_to_num(after[:, left]), self._low, self._high)
+        outside = ~((after >= self._low) & (after <= self._high)).all(axis=0)
+        if outside.any():
+            after[:, outside] = np.clip(np.nan_to_num(after[:, outside]), self._low, self._high)
         paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after), n=n)
         rewards, ended = np.empty(n), np.empty(n, np.bool_)
         rewards[:], ended[:] = paid, ends
-        failed = left | ~np.isfinite(rewards)
+        failed = outside | ~np.isfinite(rewards)
         ended |= failed
         rewards[failed] = plant.worst * self._left
         self._left -= 1

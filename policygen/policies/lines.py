@@ -142,8 +142,8 @@ def resigns(text: str) -> bool:
     """Whether the last block of the text, or a text without blocks, is just the line `no improvement`."""
     blocks, everything = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
-    said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
-    return len(said) == 1 and _RESIGNATION.fullmatch(said[0]) is not None
+    lines = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
+    return len(lines) == 1 and _RESIGNATION.fullmatch(lines[0]) is not None
 
 
 def _statement(number: int, raw: str) -> Statement | None:

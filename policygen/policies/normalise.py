@@ -1,4 +1,4 @@
-"""Quantities as `n_NAME`, minus their mean and over their spread, written as ordinary features of a linear policy.
+"""Quantities as `n_NAME`, minus their mean and divided by their spread, as ordinary features of a linear policy.
 
 This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055): means
 and standard deviations run over everything observed so far. Here they are numbers in the policy's own text, such as

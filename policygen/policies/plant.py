@@ -119,13 +119,13 @@ def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> t
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
     """Return the definitions that lines read, each after those that it reads; a circle is kept and refused later."""
     ordered: dict[str, str] = {}
-    begun: set[str] = set()
+    visited: set[str] = set()
 
     def visit(text: str) -> None:
         # A quantity may be defined after lines that read its previous value; so those that only `prev` reads come last.
         for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
-            if name in lets and name not in begun:
-                begun.add(name)
+            if name in lets and name not in visited:
+                visited.add(name)
                 visit(lets[name])
                 ordered[name] = lets[name]
 

@@ -59,7 +59,7 @@ def _example(task: Task) -> str:
 
 
 def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], problems: Problems) -> dict[str, Node]:
-    """`params[i]: v`, row-major over the (n + 1) x m matrix whose last row is the bias (the form ProPS prompts for)."""
+    """Read `params[i]: v` as the (n + 1) x m matrix, row by row, whose last row is the bias (as ProPS asks for it)."""
     names = task.observation_names
     values = parts.all_params((len(names) + 1) * len(outputs), "weight and bias", problems) if parts.params else None
     if values is None or problems:
@@ -73,13 +73,13 @@ def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], pro
             equations[name] = parse_expression(text, names)
         except ExpressionError as error:
             problems.refuse(values[0].line, error)
-            break  # the other outputs are as long
+            break  # an equation is too long; the others are as long
     return equations
 
 
 # --- beside a policy --------------------------------------------------------------------------------------------------
 
-_OF_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
+_ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 
 
 def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: bool) -> dict[str, Node]:
@@ -111,12 +111,12 @@ def _misplaced(
 ) -> tuple[str, str]:
     """Return the problem if an expression reads a forbidden value, and the remedy; usually two empty texts."""
     if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
-        return f"the potential reads `{others[0]}`", _OF_THE_STATE
+        return f"the potential reads `{others[0]}`", _ONLY_THE_STATE
     if REWARD in remembered_in(node) and REWARD not in quantities:
         return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, the reward of this step"
     recalled = _remembered(node, features)
     if recalled and name == POTENTIAL:
-        return f"the potential remembers `{recalled}`", _OF_THE_STATE
+        return f"the potential remembers `{recalled}`", _ONLY_THE_STATE
     if recalled and learner:
         return (
             f"the objective remembers `{recalled}`",

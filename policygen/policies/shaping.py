@@ -68,7 +68,7 @@ class Measure:
             _ = self.objective, self.potential
         except ExpressionError as error:
             raise PolicyError(f"damaged objective: {error}") from None
-        if self._of_state.remembered or REWARD in self._of_step.recalled:
+        if self._potential_reader.remembered or REWARD in self._objective_reader.recalled:
             raise PolicyError("damaged objective: it reads a previous value that it may not")
 
     @cached_property
@@ -96,19 +96,19 @@ class Measure:
         return Reader(self.task, lets, names_in(node) & frozenset(known), remembered_in(node))
 
     @cached_property
-    def _of_step(self) -> Reader:
+    def _objective_reader(self) -> Reader:
         """The reader of the quantities in the objective."""
         return self._reader(self.objective)
 
     @cached_property
-    def _of_state(self) -> Reader:
+    def _potential_reader(self) -> Reader:
         """The reader of the quantities in the potential."""
         return self._reader(self.potential)
 
     @property
     def remembers(self) -> tuple[str, ...]:
         """Names whose values of the previous step the objective reads; usually empty."""
-        return self._of_step.remembered
+        return self._objective_reader.remembered
 
     # --- the objective
 
@@ -125,7 +125,7 @@ class Measure:
     def _functions(self) -> tuple[BatchFunction, ...]:
         """The objective and then each of its terms, over the quantities, the parts of the decision and the reward."""
         assert self.objective is not None
-        names = (*self._of_step.names, *decision_names(self.task), REWARD)
+        names = (*self._objective_reader.names, *decision_names(self.task), REWARD)
         return tuple(compile_batch(node, names) for node in (self.objective, *summands(self.objective)))
 
     def objectives(
@@ -138,7 +138,7 @@ class Measure:
             actions: shape (n,) or (n, m).
             rewards: shape (n,).
         """
-        quantities = self._of_step.columns(np.asarray(observations, np.float64).T)
+        quantities = self._objective_reader.columns(np.asarray(observations, np.float64).T)
         found: Column = self._computed(self._functions[:1], quantities, actions, rewards)[0]
         return found
 
@@ -152,7 +152,7 @@ class Measure:
         return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
-        reader, played = self._of_step, [t for t in episodes if t.length]
+        reader, played = self._objective_reader, [t for t in episodes if t.length]
         sums = np.zeros((len(functions), len(episodes)))
         if not played:
             return sums
@@ -183,18 +183,18 @@ class Measure:
     # --- the potential
 
     @cached_property
-    def _height(self) -> BatchFunction:
+    def _potential_function(self) -> BatchFunction:
         assert self.potential is not None
-        return compile_batch(self.potential, self._of_state.names)
+        return compile_batch(self.potential, self._potential_reader.names)
 
     def potentials(self, observations: npt.NDArray[Any]) -> Column:
         """Return the potential of n states from their observations, shape (n, d); zeros without a potential."""
         n = len(observations)
         if self.potential is None:
             return np.zeros(n)
-        quantities = self._of_state.columns(np.asarray(observations, np.float64).T)
+        quantities = self._potential_reader.columns(np.asarray(observations, np.float64).T)
         with np.errstate(all="ignore"):
-            return finite(np.broadcast_to(self._height(quantities), n).astype(np.float64))
+            return finite(np.broadcast_to(self._potential_function(quantities), n).astype(np.float64))
 
 
 def summands(node: Node) -> list[Node]:

@@ -177,8 +177,8 @@ def _original(path: Path) -> Path | None:
 
 def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
-    said = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
-    words = " ".join(said.split())
+    first = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
+    words = " ".join(first.split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4].rstrip()} ..."
 
 

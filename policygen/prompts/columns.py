@@ -18,8 +18,8 @@ from policygen.quantities.tree import names_in
 from policygen.tasks.task import Task
 
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
-MOST_READ = 20  # the same of a policy by equations
-IN_TURN = 2  # of these, quantities that would be left out: other ones in each prompt
+MOST_READ = 20  # quantities of a trace if the best policy consists of equations
+IN_TURN = 2  # places in it for quantities that would be left out; they change from prompt to prompt
 MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
 RELEVANT = 0.5  # relevance from which reward or ends depend on an observation
 LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
@@ -38,11 +38,11 @@ class Relevance:
     """How much of reward and ends each observation explains, and how much it varies, by name.
 
     Attributes:
-        relevance: the share of the reward's variance, or of that of early ends, that a parabola over the observation
-            after the step explains, as a share of the highest such share; and 1 more if the documentation names the
-            observation where it speaks of reward or ends.
+        relevance: the larger of two shares of explained variance, of the reward and of early ends, each relative to the
+            best observation's; the model is a parabola over the observation after the step. Plus 1 if the documentation
+            names the observation where it describes reward or ends.
         variance: over all steps.
-        turn: number of the prompt, by which quantities that would be left out take turns.
+        turn: number of the prompt; it selects which of the remaining quantities are shown.
     """
 
     relevance: Mapping[str, float]
@@ -62,8 +62,8 @@ NOTHING_RELEVANT = Relevance({}, {})
 def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
     """Return the relevance of each observation in these episodes.
 
-    The reward of the last step before an early end counts only towards the end. What actions, as numbers, explain by
-    themselves is taken out of the reward first: random ones cost a lot and would hide the rest.
+    The reward of the last step before an early end counts only towards the end. The part of the reward that numeric
+    actions explain by themselves is subtracted first: random actions cost a lot, which would hide the rest.
     """
     names = task.observation_names
     if not trajectories or not names:
@@ -76,7 +76,7 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
     ended[last] = [t.terminated and not reached_its_goal(t, task.solved) for t in trajectories]
     thinned = slice(None, None, 1 + len(rewards) // MOST_STEPS)
     inside = (ended == 0).nonzero()[0][thinned]
-    told = np.array([float(name in _documented(task)) for name in names])
+    documented = np.array([float(name in _documented(task)) for name in names])
     with np.errstate(all="ignore"):
         after = np.nan_to_num(after, posinf=0.0, neginf=0.0)
         rest = rewards[inside]
@@ -85,7 +85,7 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        found = told + np.maximum(*relative)
+        found = documented + np.maximum(*relative)
         varying = after.var(axis=0)
     return Relevance(dict(zip(names, found.tolist(), strict=True)), dict(zip(names, varying.tolist(), strict=True)))
 
@@ -101,7 +101,7 @@ def _explained(columns: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
 
 
 def _standard(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return columns minus their mean and over their standard deviation; zeros for a constant one."""
+    """Return columns minus their mean, divided by their standard deviation; zeros for a constant one."""
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))
 
@@ -111,18 +111,18 @@ def _documented(task: Task) -> set[str]:
 
     An observation is named by its name or by a word of its description that few others have.
     """
-    said = set[str]()
+    words_read = set[str]()
     in_section = False
     for part in re.split(r"(?<=[.:])\s+|\n\s*\n", f"{task.about}\n\nreward: {task.reward} ends: {task.ends}"):
         relevant = _ABOUT_REWARD.search(part) is not None
         if part.endswith(":") and len(part) <= _LONGEST_HEADING:
             in_section = relevant
         if in_section or relevant:
-            said |= {*re.findall(r"\w+", part), *_words(part)}
+            words_read |= {*re.findall(r"\w+", part), *_words(part)}
     words = {o.name: _words(f"{o.name} {o.about}") for o in task.observations}
     count = Counter(word for own in words.values() for word in own)
     few = max(3, len(words) // 3)
-    return {name for name, own in words.items() if name in said or any(count[w] <= few for w in own & said)}
+    return {name for name, own in words.items() if name in words_read or any(count[w] <= few for w in own & words_read)}
 
 
 def _words(text: str) -> set[str]:

@@ -42,9 +42,9 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 def _most_changed(episode: EpisodeView, rows: int) -> str:
     """Return the names of the quantities by which the window `change` of `rows` steps is chosen.
 
-    This is what keeps its value in nine of ten steps, such as a set point, where it jumps furthest for its range: the
-    window has a quarter of its rows before that. If nothing does, it is what reward and ends depend on most (if that is
-    unknown, all that is shown): the window has the largest changes of these for their ranges.
+    A quantity that changes in at most a tenth of the steps, such as a set point, comes first: a quarter of the window
+    lies before its largest jump, relative to its range. Without one, the window has the largest changes, relative to
+    their ranges, of the quantities that reward and ends depend on most (if these are unknown, of all that are shown).
     """
     return ", ".join(_change(episode, min(rows, episode.length))[0])
 
@@ -83,8 +83,8 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
     than its threshold in `still`. If the environment ended the episode, a last row `end` holds the final observation;
     it takes the place of the first row if not all rows fit.
 
-    `cycle` is one period of the reference signal in the middle of the episode, all of it: where that has more steps
-    than `rows`, steps that differ more are joined until it fits.
+    `cycle` is one whole period of the reference signal in the middle of the episode. If it has more than `rows` groups
+    of steps, the thresholds for joining steps are raised until it fits.
     """
     if where == "cycle":
         return _cycle(episode, rows)
@@ -129,7 +129,7 @@ def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dic
 def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
     """Return first and last step of each group of consecutive steps that hardly differ.
 
-    `slack` times the usual thresholds is how much observations and reward of a group may differ.
+    Observations and reward of a group may differ by `slack` times the usual thresholds.
     """
     columns = episode.columns
     starts = [0]

@@ -163,7 +163,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
 def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView | None:
     """Return `refused_view`, cached because the next prompts show the same attempts."""
     key = ("refused", attempt.number, rival.number)
-    return context.buffer.once(key, lambda: refused_view(attempt, rival, context.buffer, context.task))
+    return context.buffer.cached(key, lambda: refused_view(attempt, rival, context.buffer, context.task))
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:

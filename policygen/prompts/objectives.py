@@ -12,7 +12,7 @@ from policygen.policies.shaping import Measure
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
-MOST_TOLD = 3  # last objectives that are shown, beside that of the best policy
+MOST_SHOWN = 3  # last objectives that are shown, beside that of the best policy
 EXTREME = 4  # least number of episodes to show the best and the worst one separately
 
 
@@ -41,11 +41,11 @@ class ObjectiveView:
 def objective_views(context: Context) -> list[ObjectiveView]:
     """Return the last objectives, oldest first, and that of the best policy."""
     shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.saved is not None]
-    told = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_TOLD:]]
+    shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_SHOWN:]]
     best = context.best.number if context.best is not None else 0
     return [
-        context.buffer.once(("objective", attempt.number, best), lambda attempt=attempt: _view(attempt, context))  # type: ignore[misc]
-        for attempt in told
+        context.buffer.cached(("objective", attempt.number, best), lambda attempt=attempt: _view(attempt, context))  # type: ignore[misc]
+        for attempt in shown
     ]
 
 

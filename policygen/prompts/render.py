@@ -114,11 +114,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     trajectories = [e.trajectory for e in own]
     usual = usual_of(trajectories, task, reader) if context.kind == "linear" else None
     beside = foot_heights(task) if usual is not None and config.ablate != "knowledge" else None
-    # Random actions reach more than one policy does.
+    # Random actions visit more states than a single policy does.
     varied = (
         [*trajectories, *(e.trajectory for e in context.buffer.of_attempt(0))] if best is not None else trajectories
     )
-    relevance = context.buffer.once(
+    relevance = context.buffer.cached(
         ("relevance", best.number if best is not None else 0, len(own)),
         lambda: relevance_of(varied if context.kind == "linear" else (), task),
     )
@@ -149,10 +149,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "number": context.number,
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
-        "best": best_view(best, context.best_score),
+        "best": best_view(best, context.reported_score),
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) for e in worst],
-        "account": context.buffer.once(
+        "account": context.buffer.cached(
             ("account", best.number, len(own), config.ablate),
             lambda: account(trajectories, task.max_steps, task.solved),
         )

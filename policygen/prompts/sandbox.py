@@ -70,15 +70,15 @@ class _Unknown(jinja2.StrictUndefined):
 
     @property
     def _undefined_message(self) -> str:
-        said, name, known = super()._undefined_message, str(self._undefined_name)[:100], self._known()
+        message, name, known = super()._undefined_message, str(self._undefined_name)[:100], self._known()
         if self._undefined_hint or not known:
-            return said
+            return message
         close = difflib.get_close_matches(name, known, n=1)
         if close:
             known.remove(close[0])
         others = ", ".join(known)
         nearest = f"nearest is `{close[0]}`{', the others are ' if others else ''}" if close else "there are "
-        return f"{said}: {nearest}{others}"
+        return f"{message}: {nearest}{others}"
 
     def _known(self) -> list[str]:
         record = self._undefined_obj

@@ -12,7 +12,7 @@ Column = npt.NDArray[np.float64]
 
 LONGEST_LOOK = 800  # last steps of an episode that are searched for a rhythm
 LEAST_CORRELATION = 0.5  # least autocorrelation at a lag of one period for a rhythm
-NEARLY = 0.8  # the first peak of the autocorrelation with this share of the highest is the period
+NEARLY = 0.8  # the first peak of the autocorrelation that has this share of its highest peak gives the period
 SAME_PERIOD = 0.15  # relative difference up to which two periods count as equal
 LEAST_PERIODS = 2.5  # periods that the searched steps must contain
 LAST_MOMENTS = 60  # steps before a failure that are left out of usual ranges, at most a third of the episode

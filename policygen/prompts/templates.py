@@ -73,10 +73,10 @@ class _Environment(LimitedEnvironment):
 
 
 def _inside(name: str) -> str:
-    """Return the name that a template uses for another one.
+    """Check the name by which a template includes another one; return it.
 
     Raises:
-        jinja2.TemplateRuntimeError: it is outside the folders of templates.
+        jinja2.TemplateRuntimeError: the file is outside the folders of templates.
     """
     path = find_resource("templates", name, ".j2")
     folders = [folder.resolve() for folder in resource_folders("templates")]

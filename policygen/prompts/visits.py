@@ -136,7 +136,7 @@ def count_visits(
     key = (reader.lets, reader.grid, kinds.tobytes())
     if attempt is not None:
         own = buffer.of_attempt(attempt)
-        return kinds, buffer.once(("visits", attempt, len(own), key), lambda: tally(own))
+        return kinds, buffer.cached(("visits", attempt, len(own), key), lambda: tally(own))
     return kinds, buffer.tallied(key, tally)
 
 
@@ -153,12 +153,12 @@ def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
         return np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
     m = len(task.actuators)
     cleared, looked_at, kinds = _SEEN.get(buffer, (-1, 0, np.zeros((0, m))))
-    if cleared != buffer.cleared:
+    if cleared != buffer.evictions:
         looked_at, kinds = 0, np.zeros((0, m))
     if len(kinds) <= MOST_ACTIONS or not task.has_numbers:
         new = [_action_rows(episode, m) for episode in itertools.islice(buffer, looked_at, None)]
         kinds = np.unique(np.concatenate([kinds, *new]), axis=0)
-    _SEEN[buffer] = (buffer.cleared, len(buffer), kinds)
+    _SEEN[buffer] = (buffer.evictions, len(buffer), kinds)
     return kinds
 
 

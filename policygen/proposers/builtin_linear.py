@@ -26,12 +26,12 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
-OWN = ("", NO_MODEL)  # no model proposed policies that are only tuned further
+OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0
-_FIRST_SHARE = 0.3  # of a constant of another author's policy
+_FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
-_FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
+_FASTER = 0.5  # step of the logarithm of the clock's rate, where the step of a weight is 1
 
 
 def inputs_of(task: Task) -> Sequence[str]:
@@ -62,7 +62,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
         # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
-        if (tuned := _to_tune_on(context)) is not None:
+        if (tuned := _policy_to_tune(context)) is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
@@ -102,7 +102,7 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
     return _standardised_policy(context, inputs, remembered, terms, matrix)
 
 
-def _to_tune_on(context: Context) -> Policy | None:
+def _policy_to_tune(context: Context) -> Policy | None:
     """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
     best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
@@ -136,7 +136,7 @@ def _is_own(policy: LinearPolicy, terms: Sequence[str]) -> bool:
 
 
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
-    """Return a policy of another author with its constants changed in proportion to their size."""
+    """Return a policy that a model or the user wrote, with its constants changed in proportion to their size."""
 
     def changed(node: Node) -> str:
         values = np.array(constants(node))

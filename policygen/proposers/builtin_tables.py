@@ -23,8 +23,8 @@ from policygen.tasks.task import Task
 
 # Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
-SWEEPS = 3_000
-TOLERANCE = 1e-7
+SWEEPS = 3_000  # most sweeps of value iteration
+TOLERANCE = 1e-7  # relative change of the values at which it ends
 
 
 def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from policygen.errors import PolicyError
-from policygen.llm import LLMOptions, Provider, Several
+from policygen.llm import LLMOptions, Provider, ProviderPool
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.policies.parse import Parsed, parse
@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 def make_proposer(provider: Provider, config: RunConfig) -> Proposer:
     """Return the proposer for a run with these settings."""
     made: Proposer
-    if isinstance(provider, Several):
+    if isinstance(provider, ProviderPool):
         made = Team(provider, config)
     else:
         made = LanguageModel(provider, config) if provider.is_language_model else PlainSearch(provider, config)
@@ -73,7 +73,7 @@ class Team:
 
     is_language_model = True
 
-    def __init__(self, several: Several, config: RunConfig) -> None:
+    def __init__(self, several: ProviderPool, config: RunConfig) -> None:
         self.provider: Provider = several
         self.introduction = several.spec
         self._config = config

@@ -164,7 +164,7 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
-    if reply.model == NO_MODEL and parsed.policy is not None:  # no author: keep the plain text
+    if reply.model == NO_MODEL and parsed.policy is not None:  # a program wrote the text: its wording is not kept
         parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.

@@ -163,10 +163,10 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 
 
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
-    """Return a function that computes a long sum from the factors of its terms and their weights, and these.
+    """Return a function that computes a long sum, and the nodes that it needs: factors of the terms, then weights.
 
-    Its other argument is the length of the columns, None if some have two dimensions. Columns of equal length are
-    multiplied and summed for all terms together: far fewer calls than some for each term. The weights of an episode do
+    Its second argument is the length of the columns, None if some have two dimensions. Columns of equal length are
+    multiplied and summed for all terms together, with far fewer calls than term by term. The weights of an episode do
     not change, and are stacked once.
     """
     signs = np.array([sign for sign, _, _ in terms], np.float64)

@@ -90,7 +90,7 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
-@lru_cache(maxsize=4_096)  # a search makes many policies, and each is read several times while it is at hand
+@lru_cache(maxsize=4_096)  # it is called several times for each policy
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
 
@@ -172,7 +172,7 @@ def _frees(function: str, argument: int, free: bool) -> bool:
 def constants(node: Node) -> tuple[float, ...]:
     """Return the numbers of an expression that tuning may change, from left to right.
 
-    These are all but exponents and those in `fixed(...)`; with `tune(...)` around them also these.
+    Exponents and numbers in `fixed(...)` are left out, unless they are in `tune(...)`.
     """
     return tuple(found.number.value for found in numbers(node))
 
@@ -229,7 +229,7 @@ def with_plain_signs(node: Node) -> Node:
 
 
 def _without_minus(node: Node) -> Node | None:
-    """Return minus an expression that begins with a negative number; None for any other."""
+    """Return the expression times -1 if it begins with a negative number; None for any other."""
     first = node
     while isinstance(first, Call) and first.function in ("*", "/"):
         first = first.arguments[0]
@@ -237,7 +237,7 @@ def _without_minus(node: Node) -> Node | None:
 
 
 def negated(node: Node) -> Node | None:
-    """Return minus an expression that begins with a plain number or a sign, without adding one; None for any other."""
+    """Return the expression times -1 if it begins with a plain number or a minus sign; None for any other."""
     match node:
         case Number(value, None):
             return Number(-value)

@@ -31,10 +31,10 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_IDLE = 6  # parts without effect that a user is told of
+MOST_IDLE = 6  # parts without effect shown to the user
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
-START = "start"  # stands for a model where the user gave the policy
+START = "start"  # `Requests.model` of a policy that the user gave with --start
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 Floats = npt.NDArray[np.float64]
 
@@ -307,7 +307,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of a run after an attempt.
+    """The state of a run after an attempt: scores of the best policy so far, and totals.
 
     Attributes:
         best_mean, best_episodes: the score by which the best policy was chosen, and its number of episodes (0 if

@@ -1,4 +1,4 @@
-"""The settings of a run: one frozen record, from the task file, a config file, `--set` and options, in this order."""
+"""The settings of a run: one immutable record, from the task file, config file, `--set` and options, in this order."""
 
 from __future__ import annotations
 
@@ -81,25 +81,26 @@ _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
 # Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
-_OUR_FIELDS = frozenset(
+_RESERVED_FIELDS = frozenset(
     (
         *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
         *("candidatecount", "maxtokens", "maxcompletiontokens", "maxoutputtokens"),
         *("temperature", "topp", "seed", "reasoningeffort"),
     )
 )
-_OF_A_MODEL = {"model", "base_url"}
+_MODEL_KEYS = {"model", "base_url"}
 
 
-# A key is never sent to an address, or with fields, from a file; nothing is written to a folder named in a file.
-OF_A_FILE = ("base_url", "llm", "extra_body")
+# These settings need the user's own word: no key is sent to an address, or with fields, that a file chose, and nothing
+# is written to a folder that a file names.
+SENSITIVE = ("base_url", "llm", "extra_body")
 
 
-class _Part(BaseModel):
+class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SearchSettings(_Part):
+class SearchSettings(_Settings):
     """The settings of the search: task, model, kind of policy, and length."""
 
     task: str = Field(description="task name, task file or Gymnasium id")
@@ -125,7 +126,7 @@ class SearchSettings(_Part):
     memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
 
 
-class EpisodeSettings(_Part):
+class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
@@ -152,7 +153,7 @@ class EpisodeSettings(_Part):
     )
 
 
-class PromptSettings(_Part):
+class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
@@ -170,14 +171,14 @@ class PromptSettings(_Part):
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
         False,
-        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
+        description="offer observations as n_NAME, minus their running mean, divided by their spread (equations)",
     )
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
 
 
-class RequestSettings(_Part):
+class RequestSettings(_Settings):
     """The settings of requests to a model."""
 
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
@@ -204,7 +205,7 @@ class RequestSettings(_Part):
     price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
 
 
-class Budgets(_Part):
+class Budgets(_Settings):
     """The limits of a run; None is no limit."""
 
     max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
@@ -227,13 +228,13 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         return self.max_steps is not None or self.refine.method == "model"
 
     def origin(self, setting: str) -> str:
-        """Return the file that set one of `OF_A_FILE`; empty if the user set it."""
+        """Return the file that set one of the `SENSITIVE` settings; empty if the user set it."""
         return self._origins.get(setting, "") if getattr(self, setting) else ""
 
     def chosen_by(self, file: str, *settings: str) -> RunConfig:
-        """Return the settings with these names (by default all of `OF_A_FILE`) marked as chosen by `file`."""
+        """Return a copy that records `file` as the origin of these settings, by default of all `SENSITIVE` ones."""
         copy = self.model_copy()
-        origins = self._origins | dict.fromkeys(settings or OF_A_FILE, file)
+        origins = self._origins | dict.fromkeys(settings or SENSITIVE, file)
         copy._origins = {setting: origin for setting, origin in origins.items() if origin}
         return copy
 
@@ -243,29 +244,29 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
 
     @field_validator("llm", mode="before")
     @classmethod
-    def _as_spec(cls, value: Any) -> Any:
+    def _models_as_spec(cls, value: Any) -> Any:
         # In a file, a model may be a table of its own: [llm] or [[llm]], with `model` and `base_url`.
         models = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
         for one in models:
-            if not isinstance(one, str) and not (isinstance(one, dict) and "model" in one and {*one} <= _OF_A_MODEL):
+            if not isinstance(one, str) and not (isinstance(one, dict) and "model" in one and {*one} <= _MODEL_KEYS):
                 raise ValueError("a table of a model has `model` and, for its server, `base_url`")
-        told = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
-        return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in told]) if models else value
+        pairs = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
+        return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in pairs]) if models else value
 
     @field_validator("policy", mode="before")
     @classmethod
-    def _as_stored(cls, value: Any) -> Any:
+    def _equations_as_linear(cls, value: Any) -> Any:
         return "linear" if value == "equations" else value
 
     @field_validator("extra_body")
     @classmethod
-    def _of_the_server(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _check_extra_body(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         fields = [
             *(value or ()),
             *(name for inner in (value or {}).values() if isinstance(inner, dict) for name in inner),
         ]
         for name in fields:
-            if name.lower().replace("_", "") in _OUR_FIELDS:
+            if name.lower().replace("_", "") in _RESERVED_FIELDS:
                 raise ValueError(f"`{name}` cannot be set here: the program sends it, or has a setting for it")
         try:
             json.dumps(value, allow_nan=False)
@@ -276,7 +277,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
 
     @field_validator("example", "demonstrations", mode="before")
     @classmethod
-    def _as_text(cls, value: Any) -> Any:
+    def _path_as_text(cls, value: Any) -> Any:
         # The library hands out run folders as paths.
         return str(value) if isinstance(value, Path) else value
 
@@ -293,8 +294,8 @@ def effective_config(
 ) -> RunConfig:
     """Return the settings of a run, in order of precedence: options, `--set`, config file, suite, task file.
 
-    If knowledge is withheld (`ablate`), so is an example that only the task file names. An example that the user names
-    is shown in full.
+    If `ablate` withholds knowledge, an example that only the task file names is withheld too; an example that the user
+    names is shown in full.
 
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
@@ -309,23 +310,23 @@ def effective_config(
 
     def take(settings: Mapping[str, Any], source: str, origin: str = "") -> None:
         _merge(merged, settings, source)
-        origins.update(dict.fromkeys((one for one in OF_A_FILE if one in settings), origin))
+        origins.update(dict.fromkeys((one for one in SENSITIVE if one in settings), origin))
 
-    before, of_the_task = base.template if base is not None else None, None
+    earlier_template, task_example = base.template if base is not None else None, None
     if base is not None:
         merged = base.model_dump(exclude_none=True)
-        origins = {one: base.origin(one) for one in OF_A_FILE}
+        origins = {one: base.origin(one) for one in SENSITIVE}
     else:
         where = f"{name}: " if name.endswith(".toml") else ""
         take(dict(task.run), f"{where}task {task.name}, [run]", f"the [run] table of {name}")
-        of_the_task = merged.pop("example", None)
+        task_example = merged.pop("example", None)
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
         take(read_toml(file), file.name, str(file))
     take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
-    if of_the_task is not None and merged.get("ablate") != "knowledge":
-        merged.setdefault("example", of_the_task)
+    if task_example is not None and merged.get("ablate") != "knowledge":
+        merged.setdefault("example", task_example)
     config = RunConfig(**merged)
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)
@@ -333,7 +334,7 @@ def effective_config(
     if not task.unseeded:  # in a sweep only some tasks may need it
         config = config.model_copy(update={"unseeded": False})
     other = "linear" if config.policy == "table" else "table"
-    if (template := config.template) and Path(template).stem == f"improve_{other}" and template != before:
+    if (template := config.template) and Path(template).stem == f"improve_{other}" and template != earlier_template:
         raise UsageError(
             f"template {template} asks for another kind of policy than this run ({KIND_WORDS[config.policy]}): "
             f"add --policy {KIND_WORDS[other]}, or leave --template out"
@@ -366,8 +367,8 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
 
 # Settings that a resumed run may change, because no earlier score depends on them.
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
-# Settings that must not change; repeating them confirms that they are the user's choice, not a file's.
-_SAID_AGAIN = ("llm", "extra_body")
+# Settings that a resumed run may repeat but not change; repeating one confirms that the user, not a file, chose it.
+_REPEATABLE = ("llm", "extra_body")
 # Settings that a resumed run may increase.
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps")
 
@@ -379,7 +380,7 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
         UsageError: another setting, a value out of range, or a smaller budget.
     """
     assigned = dict(map(read_assignment, assignments))
-    fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_SAID_AGAIN})
+    fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
     if fixed:
         raise UsageError(
             f"--set {fixed[0]}: a resumed run can only change {', '.join(CHANGEABLE)}, or increase {', '.join(BUDGETS)}"

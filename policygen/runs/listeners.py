@@ -35,8 +35,8 @@ class TuningProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
-    """A message about the user's commands, in a sentence: the run is paused, or continues."""
+class SteeringNotice:
+    """A sentence about a command of the user: the run is paused, or continues."""
 
     sentence: str
 
@@ -44,15 +44,15 @@ class Steered:
         return self.sentence
 
 
-Activity = Wait | TuningProgress | Steered
+Activity = Wait | TuningProgress | SteeringNotice
 """A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry."""
 
 
-def tell_nobody(activity: Activity | None) -> None:
+def ignore_activity(activity: Activity | None) -> None:
     """Ignore an activity; for runs that report no progress."""
 
 
-class Watched(Protocol):
+class RunView(Protocol):
     """A read-only view of a run for listeners: its settings, its folder, its state and its spending."""
 
     config: RunConfig
@@ -72,7 +72,7 @@ class Listener:
     listeners, but by the run itself, before it calls them.
     """
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         """Called when the run starts or is resumed."""
 
     def doing(self, activity: Activity | None) -> None:
@@ -91,23 +91,23 @@ class Listener:
         """Called last, whether the run finished, was interrupted or failed."""
 
 
-class Audience:
+class ListenerGroup:
     """Several listeners, called one after the other."""
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
-        self._listening = list(listeners)
+        self._listeners = list(listeners)
 
-    def tell(self, event: Callable[[Listener], None]) -> None:
+    def notify(self, event: Callable[[Listener], None]) -> None:
         """Call every listener.
 
         Warns:
             UserWarning: a listener failed and was removed.
         """
-        for listener in tuple(self._listening):
+        for listener in tuple(self._listeners):
             try:
                 event(listener)
             except Exception as error:
-                self._listening.remove(listener)
+                self._listeners.remove(listener)
                 what = " ".join(str(error).split())[:300] or type(error).__name__
                 warnings.warn(
                     f"{type(listener).__name__} failed, and the run continues without it: {what}", stacklevel=2

@@ -11,7 +11,7 @@ from policygen.errors import LogbookError
 NAME = ".lock"
 
 
-class InUse(LogbookError):
+class FolderInUse(LogbookError):
     """Another process works in the folder."""
 
 
@@ -21,7 +21,7 @@ class RunLock:
     The system's own lock on an open file (`flock`, on Windows `msvcrt.locking`): a crash leaves none behind.
 
     Raises:
-        InUse: another process works in the folder.
+        FolderInUse: another process works in the folder.
         LogbookError: it cannot be written.
     """
 
@@ -30,7 +30,7 @@ class RunLock:
         try:
             self._lock.acquire()
         except Timeout:
-            raise InUse(
+            raise FolderInUse(
                 f"{folder} is in use: another process runs or resumes it; wait for it, or stop it first"
             ) from None
         except (OSError, NotImplementedError) as error:
@@ -48,7 +48,7 @@ def is_held(folder: Path) -> bool:
     """Whether a process works in the folder."""
     try:
         RunLock(folder).release()
-    except InUse:
+    except FolderInUse:
         return True
     except LogbookError:
         return False

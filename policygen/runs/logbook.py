@@ -81,8 +81,8 @@ class Logbook:
         with suppress(PolicygenError):
             task = self.task()
             # A module of Python itself registers no environment, with or without --trust.
-            hostile = of_python(task.gym_id.partition(":")[0])
-            if not hostile and (":" in task.gym_id or why_refused(task) or prompt_folders(self.config().llm)):
+            is_python_module = of_python(task.gym_id.partition(":")[0])
+            if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(self.config().llm)):
                 trust = "--trust"
         return shlex.join(filter(None, ["policygen", "resume", str(self.folder), *options, trust]))
 
@@ -308,11 +308,11 @@ class Logbook:
         except FileNotFoundError:
             return None
         except _DAMAGE as error:
-            told = isinstance(error, LogbookError) and str(path) in str(error)
-            raise error if told else damaged(path, error, remedy) from None
+            names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
+            raise error if names_the_file else damaged(path, error, remedy) from None
 
     def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
-        """Return `_saved` for a file that every such run has."""
+        """Return the content of a JSON file that the run must have; see `_saved`."""
         found = self._saved(name, kind, read)
         if found is None:
             raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")

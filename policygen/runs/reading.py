@@ -51,11 +51,11 @@ def read_example(path: Path) -> Example:
         raise PolicyError(f"there is no example to show: {error}") from None
     folder = path if path.is_dir() else path.parent  # the best.json of a run has the run's score
     known = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
-    return example_of(policy, _worth(folder) if known else None)
+    return example_of(policy, _score_of_run(folder) if known else None)
 
 
-def _worth(folder: Path) -> ExampleScore | None:
-    """Return the score of a run's best policy: on fresh seeds if the run is finished, else on its search's own."""
+def _score_of_run(folder: Path) -> ExampleScore | None:
+    """Return the score of a run's best policy: on fresh seeds if the run is finished, else on those of the search."""
     logbook = Logbook(folder)
     summary = logbook.summary()
     if summary is not None:

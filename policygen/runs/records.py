@@ -249,7 +249,7 @@ CURVE_COLUMNS = (
 def curve_csv(attempts: Sequence[Attempt]) -> str:
     """Write one CSV row per attempt: its score, the best score so far, and running totals of the costs.
 
-    `calls` counts as `llm_calls` of `Summary` does, `episodes` and `env_steps` as its fields of these names.
+    `calls`, `episodes` and `env_steps` count as `llm_calls`, `episodes` and `env_steps` of `Summary` do.
     `proposed` is the score before tuning, empty if nothing was tuned. `best` is the score of the best policy on
     held-out episodes (or its exact score), `best_search` the score by which it was chosen.
     """

@@ -11,13 +11,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider
-from policygen.llm.cache import Cache, Question, question
+from policygen.llm.cache import Cache, CacheKey, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, tell_nobody
+from policygen.runs.listeners import Activity, ignore_activity
 from policygen.runs.steering import Steering
 
 MOST_IDEA = 160  # characters of the sentence that describes an attempt
@@ -36,14 +36,14 @@ class _Request:
     prompt: Prompt
     options: LLMOptions
 
-    def answered(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
+    def exchange_with(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
         """Return the exchange with a reply that took this number of requests."""
         return Exchange(self.number, self.request, self.prompt, reply, requests, *tokens)
 
 
 @dataclass(eq=False)
 class RequestLog:
-    """The one way to ask a model: answers on record first, then those in a cache, then a request within the budget.
+    """The only sender of requests to models: it uses recorded replies first, then cached ones, then asks the model.
 
     Every request is charged and recorded before it is sent, and its result is recorded afterwards. Several threads may
     ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
@@ -67,7 +67,7 @@ class RequestLog:
     recorded: Sequence[Exchange | FailedExchange] = ()
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
     on_sent: Callable[[int, int], None] = lambda attempt, request: None
-    tell: Callable[[Activity | None], None] = tell_nobody
+    tell: Callable[[Activity | None], None] = ignore_activity
     cache: Cache | None = None
     steering: Steering | None = None
     by_attempt: bool = True
@@ -82,12 +82,12 @@ class RequestLog:
 
     @property
     def repeats(self) -> bool:
-        """Whether the next reply is on record from before an interruption."""
+        """Whether requests from before an interruption, answered or failed, are still to be repeated."""
         return bool(self._recorded)
 
     @property
     def answered(self) -> bool:
-        """Whether the next question has a reply on record from before an interruption."""
+        """Whether at least one of the requests to be repeated has a reply on record."""
         return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
 
     def ask(
@@ -103,7 +103,7 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        seeded_prompt = seeded(prompt, config, self._in_key(number), request)
+        seeded_prompt = seeded(prompt, config, self._attempt_in_key(number), request)
         asked = _Request(provider, number, request, seeded_prompt, options or llm_options(config))
         exchange, failed = self._on_record(asked)
         if exchange is None:
@@ -120,27 +120,28 @@ class RequestLog:
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
                 tokens = self.ledger.charge_reply(asked.prompt, earlier.reply)
-                return asked.answered(earlier.reply, earlier.requests, *tokens), failed
+                return asked.exchange_with(earlier.reply, earlier.requests, *tokens), failed
             failed += earlier.requests
         return None, failed
 
-    def _in_key(self, number: int) -> int:
+    def _attempt_in_key(self, number: int) -> int:
         """The attempt's number in the cache key and in the model's seed; 0 if it is left out."""
         return number if self.by_attempt else 0
 
-    def _key(self, asked: _Request) -> Question | None:
+    def _key(self, asked: _Request) -> CacheKey | None:
         """Return the key of a request in the cache; None if the cache is not used for it."""
         if self.cache is None or not asked.provider.is_language_model:
             return None
-        place = {"seed": self.ledger.config.seed, "attempt": self._in_key(asked.number), "request": asked.request}
-        return question(asked.provider, asked.options, asked.prompt, **place)
+        attempt = self._attempt_in_key(asked.number)
+        place = {"seed": self.ledger.config.seed, "attempt": attempt, "request": asked.request}
+        return cache_key(asked.provider, asked.options, asked.prompt, **place)
 
-    def _in_cache(self, asked: _Request, key: Question | None) -> Exchange | None:
+    def _in_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
         """Return the cache's answer, charged and recorded; None without one."""
         reply = self.cache.get(key) if self.cache is not None and key is not None else None
-        return self._charge_and_record(asked.answered(reply, 0)) if reply is not None else None
+        return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
 
-    def _send(self, asked: _Request, key: Question | None) -> Exchange:
+    def _send(self, asked: _Request, key: CacheKey | None) -> Exchange:
         """Send a request, and keep the answer under its key."""
         if not asked.provider.is_language_model:
             return self._ask_search(asked)
@@ -162,7 +163,7 @@ class RequestLog:
             max_output_tokens=self.ledger.config.max_output_tokens,
             options=asked.options,
         )
-        return self._charge_and_record(asked.answered(reply, self.ledger.calls - before))
+        return self._charge_and_record(asked.exchange_with(reply, self.ledger.calls - before))
 
     def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
         """Return the exchange, and whether the remaining budget shortened the reply; then the reply is not cached."""
@@ -188,7 +189,7 @@ class RequestLog:
                 max_output_tokens=hold.tokens_out,
                 options=options,
                 sleep=self.sleep,
-                on_wait=self._waits,
+                on_wait=self._on_wait,
             )
         except BaseException as error:
             with self._free:
@@ -198,7 +199,7 @@ class RequestLog:
                     place = (asked.number, asked.request, asked.prompt)
                     self.on_exchange(FailedExchange(*place, tries, str(error) or "interrupted"))
             raise
-        exchange = self._charge_and_record(asked.answered(reply, tries), hold)
+        exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
@@ -230,7 +231,7 @@ class RequestLog:
                     self.ledger.release(hold)
                 self._free.wait()
 
-    def _waits(self, wait: Wait) -> None:
+    def _on_wait(self, wait: Wait) -> None:
         if wait.reason and wait.until is not None:
             with self._free:
                 self._not_before = max(self._not_before, wait.until)

@@ -24,9 +24,9 @@ from policygen.tasks.task import PolicyKind, Task
 
 
 class TriedPolicies:
-    """Digests of all policies that a run has tried (proposed or tuned), each with the first attempt that had it.
+    """Digests of all policies that a run has proposed or tuned, each with the first attempt that had it.
 
-    `same_as` maps an attempt that proposed an earlier policy again to the number of that earlier attempt.
+    `same_as` maps the number of an attempt that repeated a policy to the number of the earlier attempt.
     """
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Search:
 
     Attributes:
         example: a policy of another task, shown in prompts.
-        best_score: the score by which the best policy was chosen. It may use more episodes than the best attempt's own
-            score, because close comparisons play more.
+        best_score: the best policy's score in the comparison that selected it. It may use more episodes than the
+            attempt's own score, because close comparisons play more.
         validation: the best policy's score on held-out episodes; None if `best_score` is exact or none were left.
         turns: the requests and last replies of a continued conversation.
         stopped: the reason why the loop ended.
@@ -97,7 +97,7 @@ class Search:
 
     @property
     def convincing_score(self) -> Score | None:
-        """The unbiased score of a best policy that violates no hard requirement more often than allowed."""
+        """The unbiased score; None if the best policy violates a hard requirement more often than allowed."""
         return None if self.best is not None and excess(self.best.violations) else self.unbiased_score
 
     @property
@@ -197,7 +197,7 @@ class Context:
     """The input that a prompt is rendered from, and that the `builtin` provider searches with.
 
     Attributes:
-        best_score: the score to show: exact, or on held-out episodes if there are any.
+        reported_score: the best policy's score to show, see `Search.reported_score`.
         tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
         tuning: budget and method of the numerical search that tunes the proposal.
         definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
@@ -211,7 +211,7 @@ class Context:
     number: int
     seed: int
     best: Attempt | None
-    best_score: Score | None
+    reported_score: Score | None
     attempts: tuple[Attempt, ...]
     tried: TriedPolicies
     buffer: ReplayBuffer

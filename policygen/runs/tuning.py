@@ -84,7 +84,7 @@ def tuning_of(
     limits = [config.max_episodes - played] if config.max_episodes is not None else []
     limits += [steps_left // task.max_steps] if steps_left is not None else []
     left = min(limits, default=None)
-    # It is scored before it is tuned.
+    # The proposal is scored before it is tuned.
     episodes = max(0, episodes_of_tuning(number, config, left - config.episodes if left is not None else None))
     if method == "model":
         episodes = min(episodes, MOST_ROUNDS)

@@ -60,7 +60,7 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
 
 
 def judge_violations(challenger: Sequence[Violations], best: Sequence[Violations]) -> Verdict | None:
-    """Judge by hard requirements that are violated more often than allowed; None if both violate them alike."""
+    """Judge by the sum of violations above the allowed share of hard requirements; None if these sums are equal."""
     difference = excess(challenger) - excess(best)
     if difference == 0:
         return None

@@ -33,10 +33,10 @@ def new_search(
 
 
 def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
-    """Improve the policy of `search.task`, one attempt at a time, until the iterations, a budget or the task end.
+    """Improve the policy of `search.task`, one attempt at a time, until iterations or a budget are used up or it stops.
 
     Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state, and at the end
-    the reason for stopping; a search with attempts continues after its last whole iteration.
+    the reason for stopping. A search that already has attempts continues after its last complete iteration.
 
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
@@ -92,9 +92,9 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
         return None
     if reason_to_stop(search.convincing_score, search.task, runner.config):
         return None
-    rising = best_unfinished(search.attempts)
-    turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
-    if turns == 2 and rising is not None and (trials := runner.last_trials(number, turns)) is not None:
-        return rising, trials
-    trials = runner.last_trials(number, 1) if turns > 0 else None
+    unfinished = best_unfinished(search.attempts)
+    left = 1 + (unfinished is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
+    if left == 2 and unfinished is not None and (trials := runner.last_trials(number, left)) is not None:
+        return unfinished, trials
+    trials = runner.last_trials(number, 1) if left > 0 else None
     return (best, trials) if trials is not None else None

@@ -19,15 +19,15 @@ from policygen.tasks.faults import close
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, without_knowledge
 from policygen.tasks.user_env import limit_of
 
-USUAL: int = RunConfig.model_fields["episodes"].default
-USUAL_FINAL: int = RunConfig.model_fields["final_episodes"].default
-LONG = 50  # steps; a task with longer episodes plays the usual number of them
+DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
+DEFAULT_FINAL: int = RunConfig.model_fields["final_episodes"].default
+LONG_EPISODE = 50  # steps; a task with longer episodes plays the default number of episodes
 # With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
 # even if common seeds do not help.
-MOST = 400
+MOST_EPISODES = 400
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
-MOST_OBSERVED = 6  # numbers of a task for which plants are known to pay; regressions over more take minutes
-LEAST = 4  # episodes of maximum length that a limit of steps must allow
+MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressions over more take minutes
+LEAST_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
 
@@ -55,14 +55,15 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """
     if config.max_steps is None:
         return config
-    episodes = max(2, min(USUAL, config.max_steps // (10 * task.max_steps)))
+    episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * task.max_steps)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
     if config.refine.method == "auto" and config.policy == "linear" and len(task.observations) <= MOST_OBSERVED:
         chosen["refine"] = replace(config.refine, method="model")
-    if config.max_steps < LEAST * task.max_steps:
+    steps_needed = LEAST_EPISODES * task.max_steps
+    if config.max_steps < steps_needed:
         raise UsageError(
             f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
-            f"{task.max_steps:,} steps: allow at least {LEAST} episodes, {LEAST * task.max_steps:,} steps"
+            f"{task.max_steps:,} steps: allow at least {LEAST_EPISODES} episodes, {steps_needed:,} steps"
         )
     kept = {name for name in config.model_fields_set if name != "refine"}
     return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})
@@ -105,25 +106,29 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
     Seeds are the same for all runs, and steps are counted, not seconds: n depends only on the task and its settings.
     """
-    found = None if {"episodes", "final_episodes"} <= config.model_fields_set else _noisy(task, config.step_timeout)
+    found = (
+        None
+        if {"episodes", "final_episodes"} <= config.model_fields_set
+        else _episodes_if_short(task, config.step_timeout)
+    )
     if found is None:
         return config
-    chosen = {"episodes": _affordable(found, config), "final_episodes": found * USUAL_FINAL // USUAL}
+    chosen = {"episodes": _affordable(found, config), "final_episodes": found * DEFAULT_FINAL // DEFAULT_EPISODES}
     return config.model_copy(update={name: n for name, n in chosen.items() if name not in config.model_fields_set})
 
 
-def _noisy(task: Task, step_timeout: float) -> int | None:
+def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
     """Return the number of episodes per score if they are short and noisy, else None."""
     limit = _limit(task)
-    if (limit is not None and limit >= LONG) or finite_mdp(task) is not None:
+    if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
         return None
     lengths, returns = [], []
     try:
-        with Simulator(replace(task, max_steps=LONG), step_timeout) as simulator:
+        with Simulator(replace(task, max_steps=LONG_EPISODE), step_timeout) as simulator:
             actor = RandomActor(task, 0)
-            for seed in episode_seeds(0, "sample size", USUAL):
+            for seed in episode_seeds(0, "sample size", DEFAULT_EPISODES):
                 played = simulator.play(actor, (seed,))[0]
-                if played.length >= LONG:
+                if played.length >= LONG_EPISODE:
                     return None
                 lengths.append(played.length)
                 returns.append(played.episode_return)
@@ -133,7 +138,7 @@ def _noisy(task: Task, step_timeout: float) -> int | None:
         return None
     if limit is None and np.ptp(lengths) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
         return None
-    return min(MOST, int(USUAL * LONG / (limit or np.mean(lengths))))
+    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
 
 
 def _limit(task: Task) -> int | None:
@@ -156,4 +161,4 @@ def _affordable(episodes: int, config: RunConfig) -> int:
         share -= config.refine.episodes
     elif config.refine.method is not None:  # tuning gets the remainder, which should be the larger part
         share //= SCORES_OF_PROPOSAL
-    return max(USUAL, min(episodes, share // SCORES_OF_PROPOSAL))
+    return max(DEFAULT_EPISODES, min(episodes, share // SCORES_OF_PROPOSAL))

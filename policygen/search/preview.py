@@ -48,7 +48,7 @@ def preview(
     """Render the first prompt of a task, or the next prompt of a run, exactly as a model would get it.
 
     Args:
-        trust: the task may name modules to import and paths to read.
+        trust: let the task name modules to import and paths to read.
 
     Raises:
         PolicygenError: wrong input, or a broken template.

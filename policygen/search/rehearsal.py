@@ -65,7 +65,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
         idle=(Idle("stand_in", "stand_in > 1", "never"),),
     )
     attempts = (first_attempt, best, failed, refused, resigned)
-    found = replace(now, best=best, best_score=score, attempts=attempts, buffer=buffer, comments=comments)
+    found = replace(now, best=best, reported_score=score, attempts=attempts, buffer=buffer, comments=comments)
     yield replace(found, number=5)
     better = replace(refused, number=5, accepted=True, comparison=replace(refused.comparison, gain=1.0))
     for tuned in (Tuned("a stand-in"), Tuned("a stand-in", saved(proposed), score)):
@@ -77,7 +77,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
 def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:
     """Yield a proposal of `builtin`, if it has one, and two policies with a feature of their own."""
     plain = config.model_copy(update={"llm": "builtin", "shape": False, "memory": False})
-    empty = replace(context, best=None, best_score=None, attempts=context.attempts[:1])
+    empty = replace(context, best=None, reported_score=None, attempts=context.attempts[:1])
     texts = [_with_a_feature(context.task, config, constant) for constant in (0.5, 0.25)]  # as proposed, and tuned
     with suppress(PolicygenError):
         PlainSearch(Builtin(), plain).check(context.task)

@@ -102,7 +102,7 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
     are replayed from their seeds.
 
     Args:
-        trust: the task may name modules to import and paths to read.
+        trust: let the task name modules to import and paths to read.
 
     Raises:
         LogbookError: it is not a run folder, or it is damaged.

@@ -12,7 +12,7 @@ from policygen.episodes.demonstrations import read_demonstrations
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
-from policygen.llm import Provider, Several, connect
+from policygen.llm import Provider, ProviderPool, connect
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
@@ -22,7 +22,7 @@ from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
+from policygen.runs.listeners import Activity, Listener, ListenerGroup, ignore_activity
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
@@ -51,7 +51,7 @@ class Run:
     final: Score | None = None
     perturbed: Score | None = None
     cache: Cache | None = None
-    tell: Callable[[Activity | None], None] = tell_nobody
+    tell: Callable[[Activity | None], None] = ignore_activity
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
 
     @property
@@ -167,7 +167,7 @@ def summarise(run: Run, seconds: float) -> Summary:
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
-    several = run.provider if isinstance(run.provider, Several) else None
+    several = run.provider if isinstance(run.provider, ProviderPool) else None
     return Summary(
         task=search.task.name,
         gym_id=search.task.gym_id,
@@ -218,20 +218,20 @@ def carry_out(
     Args:
         on_attempt: called after every attempt; its exceptions end the run, unlike a listener's.
     """
-    audience = Audience(listeners)
-    run.on_exchange = lambda exchange: audience.tell(lambda listener: listener.exchanged(exchange))
-    run.tell = lambda activity: audience.tell(lambda listener: listener.doing(activity))
-    audience.tell(lambda listener: listener.started(run))
+    listener_group = ListenerGroup(listeners)
+    run.on_exchange = lambda exchange: listener_group.notify(lambda listener: listener.exchanged(exchange))
+    run.tell = lambda activity: listener_group.notify(lambda listener: listener.doing(activity))
+    listener_group.notify(lambda listener: listener.started(run))
     try:
         for attempt in run.attempts():
-            audience.tell(lambda listener, attempt=attempt: listener.attempted(attempt))  # type: ignore[misc]
+            listener_group.notify(lambda listener, attempt=attempt: listener.attempted(attempt))  # type: ignore[misc]
             on_attempt(attempt)
         summary = run.finish()
-        audience.tell(lambda listener: listener.finished(summary))
+        listener_group.notify(lambda listener: listener.finished(summary))
     except BaseException:
         run.break_off()
         raise
     finally:
         run.logbook.release()
-        audience.tell(lambda listener: listener.ended())
+        listener_group.notify(lambda listener: listener.ended())
     return summary

@@ -23,7 +23,7 @@ from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
+from policygen.runs.listeners import Activity, TuningProgress, ignore_activity
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_tuning, rest_of_round
@@ -58,7 +58,7 @@ class EpisodeRunner:
         search: Search,
         config: RunConfig,
         ledger: Ledger,
-        tell: Callable[[Activity | None], None] = tell_nobody,
+        tell: Callable[[Activity | None], None] = ignore_activity,
     ) -> None:
         self.task = search.task
         self.mdp = search.mdp

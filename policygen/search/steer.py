@@ -14,7 +14,7 @@ from policygen.llm.transcript import Transcript
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import mentions, used_templates
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Steered
+from policygen.runs.listeners import SteeringNotice
 from policygen.runs.lock import is_held
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import RequestLog
@@ -37,7 +37,8 @@ def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Contex
     command = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
-        request_log.tell(Steered(f"paused; continue with: {command}") if paused else Steered("continuing"))
+        sentence = f"paused; continue with: {command}" if paused else "continuing"
+        request_log.tell(SteeringNotice(sentence))
 
     steering.wait(tell)
     request_log.tell(None)
@@ -53,7 +54,7 @@ def check_shown(
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
             name = improve_template(config)
-            request_log.tell(Steered(f"template {name} does not show comments; {_ADD}"))
+            request_log.tell(SteeringNotice(f"template {name} does not show comments; {_ADD}"))
             return
 
 

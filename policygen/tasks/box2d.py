@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 _EPISODES, _STEPS = 3, 40  # of random actions, in which observations are compared with the world
 EXACT = 1e-4  # error of an observation as a scaled value of the world, as a share of its range
-SLIGHT = 0.01  # a smaller change of a velocity by an action is not told
+SLIGHT = 0.01  # a smaller change of a velocity by an action is not reported
 MOST_PARTS = 10  # of a list of bodies
 _PARTS: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
@@ -52,8 +52,8 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
         if _turns(joint)
     ]
     lines += [f"Hinges: {'; '.join(hinges)}."] * bool(hinges)
-    if told := _scales(env, observations):
-        lines.append(f"Observations in values of the simulator (m, s, rad): {', '.join(told)}.")
+    if matches := _scales(env, observations):
+        lines.append(f"Observations in values of the simulator (m, s, rad): {', '.join(matches)}.")
     return [*lines, *_effects(env, actions)]
 
 
@@ -119,17 +119,17 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
                 break
     names = [name for name in seen[0] if all(name in one for one in seen)]
     values = np.array([[one[name] for name in names] for one in seen])
-    told: dict[str, list[str]] = {}  # by value
+    matches: dict[str, list[str]] = {}  # by value
     for observation, column in zip(observations, np.stack(rows).T, strict=True):
         for name, value in zip(names, values.T, strict=True):
             slope, shift = np.polyfit(value, column, 1) if np.ptp(value) > EXACT else (0.0, 0.0)
             if slope and np.abs(slope * value + shift - column).max() < EXACT * np.ptp(column):
                 factor = f"{slope:.3g} " if abs(slope - 1) > EXACT else ""
                 moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
-                told.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
+                matches.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
                 break
     # What several observations scale, such as a height above flat ground by rays, is none of them elsewhere.
-    return [some[0] for some in told.values() if len(some) == 1]
+    return [some[0] for some in matches.values() if len(some) == 1]
 
 
 def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
@@ -152,11 +152,11 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
         after = [_after(env, action) for action in some]
         changed = [key for key in before if any(abs(one[key] - before[key]) > SLIGHT for one in after)]
         motors = [key for key in changed if key.startswith(_MOTOR)]
-        told = [
+        changes = [
             key.format(_listed([one[key] - (0.0 if motors else before[key]) for one in after]))
             for key in motors or changed
         ]
-        lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(told)}."] * bool(told)
+        lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}."] * bool(changes)
     return lines
 
 

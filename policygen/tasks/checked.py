@@ -1,4 +1,4 @@
-"""JSON values as frozen records, checked against type hints; one sentence names every problem.
+"""Conversion of JSON values to dataclasses, checked against type hints; one sentence names every problem.
 
 A program that acts with a saved policy should import little more than numpy; importing pydantic would double the time.
 msgspec is as fast to import, but it reports only the first problem, leaves out the keys of mappings and the values that

@@ -29,10 +29,10 @@ from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_nam
 from policygen.tasks.stated import arguments_in_force, clipped, describe_arguments, encoding_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
-from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
+from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
-_PLACE = re.compile(r"(obs|action|x)_?\d*")  # the name of a number that is called by its place
+_PLACE = re.compile(r"(obs|action|x)_?\d*")  # the default name of a number: its position
 _WARM_UP_STEPS = 5_000
 WARM_UP_SECONDS = 20.0
 _CELLS_WANTED = 800
@@ -77,18 +77,18 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
     if action_layout is not None:
         assumed.append(described(action_layout, actuators))
-    actuators, worded = named_actuators(actuators, section_of(sections, "action"), observed, env)
-    if not worded and all(_PLACE.fullmatch(a.name) and not a.is_choice for a in actuators):
-        told = listed(documentation, "action", len(actuators))
-        if told and not {one.name.lower() for one in told} & {name.lower() for name in observed}:
+    actuators, actions_documented = named_actuators(actuators, section_of(sections, "action"), observed, env)
+    if not actions_documented and all(_PLACE.fullmatch(a.name) and not a.is_choice for a in actuators):
+        items = listed(documentation, "action", len(actuators))
+        if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
             actuators = tuple(
                 replace(a, name=one.name, unit=one.unit, about=one.about)
-                for a, one in zip(actuators, told, strict=True)
+                for a, one in zip(actuators, items, strict=True)
             )
     actuators, unbounded = bounded(actuators)
     assumed += unbounded
     if any(actuator.is_choice for actuator in actuators):
-        assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
+        assumed.append(f"actions are named {'after the documentation' if actions_documented else 'by number'}")
     encoding, remark = encoding_of(found, section_of(sections, "observation"), env)
     if encoding:
         found = [replace(o, about=o.about or encoding) for o in found]
@@ -113,7 +113,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
     arguments = arguments_in_force(env)
-    about = prose(sections, arguments, [*["observation"] * named, *["action"] * worded])
+    about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
         name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
         gym_id=gym_id,
@@ -154,9 +154,9 @@ def _observed(
         described = section_of(sections, "observation"), section_of(sections, "starting")
         found, named = named_observations(found, *described, env)
         if not named and all(_PLACE.fullmatch(o.name) for o in found):
-            told = listed(documentation, "observation", len(found))
-            named = bool(told)
-            pairs = zip(found, told, strict=named)
+            items = listed(documentation, "observation", len(found))
+            named = bool(items)
+            pairs = zip(found, items, strict=named)
             found = [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs] or found
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
@@ -189,7 +189,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
         TaskError: it makes no environment, or one with unsupported spaces.
         EnvironmentFault: it fails or does not answer while random actions are played.
     """
-    own = given(what)
+    own = user_env_of(what)
     if isinstance(own, str):
         return task_from_gym(own, step_timeout)
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
@@ -198,7 +198,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
             "one environment object plays its episodes one after the other, in this process (jobs = 1); with a "
             "function that makes the environment, random actions and so the run differ"
         )
-    elif not can_travel(own):
+    elif not is_picklable(own):
         remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
     else:
         return task

@@ -143,14 +143,14 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
         lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
         kept = [
-            without_markup(_in_force(line, arguments)) for line in lines if not _of_another_argument(line, arguments)
+            without_markup(_in_force(line, arguments)) for line in lines if not _about_another_value(line, arguments)
         ]
         if any(line.strip() for line in kept):
             paragraphs.append("\n".join(kept).strip("\n"))
     return re.sub(r"\n{3,}", "\n\n", textwrap.dedent("\n\n".join(paragraphs))).strip("\n")
 
 
-def _of_another_argument(line: str, arguments: Mapping[str, Any]) -> bool:
+def _about_another_value(line: str, arguments: Mapping[str, Any]) -> bool:
     """Whether a line is about another value of a boolean argument than the one in use."""
     stated = re.findall(r"\bif\b[^.]*?`?(\w+)`?\s*(?:=+|is)\s*`?(True|False)\b", line, flags=re.IGNORECASE)
     return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)

@@ -31,18 +31,18 @@ def draft_of(task: Task) -> str:
     for key, values in (("hints", task.hints), ("facts", facts), ("inputs", task.inputs)):
         if values:
             stated[key] = list(values)
-    stated |= _filled(reward=task.reward, ends=task.ends, starts=dict(task.starts))
+    stated |= _without_empty(reward=task.reward, ends=task.ends, starts=dict(task.starts))
     stated |= {"max_steps": task.max_steps, "discount": task.discount}
     if task.solved is not None:
         stated["solved"] = task.solved
     if task.optimum is not None:
         stated["optimum"] = {"value": task.optimum.value, "source": task.optimum.source}
     if task.observations:
-        stated["observations"] = [_filled(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
+        stated["observations"] = [_without_empty(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
     if task.texts:
-        stated["texts"] = [_filled(name=t.name, about=t.about) for t in task.texts]
+        stated["texts"] = [_without_empty(name=t.name, about=t.about) for t in task.texts]
     stated["actions"] = [
-        _filled(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | bounds
+        _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | bounds
         for a, bounds in zip(task.actuators, own_bounds, strict=True)
     ]
     if task.features:
@@ -111,7 +111,7 @@ def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
     return [fact for fact in task.facts if fact not in found], bounds
 
 
-def _filled(**entry: Any) -> dict[str, Any]:
+def _without_empty(**entry: Any) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value}
 
 

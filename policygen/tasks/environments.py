@@ -26,9 +26,9 @@ from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_untrusted, trusted
-from policygen.tasks.user_env import NAMESPACE, UserEnv, given
+from policygen.tasks.user_env import NAMESPACE, UserEnv, user_env_of
 
-# Importing the room registers its environments with Gymnasium.
+# Importing this package registers policygen's own environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("policygen.extensions.worlds")
 
@@ -71,7 +71,7 @@ def with_user_env(task: Task, env: Any) -> Task:
         UsageError: it is neither.
         TaskError: its observations or actions have other lengths than the task's.
     """
-    own = given(env)
+    own = user_env_of(env)
     if isinstance(own, str):
         if own == task.gym_id:
             return trusted(task)

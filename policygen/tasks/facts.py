@@ -33,7 +33,7 @@ def simulator_facts(
     env: gym.Env[Any, Any],
     actions: Sequence[str] = (),
     observations: Sequence[str] = (),
-    told: Collection[str] = (),
+    known: Collection[str] = (),
     step_timeout: float = STEP_TIMEOUT,
 ) -> tuple[str, ...]:
     """Describe the system in SI units, most useful sentences first, at most `MOST_CHARACTERS` in all.
@@ -45,7 +45,7 @@ def simulator_facts(
     Args:
         actions: the task's names of the components of an action, in order, or of the choices; `action[i]` if missing.
         observations: its names of the components of an observation, in order.
-        told: names of constants that the prompt already holds.
+        known: names of constants that the prompt already holds.
         step_timeout: limit on one step in seconds.
 
     Returns:
@@ -53,7 +53,7 @@ def simulator_facts(
     """
     try:
         if not has_model(env):
-            constants = _constants(env, told, step_timeout)
+            constants = _constants(env, known, step_timeout)
             with Watchdog(step_timeout, lambda: None, env):
                 world = world_facts(env, observations, actions) if has_world(env) else []
             return _shortened([*world, *constants])
@@ -88,30 +88,30 @@ def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
     return (*kept, f"(Shortened: {len(lines) - len(kept)} more lines are left out.)")
 
 
-def _constants(env: gym.Env[Any, Any], told: Collection[str], step_timeout: float) -> tuple[str, ...]:
+def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: float) -> tuple[str, ...]:
     """Return one line `NAME = value, ...` of the environment's and its module's constants."""
-    before = _written(env)
+    before = _numbers_of(env)
     unchanged = dict(before)
     env.action_space.seed(0)
-    begun, steps = time.monotonic(), 0
+    started, steps = time.monotonic(), 0
     with Watchdog(step_timeout, lambda: steps, env):
         for episode in range(_EPISODES):
             env.reset(seed=episode)
             for _ in range(_STEPS):
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 steps += 1
-                now = _written(env)
+                now = _numbers_of(env)
                 # Attributes may first appear at the first reset; keep those that do not change afterwards.
                 if episode == 0:
                     unchanged.update({name: value for name, value in now.items() if name not in before})
                     before.update(now)
                 unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
-                if terminated or truncated or time.monotonic() - begun > _SECONDS:
+                if terminated or truncated or time.monotonic() - started > _SECONDS:
                     break
-            if time.monotonic() - begun > _SECONDS:
+            if time.monotonic() - started > _SECONDS:
                 break
-    told = {*told, *_named_actions(env, unchanged)}
-    unchanged = {name: value for name, value in unchanged.items() if name not in told}
+    known = {*known, *_named_actions(env, unchanged)}
+    unchanged = {name: value for name, value in unchanged.items() if name not in known}
     if not unchanged:
         return ()
     head, words = "Constants of the simulator: ", [f"{name} = {text}" for name, text in unchanged.items()]
@@ -132,7 +132,7 @@ def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list
     return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
-def _written(env: gym.Env[Any, Any]) -> dict[str, str]:
+def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     """Return plain numbers by name: upper-case ones of the module, then those of the class, then the instance's."""
     base = env.unwrapped
     found: dict[str, Any] = {}

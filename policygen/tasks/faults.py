@@ -30,8 +30,8 @@ _TICKS = 4  # checks within one time limit
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
 
 
-def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str) -> EnvironmentFault:
-    """Describe an exception of the environment's method `doing`, with its file and line.
+def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str) -> EnvironmentFault:
+    """Describe an exception of the environment's method `method`, with its file and line.
 
     A call to exit is a fault, too; an interruption by the user is not.
 
@@ -40,8 +40,8 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str)
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
-    place = _place(error, env, doing)
-    return EnvironmentFault(f"{gym_id} failed in `{doing}`{f' ({place})' if place else ''}: {_said(error)}")
+    place = _place(error, env, method)
+    return EnvironmentFault(f"{gym_id} failed in `{method}`{f' ({place})' if place else ''}: {_message_of(error)}")
 
 
 def name_of(env: gym.Env[Any, Any]) -> str:
@@ -132,7 +132,7 @@ class OwnDirectory:
                 os.chdir(folder)
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """Return the message of an environment's exception in one line."""
     try:
         text = " ".join(str(error).split())
@@ -150,12 +150,12 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _place(error: BaseException, env: gym.Env[Any, Any], doing: str) -> str:
+def _place(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
     """Return the last line of the environment's own code before the exception, else the start of its method."""
     with suppress(Exception):  # its attributes are the environment's code, too
         if place := _last_place(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return place
-        code = inspect.unwrap(getattr(type(env.unwrapped), doing)).__code__
+        code = inspect.unwrap(getattr(type(env.unwrapped), method)).__code__
         return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
     return ""
 
@@ -230,7 +230,7 @@ class Watchdog:
         )
         if self._on:
             signal.signal(signal.SIGALRM, self._interrupt)
-            self._postpone_the_end()
+            self._restart_the_timer()
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
 
@@ -259,7 +259,7 @@ class Watchdog:
                 if self._over.is_set():
                     return
                 if not quiet:
-                    self._postpone_the_end()
+                    self._restart_the_timer()
                 if quiet >= _TICKS:
                     signal.pthread_kill(watched, signal.SIGALRM)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
@@ -270,8 +270,8 @@ class Watchdog:
                     )
                     os._exit(1)
 
-    def _postpone_the_end(self) -> None:
-        """Let the process end later, even if its code also blocks Python's other threads: without a message."""
+    def _restart_the_timer(self) -> None:
+        """Restart the timer that ends the process without a message; it works even if no Python thread can run."""
         if self._expendable:
             faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
         elif self._say is not None:

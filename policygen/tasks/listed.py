@@ -91,9 +91,9 @@ def _item(text: str) -> Listed | None:
     name = re.sub(r"\W+", "_", found[1]).strip("_")
     name = name if name.isupper() else name.lower()
     inside = [part.strip() for part in (found[2] or "").split(",") if part.strip()]
-    said = [*inside, *([found[3]] if found[3] else [])]
-    unit = next((part for part in said if _is_unit(part)), "")
-    return Listed(name, unit, ", ".join(part for part in said if part != unit)) if is_name(name) else None
+    parts = [*inside, *([found[3]] if found[3] else [])]
+    unit = next((part for part in parts if _is_unit(part)), "")
+    return Listed(name, unit, ", ".join(part for part in parts if part != unit)) if is_name(name) else None
 
 
 def _is_unit(text: str) -> bool:

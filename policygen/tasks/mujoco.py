@@ -97,14 +97,14 @@ def _summary(machine: _Machine, frame_skip: int) -> list[str]:
 
 
 def _kind(machine: _Machine, joint: int) -> str:
-    """`free`, `ball`, `slide` or `hinge`."""
+    """Return the kind of a joint: `free`, `ball`, `slide` or `hinge`."""
     return str(machine.mujoco.mjtJoint(int(machine.model.jnt_type[joint])).name).removeprefix("mjJNT_").lower()
 
 
 def _joints(machine: _Machine) -> list[str]:
     """Describe free joints, then actuated ones; traits that all of these share are stated once."""
     model = machine.model
-    told: list[_Joint] = []
+    joints: list[_Joint] = []
     lines: list[str] = []
     driven = set()
     for i, signal in enumerate(machine.signals):
@@ -116,17 +116,17 @@ def _joints(machine: _Machine) -> list[str]:
         subject = f"{signal} drives {_kind(machine, joint)} {_joint_name(model, joint)}"
         effort = "force" if _kind(machine, joint) == "slide" else "torque"
         traits = (*_drive(machine, i, effort), *_resistance(machine, joint))
-        told.append(_Joint(subject, _details(machine, joint), traits))
+        joints.append(_Joint(subject, _details(machine, joint), traits))
     lines = [*_free_joints(machine, driven), *lines]
-    if len(told) < 2:
-        return lines + [_sentence(j.subject, (*j.traits, *j.details)) for j in told]
+    if len(joints) < 2:
+        return lines + [_sentence(j.subject, (*j.traits, *j.details)) for j in joints]
     # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
-    usual, count = Counter(j.traits[0] for j in told).most_common(1)[0]
-    shared = [usual] * (count > 1) + [t for t in told[0].traits[1:] if all(t in j.traits for j in told)]
+    usual, count = Counter(j.traits[0] for j in joints).most_common(1)[0]
+    shared = [usual] * (count > 1) + [t for t in joints[0].traits[1:] if all(t in j.traits for j in joints)]
     if shared:
-        unless = ", unless said otherwise" if 1 < count < len(told) else ""
+        unless = ", unless said otherwise" if 1 < count < len(joints) else ""
         lines.append(f"Every actuated joint{unless}: {', '.join(shared)}.")
-    return lines + [_sentence(j.subject, (*(t for t in j.traits if t not in shared), *j.details)) for j in told]
+    return lines + [_sentence(j.subject, (*(t for t in j.traits if t not in shared), *j.details)) for j in joints]
 
 
 def _sentence(subject: str, details: Sequence[str]) -> str:
@@ -263,19 +263,19 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
     )
     signal = "control" if machine.signals[actuator].startswith("control[") else "action"
     if plain:
-        said = [f"{effort} = {_number(gain)} {unit} x {signal}"]
+        traits = [f"{effort} = {_number(gain)} {unit} x {signal}"]
     else:
         # With an affine bias, the second number is the negative stiffness of a position servo.
         stiffness = -float(model.actuator_biasprm[actuator][1])
         servo = f" but a servo that holds a position with {_number(stiffness)} {unit} a unit" if stiffness > 0 else ""
-        said = [f"not a plain motor{servo}"]
+        traits = [f"not a plain motor{servo}"]
     if model.actuator_ctrllimited[actuator]:
         low, high = model.actuator_ctrlrange[actuator]
-        said.append(f"{signal} {_number(low)} to {_number(high)}")
+        traits.append(f"{signal} {_number(low)} to {_number(high)}")
     if model.actuator_forcelimited[actuator]:
         low, high = model.actuator_forcerange[actuator]
-        said.append(f"limited to {_number(low)} to {_number(high)} before the gear")
-    return tuple(said)
+        traits.append(f"limited to {_number(low)} to {_number(high)} before the gear")
+    return tuple(traits)
 
 
 def _joint_name(model: Any, joint: int) -> str:

@@ -25,7 +25,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         make: makes the environment with some keyword arguments in place of the task's.
-        limit: steps after which an episode is truncated; those before its start do not count.
+        limit: steps after which an episode is truncated; the steps of `random_start` do not count.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -64,7 +64,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Begin an episode with newly drawn sizes."""
         spread = self._spread  # measured in the nominal environment, before the first change
         self._rng = np.random.default_rng(None if seed is None else [seed, 0x9E37])
-        self._size = {one.name: self._drawn(one) for one in self._perturbations}
+        self._size = {one.name: self._draw_size(one) for one in self._perturbations}
         keywords = {one.keyword: self._size[one.name] for one in self._perturbations if one.keyword}
         if keywords:
             close(self.env)
@@ -78,12 +78,12 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if moved := int(self._size.get("random_start", 0)):
-            observation, info = self._moved(moved, observation, info)
-        self._shown: npt.NDArray[Any] | None = None
-        return self._sensed(observation), info
+            observation, info = self._randomise_start(moved, observation, info)
+        self._last_observation: npt.NDArray[Any] | None = None
+        return self._perturb_observation(observation), info
 
-    def _moved(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take random actions; where they end the episode it begins anew."""
+    def _randomise_start(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Take `steps` random actions; if one ends the episode, another episode begins."""
         space = self.env.action_space
         space.seed(int(self._rng.integers(2**31)))
         for _ in range(steps):
@@ -92,19 +92,19 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
                 observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
         return observation, info
 
-    def _drawn(self, one: Perturbation) -> float:
+    def _draw_size(self, one: Perturbation) -> float:
         if one.name in WHOLE:
             return float(self._rng.integers(int(one.low), int(one.high) + 1))
         return float(self._rng.uniform(one.low, one.high))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step with the perturbed action; return the perturbed observation."""
-        observation, reward, terminated, truncated, info = self.env.step(self._acted(action))
+        observation, reward, terminated, truncated, info = self.env.step(self._perturb_action(action))
         self._steps += 1
         late = self._limit is not None and self._steps >= self._limit and not terminated
-        return self._sensed(observation), reward, terminated, truncated or late, info
+        return self._perturb_observation(observation), reward, terminated, truncated or late, info
 
-    def _acted(self, action: Any) -> Any:
+    def _perturb_action(self, action: Any) -> Any:
         space = self.env.action_space
         self._waiting.append(action)
         if len(self._waiting) > self._size.get("action_delay", 0):
@@ -124,19 +124,19 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         value = np.clip(np.clip(value, -most, most), space.low, space.high)
         return value.astype(space.dtype)
 
-    def _sensed(self, observation: Any) -> Any:
+    def _perturb_observation(self, observation: Any) -> Any:
         if not any(one.name in SENSORS for one in self._perturbations):
             return observation
-        if self._shown is not None and self._rng.random() < self._size.get("sensor_dropout", 0.0):
-            return self._shown
+        if self._last_observation is not None and self._rng.random() < self._size.get("sensor_dropout", 0.0):
+            return self._last_observation
         array = np.asarray(observation, np.float64)
         spread = self._spread.reshape(array.shape)
         value = array + self._bias.reshape(array.shape)
         value = value + self._size.get("sensor_noise", 0.0) * spread * self._rng.standard_normal(array.shape)
         step = self._size.get("quantisation", 0.0) * spread
         value = np.where(step > 0, np.round(value / np.where(step > 0, step, 1.0)) * step, value)
-        self._shown = value.astype(observation.dtype)
-        return self._shown
+        self._last_observation = value.astype(observation.dtype)
+        return self._last_observation
 
 
 _spreads: dict[str, npt.NDArray[np.float64]] = {}
@@ -187,6 +187,6 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
         for array, before in zip(parts[name], nominal[name], strict=True):
             array[:] = before * factor
         if name == "mass":
-            mj_setConst(model, data)  # what MuJoCo derives from masses
+            mj_setConst(model, data)  # recompute the quantities that MuJoCo derives from masses
 
     return {name: functools.partial(multiply, name) for name in parts}

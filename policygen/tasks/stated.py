@@ -55,15 +55,15 @@ def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abo
         and f"{name} = {text}" not in about
         and (isinstance(value, bool) or not off & set(name.split("_")))
     ]
-    said = [f"Arguments in force: {', '.join(pairs)}."] if pairs else []
+    sentences = [f"Arguments in force: {', '.join(pairs)}."] if pairs else []
     rows = getattr(env.unwrapped, "desc", None)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind == "S" and rows.dtype.itemsize == 1:
         lines = [b"".join(row).decode("ascii", "replace") for row in rows]
         if not any(set(line) & set("|+") for line in lines):  # the documentation shows maps with walls
             letters = set("".join(lines))
             legend = " (S start, F frozen, H hole, G goal)" if letters <= set("SFHG") else ""
-            said.append(f"The map, row by row from the top{legend}: {' '.join(lines)}.")
-    return said + _chances(env)
+            sentences.append(f"The map, row by row from the top{legend}: {' '.join(lines)}.")
+    return sentences + _chances(env)
 
 
 def _chances(env: gym.Env[Any, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A frozen `Task`: an environment, and the vocabulary that policies are written in."""
+"""An immutable `Task`: an environment, and the vocabulary that policies are written in."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Task:
         features: named expressions over the observations and earlier features.
         reward, ends: the reward of a step and the condition that ends an episode, as documented, in the language of
             plants (see `policygen.policies.plant`); empty if it is to be identified from the data.
-        starts: for some observations how an episode begins, as documented: `uniform(LOW, HIGH)` or
+        starts: distributions of some observations at the start of an episode, as documented: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
         requirements: conditions that episodes have to meet, whatever their return.
         perturb: differences from the nominal environment, drawn anew in each episode.
@@ -59,7 +59,7 @@ class Task:
         action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
         inputs: quantities that `builtin` weighs in equations; all observations if empty.
         facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
-        run: settings of every run.
+        run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task was read from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with one seed differ.
@@ -118,7 +118,7 @@ class Task:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether an action holds single-precision numbers and not only choices, which are indices."""
+        """Whether an action holds single-precision numbers, and not only indices of choices."""
         return self.action_space in ("box", "mixed")
 
     @cached_property

@@ -210,12 +210,12 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any], where: str)
     for name, value in stated.perturb.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
         for key, size in inner:
-            whole = f"{name}.{key}" if key else name
+            full_name = f"{name}.{key}" if key else name
             sizes = size if isinstance(size, list) else [size, size]
             if len(sizes) != 2:
-                raise TaskError(f"{where}: `perturb.{whole}` is one number, or two: lowest and highest")
+                raise TaskError(f"{where}: `perturb.{full_name}` is one number, or two: lowest and highest")
             try:
-                found.append(perturbation(whole, *sizes))
+                found.append(perturbation(full_name, *sizes))
             except UsageError as error:
                 raise TaskError(f"{where}: {error}") from None
     try:

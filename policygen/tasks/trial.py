@@ -104,7 +104,7 @@ def random_episode(
         EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
     """
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
-    doing, terminated, truncated = "reset", False, False
+    method, terminated, truncated = "reset", False, False
 
     def keep(observation: Any, reward: float) -> None:
         row = flatten(layout, observation)
@@ -117,9 +117,9 @@ def random_episode(
         rows.append(np.append(row.astype(np.float64), reward))
 
     try:
-        with Watchdog(step_timeout, lambda: (len(rows), doing), env):
+        with Watchdog(step_timeout, lambda: (len(rows), method), env):
             keep(env.reset(seed=seed)[0], 0.0)
-            doing = "step"
+            method = "step"
             while len(rows) <= steps and not (terminated or truncated):
                 if len(rows) > 2 and time.monotonic() > until:
                     break
@@ -127,7 +127,7 @@ def random_episode(
                 terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
                 keep(observation, number_of(reward))
     except BaseException as error:
-        raise fault(error, env, name_of(env), doing) from error
+        raise fault(error, env, name_of(env), method) from error
     return rows, truncated and not terminated
 
 

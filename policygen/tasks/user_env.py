@@ -111,7 +111,7 @@ def limit_of(env: gym.Env[Any, Any]) -> int | None:
     return spec.max_episode_steps if spec is not None else None
 
 
-def given(what: Any) -> UserEnv | str:
+def user_env_of(what: Any) -> UserEnv | str:
     """Wrap an environment or factory; return `module:Name` for one that other processes can import.
 
     Raises:
@@ -133,7 +133,7 @@ def given(what: Any) -> UserEnv | str:
     return UserEnv(factory=what)
 
 
-def can_travel(what: UserEnv) -> bool:
+def is_picklable(what: UserEnv) -> bool:
     """Whether the factory can be sent to other processes."""
     if what.alone:
         return False

@@ -68,10 +68,10 @@ def named_observations(
     """
     family = _IN_PROSE.get(type(env.unwrapped).__name__, ())
     if len(family) == len(found):
-        told = [
+        named = [
             replace(o, name=name, unit=unit, about=about) for o, (name, unit, about) in zip(found, family, strict=True)
         ]
-        return told, True
+        return named, True
     rows = numbered(section, len(found)) if section else []
     if not rows and starting:  # a table without numbers, one row each
         for table in starting.tables:
@@ -80,22 +80,22 @@ def named_observations(
     if not rows:
         return list(found), False
     names = _distinct([_observation_name(row) for row in rows], rows)
-    told = [
+    named = [
         replace(o, name=name, unit=_unit(row), about=_with_body(_meaning(row.get("observation", ""), row), row, env))
         for o, name, row in zip(found, names, rows, strict=False)
     ]
-    rest = _parts_of_a_model(found[len(told) :], env)
-    told += [o for o in rest if o.name not in names]
-    if len({o.name for o in told}) < len(found):
+    rest = _parts_of_a_model(found[len(named) :], env)
+    named += [o for o in rest if o.name not in names]
+    if len({o.name for o in named}) < len(found):
         return list(found), False
-    return told, bool(len(rows) == len(found) or rest)
+    return named, bool(len(rows) == len(found) or rest)
 
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
     """Return a row's description with the model's name, which the simulator's facts use."""
-    said, model = without_markup(text), _model_name(row)
-    said += ", part of a unit quaternion" * ("-orientation" in said)
-    return f"{said} ({model})" if model and model not in said else said
+    about, model = without_markup(text), _model_name(row)
+    about += ", part of a unit quaternion" * ("-orientation" in about)
+    return f"{about} ({model})" if model and model not in about else about
 
 
 def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> str:
@@ -215,30 +215,30 @@ def named_actuators(
     actuators: Sequence[Actuator], section: Section | None, taken: Sequence[str], env: gym.Env[Any, Any]
 ) -> tuple[tuple[Actuator, ...], bool]:
     """Name actuators and labels from the documentation, avoiding `taken`; also return whether they are documented."""
-    told = list(actuators)
-    if len(told) == 1 and told[0].is_choice:
-        texts = choices(section, len(told[0].labels)) if section else None
+    result = list(actuators)
+    if len(result) == 1 and result[0].is_choice:
+        texts = choices(section, len(result[0].labels)) if section else None
         labels = _labels(texts) if texts else []
         if not labels or {label.lower() for label in labels} & {name.lower() for name in taken}:
-            return tuple(told), False
+            return tuple(result), False
         about = "; ".join(f"{i}: {text}" for i, text in enumerate(texts or ()))
         if not any(map(_says_more, texts or (), labels)):
             about = ""
-        return (replace(told[0], labels=tuple(labels), about=about),), True
-    if any(actuator.is_choice for actuator in told):
-        return tuple(told), False
+        return (replace(result[0], labels=tuple(labels), about=about),), True
+    if any(actuator.is_choice for actuator in result):
+        return tuple(result), False
     family = _ACTIONS_IN_PROSE.get(type(env.unwrapped).__name__, ())
-    rows = numbered(section, len(told)) if section else []
-    if len(family) == len(told):
+    rows = numbered(section, len(result)) if section else []
+    if len(family) == len(result):
         pairs = list(family)
-    elif len(rows) == len(told):
+    elif len(rows) == len(result):
         pairs = [(_effort(row), _meaning(row.get("action", ""), row)) for row in rows]
     else:
-        return tuple(told), False
+        return tuple(result), False
     names = [name.lower() for name, _ in pairs]
     if len(set(names)) < len(names) or set(names) & {name.lower() for name in taken}:
-        return tuple(told), False
-    return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(told, pairs, strict=True)), True
+        return tuple(result), False
+    return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(result, pairs, strict=True)), True
 
 
 def _says_more(text: str, label: str) -> bool:

@@ -24,8 +24,8 @@ from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
-from policygen.search.refine.lessons import CellView, cell_view, with_entries
-from policygen.search.refine.q import LearningBudget, discount_of, learnt
+from policygen.search.refine.learner_actor import CellView, cell_view, with_entries
+from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
 from policygen.tasks.load import load_task
 
 HERE = Path(__file__).parent
@@ -105,7 +105,7 @@ class Field:
         course = LearningBudget(self.practice, partial(_seeds, seed), self.case.episodes, discount_of(self.task))
         checks: list[tuple[int, float]] = []
         rng = np.random.default_rng([seed, 1])
-        for number, (played, table) in enumerate(learnt(self.view, course, rng, advice=advice)):
+        for number, (played, table) in enumerate(learn_tables(self.view, course, rng, advice=advice)):
             if self.mdp is None and number % 2 and played < self.case.episodes:
                 continue
             checks.append((played, self.value(table, seed)))

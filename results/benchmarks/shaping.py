@@ -20,7 +20,7 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.config import effective_config
-from policygen.search.refine.q import LearningBudget, discount_of, learnt
+from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
 from policygen.search.run import start
 from policygen.tasks.load import load_task
 
@@ -107,7 +107,7 @@ def _checked(place: Field, case: Taught, measure: Measure | None, seed: int) -> 
 
     course = LearningBudget(place.practice, seeds, case.episodes, discount_of(place.task), measure)
     values: list[float] = []
-    for played, table in learnt(place.view, course, np.random.default_rng([seed, 1])):
+    for played, table in learn_tables(place.view, course, np.random.default_rng([seed, 1])):
         while len(values) < len(case.checks) and played >= case.checks[len(values)]:
             values.append(place.value(table, seed))
     return values

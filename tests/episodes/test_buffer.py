@@ -110,7 +110,7 @@ def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert buffer.cleared
+    assert buffer.evictions
     assert used < 40 * capacity
 
 
@@ -225,18 +225,18 @@ def test_what_follows_from_an_attempts_episodes_is_made_once_until_episodes_are_
         made.append(len(buffer))
         return made[-1]
 
-    assert [buffer.once("key", make) for _ in range(3)] == [2, 2, 2]
-    assert buffer.once("another", make) == 2
+    assert [buffer.cached("key", make) for _ in range(3)] == [2, 2, 2]
+    assert buffer.cached("another", make) == 2
     buffer.add(9, [episode(3.0), episode(4.0)])  # more than fits
-    assert buffer.once("key", make) == len(buffer)
+    assert buffer.cached("key", make) == len(buffer)
     assert len(made) == 3
 
 
 def test_only_few_results_are_kept():
     buffer = filled([1.0])
     for key in range(1_000):
-        buffer.once(key, lambda key=key: key)
-    assert len(buffer._made) <= 100
+        buffer.cached(key, lambda key=key: key)
+    assert len(buffer._cache) <= 100
 
 
 def test_the_form_of_a_buffer_is_marked_and_one_from_before_there_were_marks_is_read(tmp_path):

@@ -17,13 +17,13 @@ from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, outco
 import policygen
 from policygen.errors import UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.cache import Cache, Question, clear, content, question
+from policygen.llm.cache import Cache, CacheKey, cache_key, clear, content
 from policygen.llm.messages import Message, Prompt, Reply
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
-ASKED = Question("openai:m", "m", None, None, 100, PROMPT.messages, 0, 1, 0)
+ASKED = CacheKey("openai:m", "m", None, None, 100, PROMPT.messages, 0, 1, 0)
 REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
 QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
@@ -68,7 +68,7 @@ def test_replies_in_an_order_of_their_own_are_not_looked_up() -> None:
     policygen.run("cartpole", llm=Written([LEANING]), iterations=1, out="runs", **QUICK)
     (folder,) = Path("runs").iterdir()
     provider = connect(f"replay:{folder}", LLMOptions())
-    assert question(provider, LLMOptions(), PROMPT, seed=0, attempt=1, request=0) is None
+    assert cache_key(provider, LLMOptions(), PROMPT, seed=0, attempt=1, request=0) is None
 
 
 def run(server: ChatServer, out: str, **settings: object) -> policygen.RunResult:

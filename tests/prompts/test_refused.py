@@ -73,8 +73,8 @@ def test_the_next_prompt_looks_at_no_old_episode_again(kind: str) -> None:
     looked_at: list[object] = []
 
     class Watched(ReplayBuffer):
-        def once(self, key, make):
-            return super().once(key, lambda: (looked_at.append(key), make())[1])
+        def cached(self, key, make):
+            return super().cached(key, lambda: (looked_at.append(key), make())[1])
 
     buffer = Watched()
     for number in range(len(context.attempts)):

@@ -102,7 +102,7 @@ def test_a_later_prompt_holds_the_best_policy_word_for_word_and_it_reads_back(
 def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later: tuple[Context, RunConfig]) -> None:
     context, config = later
     _, request = texts(render_prompt(context, config))
-    assert f"Score {context.best_score}" in request
+    assert f"Score {context.reported_score}" in request
     assert f"## Worst episode{'s' * (context.kind == 'table')} of the best policy" in request
     assert f"## Best episode{'s' * (context.kind == 'table')} so far" in request
     history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
@@ -201,7 +201,7 @@ def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructi
         assert "## How to write a policy" in system
         assert "## Your turn" in request
         assert context.best is not None
-        view = best_view(context.best, context.best_score)
+        view = best_view(context.best, context.reported_score)
         assert view is not None
         kept = list(view.lines)
         assert "\n".join(kept[:24]) in request

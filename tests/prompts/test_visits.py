@@ -111,7 +111,7 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
         assert mine[1][0].sum() == buffer.transitions
         views = visit_views(reader, *mine, 8)
         assert [view.visits for view in views] == [view.visits for view in visit_views(reader, *theirs, 8)]
-    assert buffer.cleared > 3
+    assert buffer.evictions > 3
     assert len(mine[0]) == 4
 
 

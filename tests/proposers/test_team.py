@@ -23,7 +23,7 @@ from support import (
 
 import policygen
 from policygen.errors import UsageError
-from policygen.llm import LLMOptions, Several, connect, specs_of
+from policygen.llm import LLMOptions, ProviderPool, connect, specs_of
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.search.resume import resume
@@ -50,8 +50,8 @@ class Speaker:
         return Diagnosis(True, (f"{self.model} listens",))
 
 
-def team() -> Several:
-    return Several([Speaker("good", ALWAYS_DOWN, BEST_LAKE, usd=0.01), Speaker("bad", NO_POLICY, usd=0.01)])
+def team() -> ProviderPool:
+    return ProviderPool([Speaker("good", ALWAYS_DOWN, BEST_LAKE, usd=0.01), Speaker("bad", NO_POLICY, usd=0.01)])
 
 
 def test_every_attempt_records_its_model_and_shares_are_told() -> None:
@@ -103,7 +103,7 @@ def test_a_resumed_run_goes_on_with_the_same_turns(candidates: int) -> None:
 
 def test_the_same_team_again_with_a_cache_takes_the_same_turns_at_no_cost() -> None:
     first = policygen.run("frozenlake", llm=team(), iterations=8, repairs=1, cache="answers", **QUICK)
-    silent = Several([Speaker("good"), Speaker("bad")])
+    silent = ProviderPool([Speaker("good"), Speaker("bad")])
     again = policygen.run("frozenlake", llm=silent, iterations=8, repairs=1, cache="answers", **QUICK)
     assert [a.requests.model for a in again.attempts] == [a.requests.model for a in first.attempts]
     assert (again.summary.llm_calls, again.summary.usd) == (0, 0)
@@ -144,7 +144,7 @@ def test_each_model_has_its_address_and_a_limit_of_cost_needs_all_prices(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefgh12345678WXYZ")
     llm = "openai:gpt-5-mini + compatible:m@http://127.0.0.1:1/v1"
     team = connect(llm, LLMOptions())
-    assert isinstance(team, Several)
+    assert isinstance(team, ProviderPool)
     assert team.key_goes_to == "the key in OPENAI_API_KEY goes to api.openai.com"
     with pytest.raises(UsageError, match=r"the price of compatible:m@http://127.0.0.1:1/v1 is unknown"):
         policygen.run("frozenlake", llm=llm, max_usd=1.0)

@@ -11,7 +11,7 @@ from support import ALWAYS_LEFT, LEANING, Written, summary_of
 import policygen
 from policygen.errors import PolicygenError
 from policygen.runs.attempt import Attempt
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.records import Summary, summary_to_record
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -25,7 +25,7 @@ class Diary(Listener):
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         self.heard.append(run.config.task)
         assert (run.folder / "config.toml").is_file()
 
@@ -78,7 +78,7 @@ def test_a_listener_that_fails_is_said_once_and_the_run_is_whole(moment: str) ->
 @pytest.mark.draws
 def test_a_picture_that_cannot_be_written_does_not_lose_the_run() -> None:
     class InTheWay(Listener):
-        def started(self, run: Watched) -> None:
+        def started(self, run: RunView) -> None:
             (run.folder / "learning_curve.png").mkdir()
 
     with pytest.warns(UserWarning, match="LearningCurve failed"):

@@ -15,7 +15,7 @@ import policygen
 from policygen import cli
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.listeners import Activity, Listener, Steered, Watched
+from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
@@ -47,11 +47,11 @@ class Where(Listener):
         self.folder: list[Path] = []
         self.said: list[str] = []
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         self.folder.append(run.folder)
 
     def doing(self, activity: Activity | None) -> None:
-        if isinstance(activity, Steered):
+        if isinstance(activity, SteeringNotice):
             self.said.append(activity.sentence)
 
 

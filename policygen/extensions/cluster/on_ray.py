@@ -25,7 +25,7 @@ from policygen.extensions.sweeps.worker import (
     Order,
     Tell,
     carry_out_again,
-    carry_out_there,
+    carry_out_remotely,
     print_into,
 )
 
@@ -69,16 +69,16 @@ class RayExecutor:
             raise UsageError(f"--address {address}: write HOST:PORT or auto, on a machine of the cluster")
         self._ray: Any = ray
         self._folder = folder
-        self._begun = not ray.is_initialized()
-        if self._begun:
+        self._owns_cluster = not ray.is_initialized()
+        if self._owns_cluster:
             # The ports of a new cluster are open to this machine only.
             private = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores()), **private}
             try:
                 self._ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError) as error:
-                said = " ".join(str(error).split())[:200]
-                raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
+                reason = " ".join(str(error).split())[:200]
+                raise ClusterError(f"--address {address}: no usable Ray cluster ({reason})") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
         self.size = size or processors
         self.jobs: int | None = max(1, processors // self.size)
@@ -111,7 +111,7 @@ class RayExecutor:
         return [event for event in heard if event.key in under_way]
 
     def _result(self, task: Any) -> CellResult:
-        key, begun = self._cells.pop(task)
+        key, started = self._cells.pop(task)
         try:
             result: CellResult = self._ray.get(task)
             return result
@@ -120,7 +120,7 @@ class RayExecutor:
                 f"its process or machine was lost ({type(error).__name__}), also after every retry; its output is in"
                 f" {self._folder}/worker-*.log"
             )
-            return CellResult(key, "failed", sentence, None, time.perf_counter() - begun)
+            return CellResult(key, "failed", sentence, None, time.perf_counter() - started)
 
     def end(self) -> list[CellResult]:
         """Stop all running cells, and a cluster that this executor started; return the results of cells that ended."""
@@ -136,7 +136,7 @@ class RayExecutor:
         results = [self._result(task) for task in ended]
         self._cells.clear()
         del self._messages  # the last reference: the queue ends
-        if self._begun:
+        if self._owns_cluster:
             ray.shutdown()
         return results
 
@@ -178,4 +178,4 @@ def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any)
         share_by(by_ray)
         return carry_out(order, tell)
 
-    return carry_out_there(order, directory, messages.put_nowait.remote, printing)
+    return carry_out_remotely(order, directory, messages.put_nowait.remote, printing)

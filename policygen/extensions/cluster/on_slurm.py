@@ -32,7 +32,7 @@ from policygen.extensions.sweeps.worker import (
     Note,
     Order,
     Progress,
-    carry_out_there,
+    carry_out_remotely,
     interrupt_once,
 )
 from policygen.files import check_name
@@ -136,7 +136,7 @@ class SlurmExecutor:
         self._cells.update(zip(jobs, orders, strict=True))
 
     def _said_by(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
-        name, heard = f"{job.job_id}{_SAID}", self._heard.get(job, 0)
+        name, heard = f"{job.job_id}{_MESSAGES}", self._heard.get(job, 0)
         if sizes.get(name, 0) <= heard:
             return []
         with (self._logs / name).open("rb") as file:
@@ -205,8 +205,8 @@ class SlurmExecutor:
         if keep:
             self._kept.add(job.paths.stdout.name)
             return
-        said = self._logs / f"{job.job_id}{_SAID}"
-        for path in (job.paths.stdout, job.paths.submitted_pickle, job.paths.result_pickle, said):
+        messages = self._logs / f"{job.job_id}{_MESSAGES}"
+        for path in (job.paths.stdout, job.paths.submitted_pickle, job.paths.result_pickle, messages):
             path.unlink(missing_ok=True)
 
     def end(self) -> list[CellResult]:
@@ -246,10 +246,10 @@ class _Queue:
         """Return the state of every job of this user that Slurm remembers; None if it does not answer."""
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
         try:
-            said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+            output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
         except (subprocess.SubprocessError, OSError):
             return None
-        return {words[0]: words[1] for row in said.splitlines() if len(words := row.split()) == 2}
+        return {words[0]: words[1] for row in output.splitlines() if len(words := row.split()) == 2}
 
     def clear(self) -> None:
         """Cancel the jobs of this sweep, and wait a while until they release their runs."""
@@ -292,7 +292,7 @@ def _shortened(error: Exception) -> str:
 
 # --- in a job --------------------------------------------------------------------------------------------------------
 
-_SAID = "_said.jsonl"
+_MESSAGES = "_said.jsonl"
 
 
 def _carry_out(order: Order, directory: str) -> CellResult:
@@ -302,13 +302,13 @@ def _carry_out(order: Order, directory: str) -> CellResult:
     job = JobEnvironment()
     # Slurm sends SIGTERM before it kills a job. (submitit would let the run continue until it is killed.)
     signal.signal(signal.SIGTERM, interrupt_once)
-    path = job.paths.folder / f"{job.job_id}{_SAID}"
+    path = job.paths.folder / f"{job.job_id}{_MESSAGES}"
 
     def tell(event: Event) -> None:
         with path.open("a") as file:
             print(json.dumps(asdict(event)), file=file)
 
-    result = carry_out_there(order, directory, tell)
+    result = carry_out_remotely(order, directory, tell)
     if result.state == "interrupted":
         raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
     return result

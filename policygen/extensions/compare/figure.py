@@ -3,7 +3,7 @@
 The figure has the width of one or two columns of a paper; fifteen tasks fit on a page.
 """
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _points(field: Field) -> Table:
 
 
 def _violations(field: Field) -> Table:
-    """Build the table of requirements: the episodes of all runs' final scores together."""
+    """Build the table of violated requirements, as shares of the episodes of all runs' final scores."""
     rows = []
     for task, contender in itertools.product(field.tasks, field.contenders):
         by_name: dict[str, list[Violations]] = {}
@@ -132,7 +132,7 @@ def _violations(field: Field) -> Table:
 
 
 def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:
-    """Build a table of these columns, each a function of a row."""
+    """Build a table; `columns` maps each heading to the function that writes its cell of a row."""
     return Table(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
 
 

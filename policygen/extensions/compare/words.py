@@ -11,11 +11,11 @@ from policygen.extensions.compare.contenders import Field
 from policygen.extensions.plots.statistics import Interval
 
 MOST_SENTENCES = 4
-MOST_GUESSED = 100  # estimates above it are given as "more than"
+MOST_GUESSED = 100  # seeds; a larger estimate is written as "more than 100"
 
 
 def number(value: float) -> str:
-    """Format a score with at most four significant digits after rounding, thousands separated."""
+    """Format a score: three decimals below 10, fewer above, none from 1,000 on; thousands are separated."""
     size = abs(value)
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     text = f"{value:,.{digits}f}"
@@ -47,6 +47,7 @@ def _alone(field: Field) -> str:
 
 
 def _between(field: Field, pairs: Sequence[Pair]) -> str:
+    """Describe the differences between the contenders, by the pairs over most tasks."""
     widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
     found = list(widest.values())
     if not found:
@@ -70,6 +71,7 @@ def _between(field: Field, pairs: Sequence[Pair]) -> str:
 
 
 def _turned(pair: Pair) -> Pair:
+    """Return the same pair with `first` and `second` swapped."""
     interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
     return replace(
         pair,
@@ -120,6 +122,7 @@ def _where(pair: Pair) -> str:
 
 
 def _basis(pair: Pair) -> str:
+    """State the number of seeds or runs behind a difference."""
     if pair.seeds:
         return _seeds(pair.seeds)
     return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # in the order of the sentence: the better one first

@@ -183,7 +183,7 @@ class PolicyInC(PolicySource, C):
         yield from ("", *self._definitions())
 
     def source(self) -> str:
-        """Write the file that belongs to `header`."""
+        """Write the .c file that includes `header`."""
         lines = [f'#include "{self.program.name}.h"', "#include <math.h>", ""]
         lines += [f"{helper}\n" for helper in self.used_helpers()]
         return "\n".join([*lines, *self.data, *self._definitions(), ""])

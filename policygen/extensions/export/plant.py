@@ -35,7 +35,7 @@ _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and M
 
 
 class PlantSource(Source):
-    """A plant, with the numbers of its first member, as a simulator.
+    """A plant as a simulator, with the numbers of the first member of its ensemble.
 
     Locals are named `q_` (quantities before the step, and parts of the action), `p_` (predictions) and `n_` (quantities
     after the step).
@@ -209,7 +209,7 @@ class PlantInC(PlantSource, C):
 
     own = "plant->"
     refusal = "if (!({0})) return -1"
-    choice = "({0} ? {1} : {2})"  # which draws noise only where there is some
+    choice = "({0} ? {1} : {2})"  # only the chosen value is computed, so that no noise is drawn where none is wanted
     reward = "*reward"
     functions: ClassVar[Mapping[str, str]] = {
         **C.functions,

@@ -1,4 +1,4 @@
-"""Source code: the parts of a file, and one walk over the steps of a policy, in the templates of a language."""
+"""Base classes of exported source code: a subclass has the templates of its language."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by roundin
 class Source(Writer, ABC):
     """A file of source code for a task.
 
-    Constants and helpers are named `pg_`, locals after a prefix of a letter. A task's words only follow such a prefix,
-    or stand in a comment.
+    Names of constants and helpers begin with `pg_`, names of locals with a letter and `_`. The task's own names only
+    follow such a prefix, or stand in a comment.
 
     Attributes:
-        about: the language and what to know of it, for the first line of the file.
+        about: the language and how to compile or call it, for the first line of the file.
         helpers: definitions of `pg_` functions, each after those that it calls.
-        functions: those of expressions, and more: `observed` (an observation by index), `bin` (of a value, edges and
-            their number), `integer_bin` (of a whole number and the last bin), `highest` (index of the highest of
-            some scores, and their number), `single` (a number in single precision).
+        functions: the templates of `Writer`, and more: `observed` (argument: index of the observation), `bin` (value,
+            name of the edges, their number), `integer_bin` (whole number, last bin), `highest` (scores, their
+            number), `single` (number to convert to single precision).
         integer_division: the operator.
         brackets: around a list of constants.
-        types, end: the beginning of the definition of a number and of a whole number, and the end of a statement.
-        slot: a remembered value, of its index and its identifier.
+        types: text before the name of a new local: for a number, and for a whole number.
+        end: the end of a statement.
+        slot: template of a remembered value; its arguments are index and identifier.
         data, body: lines of the constants, and of the functions.
     """
 
@@ -85,7 +86,7 @@ class Source(Writer, ABC):
 
     @abstractmethod
     def fill(self, name: str, values: Sequence[str]) -> None:
-        """Set the array `name`, which the caller gets, to these values."""
+        """Set the elements of the array `name`, which the caller reads, to these values."""
 
     @abstractmethod
     def literal(self, value: float) -> str:
@@ -100,7 +101,7 @@ class Source(Writer, ABC):
         self.body.append(f"    {statement}{self.end}")
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Declare constants."""
+        """Return the left side of the definition of an array of constants."""
         return name
 
     def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
@@ -124,7 +125,8 @@ class Source(Writer, ABC):
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
         actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
-        # Python reads an encoding from the first two lines (PEP 263): a task's name there could end a later comment.
+        # No task's name in the first two lines: Python would take `coding: NAME` in them as the file's encoding (PEP
+        # 263), and in another encoding a later comment could end early.
         words = [f"Written by policygen. {self.about}", ""]
         words += [f"{what} {self.task.name} ({self.task.gym_id}):", ""]
         words += [*(f"    {line}" for line in usage), ""]
@@ -137,7 +139,7 @@ class Source(Writer, ABC):
         return "action" if self.returns_one else f"action[{index}]"
 
     def chosen(self, part: str, label: int | None) -> str:
-        """Write a part of the action as a number; with a label, whether it is chosen."""
+        """Write a part of the action as a number; with a label, 1 if that label is chosen, else 0."""
         return self.as_number.format(part if label is None else f"{part} == {label}")
 
     def _values(self, index: int) -> str:

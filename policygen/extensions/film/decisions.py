@@ -109,8 +109,10 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
-        said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": all that no row above covers")
-        return Decision(_named_action(policy, action), said, _cut(reasons, MOST_REASONS))
+        rule_text = f"row {rows[cell] + 1} of {len(policy.rules)}" + (
+            "" if reasons else ": all that no row above covers"
+        )
+        return Decision(_named_action(policy, action), rule_text, _cut(reasons, MOST_REASONS))
 
     conditions = [
         sum(len(b) < d.bins for b, d in zip(r.bins, policy.grid.dimensions, strict=True)) for r in policy.rules
@@ -158,8 +160,8 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
             most = max(abs(actuator.low), abs(actuator.high))
             share = did / most if not actuator.is_choice and 0 < most < math.inf else None
             weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
-            said = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
-            reasons.append(Reason(f"{actuator.name}: {said}", _in_words(actuator, did), share))
+            largest_terms = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
+            reasons.append(Reason(f"{actuator.name}: {largest_terms}", _in_words(actuator, did), share))
         return Decision("", "each output with its two largest terms", _cut(reasons, MOST_OUTPUTS))
 
     if len(policy.task.actuators) > 1:
@@ -174,10 +176,10 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
 
     def explain(quantities: list[float], action: Any) -> Decision:
         values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
-        weight, said = _deciding_weights(actuator, weights, values, np.ravel(action)[0])
+        weight, summary = _deciding_weights(actuator, weights, values, np.ravel(action)[0])
         amounts = [(names[i], float(values[i] * weight[i]) + 0.0) for i in shown]
         reasons = [Reason(name, f"{x:+.3g}", float(np.clip(x / largest, -1, 1))) for name, x in amounts]
-        return Decision(_named_action(policy, action), said, tuple(reasons))
+        return Decision(_named_action(policy, action), summary, tuple(reasons))
 
     return explain, len(shown)
 

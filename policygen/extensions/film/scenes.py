@@ -55,7 +55,7 @@ class Stage:
         self._place = OwnDirectory()
         with _without_display(), self._place:
             self.task = task
-            self._env = _drawing(task) if task.given is None else task.given.rendering(task.max_steps, DRAWN)
+            self._env = _rendering_env(task) if task.given is None else task.given.rendering(task.max_steps, DRAWN)
         self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
 
     def __enter__(self) -> Stage:
@@ -79,7 +79,7 @@ class Stage:
         if build is None and isinstance(self._env.action_space, gym.spaces.Discrete):
             build = int
         with self._place:
-            replayed = RunningEpisode.begun(self._env, self.task, 0, episode.seed)
+            replayed = RunningEpisode.start(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
             picture = self._picture() if step in wanted or ended else None
@@ -110,7 +110,7 @@ class Stage:
         return drawn
 
 
-def _drawing(task: Task) -> gym.Env[Any, Any]:
+def _rendering_env(task: Task) -> gym.Env[Any, Any]:
     plain = make_env(task)
     modes = plain.metadata.get("render_modes") or ()
     close(plain)

@@ -116,7 +116,7 @@ class Live:
             self._pictures[folder] = (state, pictures_of(run, run.policy))
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
-        live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_comment_has_no_effect(folder)}
+        live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
         return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
@@ -126,16 +126,16 @@ class Live:
             raise _Refused(404, "There is no such run.")
         return folder
 
-    def steer(self, key: str, what: str, said: dict[str, str]) -> None:
+    def steer(self, key: str, what: str, form: dict[str, str]) -> None:
         """Carry out the action of a form."""
         folder = self.folder(key)
         steering = Steering(folder)
         if what == "comment":
             if why := why_comment_has_no_effect(folder):
                 raise _Refused(400, why)
-            steering.say(said.get("text", ""), once="once" in said)
+            steering.say(form.get("text", ""), once="once" in form)
         elif what == "withdraw":
-            number = said.get("number", "")
+            number = form.get("number", "")
             if not number.isdecimal() or len(number) > 9:
                 raise _Refused(400, "There is no such comment.")
             steering.withdraw(int(number))

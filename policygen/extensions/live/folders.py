@@ -65,8 +65,8 @@ def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
     except OSError:
         return
     for name in inner:
-        told = os.fsencode(name).decode(errors="replace")
-        yield from _found(folder / name, f"{key}/{told}" if key else told, depth - 1)
+        shown_name = os.fsencode(name).decode(errors="replace")
+        yield from _found(folder / name, f"{key}/{shown_name}" if key else shown_name, depth - 1)
 
 
 def version_of(folder: Path) -> Version:

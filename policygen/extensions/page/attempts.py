@@ -39,7 +39,7 @@ class Turn:
     """One request and its reply.
 
     Attributes:
-        said: the messages that are new in this request.
+        messages: the messages that are new in this request.
         reply: None if there was none; `error` then gives the reason.
         requests: number of tries that the reply took.
         earlier: number of messages that earlier attempts of the same conversation have shown.
@@ -47,7 +47,7 @@ class Turn:
     """
 
     request: int
-    said: tuple[ShownMessage, ...]
+    messages: tuple[ShownMessage, ...]
     reply: Reply | None
     error: str
     requests: int
@@ -167,8 +167,8 @@ def attempt_views(
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
-            said = turns.get(attempt.number, ())
-            views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, said))
+            own_turns = turns.get(attempt.number, ())
+            views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, own_turns))
         if attempt.accepted:
             parent = attempt
     for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
@@ -210,27 +210,27 @@ def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int
         turns.append(_turn(exchange, bool(turns), seen))
     room = MOST_CHARACTERS
     for attempt in sorted(found, key=lambda n: (n not in kept, -n)):
-        room -= sum(len(said.text) for turn in found[attempt] for said in turn.said)
+        room -= sum(len(message.text) for turn in found[attempt] for message in turn.messages)
         if room < 0 and attempt not in kept:
-            found[attempt] = [replace(turn, said=(), left_out=True) for turn in found[attempt]]
+            found[attempt] = [replace(turn, messages=(), left_out=True) for turn in found[attempt]]
     return {attempt: tuple(turns) for attempt, turns in found.items()}
 
 
 def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, int]) -> Turn:
-    messages = exchange.prompt.messages
+    sent = exchange.prompt.messages
     # A repair repeats the prompt and the reply before it; a longer conversation repeats everything.
-    new = messages[-1:] if repeated else tuple(m for i, m in enumerate(messages) if i in (0, len(messages) - 1))
-    said = []
+    new = sent[-1:] if repeated else tuple(m for i, m in enumerate(sent) if i in (0, len(sent) - 1))
+    messages = []
     for message in new:
         first = seen.setdefault(message.content, exchange.attempt)
         same = first if first != exchange.attempt else None
-        said.append(ShownMessage(message.role, "" if same is not None else _clipped(message.content), same))
-    earlier = 0 if repeated else max(0, len(messages) - 2)
+        messages.append(ShownMessage(message.role, "" if same is not None else _clipped(message.content), same))
+    earlier = 0 if repeated else max(0, len(sent) - 2)
     error = exchange.error if isinstance(exchange, FailedExchange) else ""
     reply = None if isinstance(exchange, FailedExchange) else exchange.reply
     if reply is not None:
         reply = replace(reply, text=_clipped(reply.text), reasoning=_clipped(reply.reasoning))
-    return Turn(exchange.request, tuple(said), reply, error, exchange.requests, earlier)
+    return Turn(exchange.request, tuple(messages), reply, error, exchange.requests, earlier)
 
 
 def _clipped(text: str) -> str:

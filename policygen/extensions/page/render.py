@@ -49,7 +49,7 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     Args:
         film: add a film of an episode.
         robust: add scores under perturbations, on 20 episodes each.
-        trust: for film and traces, the task may name modules to import and paths to read.
+        trust: for film and traces, let the task name modules to import and paths to read.
 
     Raises:
         UsageError: the name does not end in .html.

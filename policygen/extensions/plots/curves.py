@@ -1,6 +1,6 @@
 """Learning curves: single runs, groups of runs and their averages."""
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from policygen.extensions.plots.statistics import Interval, average, centre_name
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary, curve_csv
 from policygen.tasks.task import Task
@@ -109,7 +109,7 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
 class LearningCurve(Listener):
     """Listener that draws the learning curve into the run folder when the run finishes."""
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         """Remember the run."""
         self._run = run
 
@@ -265,8 +265,8 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
             look = {**_UNFINISHED, "color": _color(place), "label": "" if group.averaged or i else label}
             ends = [len(curve.frame) - 1]
             axes.step(curve.frame[x], curve.frame["level"], where="post", markevery=ends, **look)
-    finished, begun = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
-    if begun:
+    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
+    if unfinished:
         axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
     scored = 0
     for group, place in zip(groups, places, strict=True):
@@ -279,7 +279,10 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
             _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
-    counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
+    counts = [
+        f"{finished} run{'s' * (finished > 1)}" if finished else "",
+        f"{unfinished} unfinished" if unfinished else "",
+    ]
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     _title(axes, f"{groups[0].task}: {subject}")
     _label(axes, x, end, "mean return of the best so far")
@@ -303,13 +306,13 @@ def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
     """Describe a group for the legend: its name, how many runs are averaged, and which are not."""
-    n, begun = len(group.averaged), len(group.unfinished)
+    n, unfinished = len(group.averaged), len(group.unfinished)
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
     if group.without_policy and n > 1:
         parts.append(f"{group.without_policy} without a policy, at the level of random actions")
     parts += group.extended
-    if begun:
-        parts.append(f"{begun} unfinished, not averaged")
+    if unfinished:
+        parts.append(f"{unfinished} unfinished, not averaged")
     words = "; ".join(parts)
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
 

@@ -1,6 +1,6 @@
 """Pictures of plants: the observations of a real episode beside those that the equations predict from its start."""
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pictures that need played episodes: maps of the actions over two quantities, and traces of a policy's memory."""
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 

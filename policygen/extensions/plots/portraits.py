@@ -1,6 +1,6 @@
 """Pictures of policies: maps of a table's actions, contributions of a linear policy's terms."""
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 

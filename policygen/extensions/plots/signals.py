@@ -1,6 +1,6 @@
 """Pictures of whole episodes: observed and applied signals over the steps, with the limits of requirements."""
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Signal:
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
     """Draw the signals of some episodes, a column for each: observations, actions, and what requirements compare.
 
-    Signals of the same unit share a panel, so that a wanted value stands beside the real one.
+    Signals of the same unit share a panel, so that a set point is drawn with the measured value.
 
     Args:
         episodes: with their titles.
@@ -73,7 +73,7 @@ def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, na
 
 
 def best_median_worst(episodes: Sequence[Trajectory]) -> list[tuple[str, Trajectory]]:
-    """Return the episodes with the highest, the median and the lowest return, with these titles; fewer of fewer."""
+    """Return the episodes with the highest, the median and the lowest return, with titles; fewer if there are fewer."""
     order = sorted(episodes, key=lambda episode: -episode.episode_return)
     chosen = {0: "best", len(order) // 2: "median", len(order) - 1: "worst"}
     return [(f"{title} of {len(order)}", order[place]) for place, title in chosen.items() if order]

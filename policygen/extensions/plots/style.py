@@ -1,11 +1,9 @@
 """Style, colours, cell texts and files of all pictures.
 
 The colours are those of Okabe and Ito, which colour-blind people can distinguish; no meaning depends on colour alone.
-Here and in the other modules of pictures, heavy libraries are imported where they are used: a command that only prints,
-and a run until its end, never wait for them.
 """
 
-# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 
@@ -95,7 +93,7 @@ def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]]
 
 
 def count_axis(axes: Axes, last: float, most: int = 10) -> None:
-    """Put whole numbers on the x axis, none beyond `last`: only final scores stand there."""
+    """Put whole numbers on the x axis, none beyond `last`: only final scores are drawn there."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     ticks = MaxNLocator(most, integer=True).tick_values(0, last)

@@ -97,7 +97,7 @@ class Questions(ABC, Generic[Q]):
         return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
 
     def _rendered(self, variables: Mapping[str, Any], context: object) -> Prompt:
-        """Render a prompt; `context` travels beside it, for providers that are no language models."""
+        """Render a prompt; it carries `context` for providers that are no language models."""
         request = Message("user", render_template(self._request, {**variables, **self._shared}))
         return self._limited(Prompt((*self._system.messages, request), context))
 
@@ -117,7 +117,7 @@ class Asker:
     The first request goes alone, so that a parameter that the model refuses is found out only once.
 
     Args:
-        concurrency: maximum number of requests under way; providers that are no servers get one at a time.
+        concurrency: maximum number of requests under way; a provider without a server gets one at a time.
     """
 
     provider: Provider

@@ -59,8 +59,8 @@ def neutral(task: Task) -> Action:
 
 def _stated(text: str, task: Task) -> Action | None:
     """Read the text after the last `Action:`, or after the name of every actuator; None if the text has neither."""
-    if said := _behind("action", text):
-        return _whole(said[-1], task)
+    if texts := _behind("action", text):
+        return _whole(texts[-1], task)
     values = [_behind(actuator.name, text) for actuator in task.actuators]
     return _each([found[-1] for found in values], task) if all(values) else None
 
@@ -72,16 +72,16 @@ def _behind(name: str, text: str) -> list[str]:
     return [value for value in values if value]
 
 
-def _whole(said: str, task: Task) -> Action:
+def _whole(text: str, task: Task) -> Action:
     """Read the values of all actuators from one text: one entry for each actuator."""
     if len(task.actuators) == 1:
-        return _each([said], task)
-    named = [_behind(actuator.name, said) for actuator in task.actuators]
+        return _each([text], task)
+    named = [_behind(actuator.name, text) for actuator in task.actuators]
     if all(named):  # one line may name them all: `gear=low, horn=1`
         return _each([re.split(r"[,;]", found[-1])[0] for found in named], task)
-    parts = [part for part in re.split(r"[,;\s]+", said.strip(_MARKS + "[](){}.")) if part]
+    parts = [part for part in re.split(r"[,;\s]+", text.strip(_MARKS + "[](){}.")) if part]
     if len(parts) != len(task.actuators):
-        raise UnreadableAnswer(f"{quoted(said)} has {len(parts)} of {len(task.actuators)} entries")
+        raise UnreadableAnswer(f"{quoted(text)} has {len(parts)} of {len(task.actuators)} entries")
     return _each(parts, task)
 
 
@@ -89,9 +89,9 @@ def _each(parts: Sequence[str], task: Task) -> Action:
     return tuple(_one(part, actuator) for part, actuator in zip(parts, task.actuators, strict=True))
 
 
-def _one(said: str, actuator: Actuator) -> float:
+def _one(entry: str, actuator: Actuator) -> float:
     """Return the number that an entry means."""
-    text = said.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
+    text = entry.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
     value = read_action(text, actuator)
     if isinstance(value, float):
         return value
@@ -107,7 +107,7 @@ def _one(said: str, actuator: Actuator) -> float:
     if first and not second and not rest[:1].isalnum():
         value = read_action(first, actuator)
     if isinstance(value, str):
-        raise UnreadableAnswer(f"it says {quoted(said)}, {value}")
+        raise UnreadableAnswer(f"it says {quoted(entry)}, {value}")
     return value
 
 

@@ -15,7 +15,7 @@ from policygen.episodes.score import Score, engine_words, episode_seeds, sampled
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.seats import session as seat
+from policygen.extensions.seats import session as sessions
 from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
 from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
@@ -50,7 +50,7 @@ class DriveSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriveResult(seat.SessionResult):
+class DriveResult(sessions.SessionResult):
     """The results and costs of a drive, saved as `drive.json`.
 
     Attributes:
@@ -84,7 +84,7 @@ class DriveResult(seat.SessionResult):
     decisions: tuple[dict[str, Any], ...] = ()
 
 
-class Drive(seat.ModelSession[DriveResult]):
+class Drive(sessions.ModelSession[DriveResult]):
     """One drive in its folder; `carry_out` plays it.
 
     Args:
@@ -113,7 +113,7 @@ class Drive(seat.ModelSession[DriveResult]):
         self.plan = plan
         provider = driver_of(self.task, config)
         questions = StepQuestions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
-        begun = DriveResult(
+        initial = DriveResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
@@ -124,7 +124,7 @@ class Drive(seat.ModelSession[DriveResult]):
             shown="numbers" if self.task.grid is None else "bins",
             planned=plan.episodes,
         )
-        super().__init__(folder, config, provider, self.task, begun, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, self.task, initial, concurrency=plan.concurrency, tell=tell)
         self.driver = Driver(self.task, self.asker, questions, on_episode)
         self.table: TablePolicy | None = None
         self.score: Score | None = None
@@ -149,13 +149,13 @@ class Drive(seat.ModelSession[DriveResult]):
         if self.table is not None:
             self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
-    def _found(self) -> DriveResult:
+    def _current_result(self) -> DriveResult:
         driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
         chosen, grid, episodes = driver.most_chosen, self.task.grid, len(ended)
         answers = driver.counts.asked + driver.counts.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
-            self._begun,
+            self._initial,
             counts=replace(driver.counts),
             concurrency=self.asker.concurrency,
             episodes=episodes,
@@ -199,7 +199,7 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
             "builtin proposes policies and cannot decide single steps; a saved policy can, and needs no key either: "
             "--llm policy:RUN or policy:best.json"
         )
-    return seat.one_model(config, "drives")
+    return sessions.one_model(config, "drives")
 
 
 def table_of(driver: Driver) -> TablePolicy | None:

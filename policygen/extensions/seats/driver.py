@@ -59,7 +59,8 @@ class DriveCounts(Counts):
 
     Attributes:
         steps: actions taken.
-        hits: of them, in situations met earlier, or by another episode at the same time.
+        hits: number of these without a question of their own, because the situation was asked about already, or is
+            asked about by another episode at the same time.
     """
 
     steps: int = 0

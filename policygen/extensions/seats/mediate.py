@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.errors import UsageError
-from policygen.extensions.seats import session as seat
+from policygen.extensions.seats import session as sessions
 from policygen.extensions.seats.mediators import LEARNED, Mediator
 from policygen.extensions.seats.plans import Planner, PlanQuestions, RulesProvider
 from policygen.extensions.worlds.locked.episode import RoomEpisode
@@ -70,7 +70,7 @@ class MediatorRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MediationResult(seat.SessionResult):
+class MediationResult(sessions.SessionResult):
     """The results and costs of a mediation, saved as `mediate.json`.
 
     Attributes:
@@ -87,8 +87,8 @@ class MediationResult(seat.SessionResult):
         return next((row for row in self.rows if (row.room, row.mediator) == (room, mediator)), None)
 
 
-class Mediation(seat.ModelSession[MediationResult]):
-    """Mediators on call in rooms, in a folder; `carry_out` plays them.
+class Mediation(sessions.ModelSession[MediationResult]):
+    """A comparison of mediators in several rooms, with its folder; `carry_out` plays the episodes.
 
     Args:
         task: the mediators' task: to decide when to ask.
@@ -120,34 +120,34 @@ class Mediation(seat.ModelSession[MediationResult]):
             room: PlanQuestions(room, template=plan.template, most=config.prompt_tokens) for room in plan.rooms
         }
         for room in plan.rooms[:1]:
-            _made(room)  # raises if minigrid is missing
+            _make_room(room)  # raises if minigrid is missing
         self._on_row = on_row
         self.rows: list[MediatorRow] = []
         self.tables: dict[str, str] = {}
-        begun = MediationResult(
+        initial = MediationResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
             episodes=plan.episodes,
         )
-        super().__init__(folder, config, provider, task, begun, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, task, initial, concurrency=plan.concurrency, tell=tell)
         self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
         for room in self.plan.rooms:
-            envs = [_made(room) for _ in range(self.plan.episodes)]
+            envs = [_make_room(room) for _ in range(self.plan.episodes)]
             for mediator in self.plan.mediators(room):
                 if mediator.name == LEARNED and mediator.policy is not None:
                     mediator.policy.save(self.folder / f"{room}.json")
                     self.tables[room] = mediator.policy.to_text(whole=True)
-                self.rows.append(self._played(room, mediator, envs))
+                self.rows.append(self._play(room, mediator, envs))
                 self._on_row(self.rows[-1])
 
-    def _found(self) -> MediationResult:
+    def _current_result(self) -> MediationResult:
         rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._begun, counts=replace(self.planner.counts), rows=rows, tables=tables)
+        return replace(self._initial, counts=replace(self.planner.counts), rows=rows, tables=tables)
 
-    def _played(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
+    def _play(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
         """Play all episodes of a mediator in parallel."""
         seeds = episode_seeds(self.config.seed, "mediating", self.plan.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
@@ -178,10 +178,10 @@ def planner_of(config: RunConfig) -> Provider:
         raise UsageError(
             "builtin proposes policies and cannot plan; the rule-based planner needs no key: --llm planner"
         )
-    return seat.one_model(config, "plans")
+    return sessions.one_model(config, "plans")
 
 
-def _made(room: str) -> LockedRoomEnv:
+def _make_room(room: str) -> LockedRoomEnv:
     env: Any = make(f"policygen/{room}-v0", {}).unwrapped
     return env  # type: ignore[no-any-return]
 

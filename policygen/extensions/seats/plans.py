@@ -1,4 +1,4 @@
-"""A model or rules that plan for a robot in a locked room: the question, the plan in an answer, and who is asked."""
+"""Plans for a robot in a locked room: the question to a model, the plan in its answer, and the rule-based planner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlanQuestions(Questions[RoomReport]):
         super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], most)
 
     def prompt(self, question: RoomReport) -> Prompt:
-        """Render the question for a report; room and report travel beside it."""
+        """Render the question for a report; the prompt's context is the room and the report."""
         return self._rendered({"seen": question.seen, "carried": question.carried}, (self.room, question))
 
 
@@ -105,10 +105,10 @@ def read_plan(text: str, report: RoomReport, room: str) -> Plan:
     """
     options: list[Option] = []
     for part in _BETWEEN.split(_stated(text)):
-        said = part.strip().lstrip("*`\"'_ [{(")
-        said = _NUMBERING.sub("", said, count=1).strip(_MARKS) if _NUMBERING.match(said) else said.strip(_MARKS)
-        if said:
-            options += _options(said, report, room, options)
+        words = part.strip().lstrip("*`\"'_ [{(")
+        words = _NUMBERING.sub("", words, count=1).strip(_MARKS) if _NUMBERING.match(words) else words.strip(_MARKS)
+        if words:
+            options += _options(words, report, room, options)
     if not options:
         held = f"; {report.carried} is in hand already" if report.carried else ""
         raise UnreadableAnswer(f"behind `Plan:` no option is left to do{held}")
@@ -127,19 +127,19 @@ def _stated(text: str) -> str:
     return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
 
 
-def _options(said: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
+def _options(words: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
     """Return the option that some words mean, after those that it needs first."""
-    verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(said))), (None, None))
+    verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(words))), (None, None))
     if verb is None or match is None:
         raise UnreadableAnswer(
-            f"{quoted(said)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "
+            f"{quoted(words)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "
             "separated by commas"
         )
     if verb in (EXPLORE, PUT):
         return [Option(verb)]
-    thing = _THING.search(said, match.end())
+    thing = _THING.search(words, match.end())
     if thing is None:
-        raise UnreadableAnswer(f"{quoted(said)} names no key, box or door")
+        raise UnreadableAnswer(f"{quoted(words)} names no key, box or door")
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
     name = f"{colour} {kind}".strip() if room == COLOURED else kind
     fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
@@ -147,10 +147,10 @@ def _options(said: str, report: RoomReport, room: str, before: list[Option]) -> 
         if verb != GO_TO:
             return [Option(verb, name)]
         if len(fitting) > 1:
-            raise UnreadableAnswer(f"{quoted(said)} does not say which: {' or '.join(fitting)}")
+            raise UnreadableAnswer(f"{quoted(words)} does not say which: {' or '.join(fitting)}")
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
-        raise UnreadableAnswer(f"{quoted(said)} names nothing in this room; it has {' and '.join(KINDS_IN[room])}")
+        raise UnreadableAnswer(f"{quoted(words)} names nothing in this room; it has {' and '.join(KINDS_IN[room])}")
     if report.carried == name and Option(PUT) not in before:  # what is in hand need not be fetched
         return []
     going = Option(GO_TO, name)

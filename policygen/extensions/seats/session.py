@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 from policygen.errors import BudgetExhausted, PlaceError, ProviderError, UsageError
 from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import mark, read_json, write_atomically
-from policygen.llm import Provider, Several, connect, read_spec
+from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.replay import Replay
@@ -68,7 +68,7 @@ def one_model(config: RunConfig, does: str) -> Provider:
         UsageError: there are several models, or the folder to replay holds no answers.
     """
     provider = connect(config.llm, llm_options(config))
-    if isinstance(provider, Several):
+    if isinstance(provider, ProviderPool):
         raise UsageError(f"one model {does}; name one of {config.llm}")
     return RecordedAnswers(provider) if isinstance(provider, Replay) else provider
 
@@ -105,16 +105,16 @@ class SessionResult:
     finished: bool = False
 
 
-Found = TypeVar("Found", bound=SessionResult)
+ResultT = TypeVar("ResultT", bound=SessionResult)
 
 
-class ModelSession(ABC, Generic[Found]):
+class ModelSession(ABC, Generic[ResultT]):
     """A model's work in a folder that this process locks; `carry_out` does the work.
 
     Args:
         folder: where the files go; if it holds the same session already, its answers are used again.
         task: for the check that the price of the model is known.
-        begun: the result before anything is asked.
+        initial: the result before anything is asked.
         concurrency: maximum number of questions under way at a time.
         tell: called with the waits that servers ask for.
 
@@ -133,7 +133,7 @@ class ModelSession(ABC, Generic[Found]):
         config: RunConfig,
         provider: Provider,
         task: Task,
-        begun: Found,
+        initial: ResultT,
         *,
         concurrency: int,
         tell: Callable[[Wait], None],
@@ -144,10 +144,10 @@ class ModelSession(ABC, Generic[Found]):
 
         if provider.is_language_model:
             LanguageModel(provider, config).check(task)
-        self.folder, self.config, self.provider, self._begun = folder, config, provider, begun
+        self.folder, self.config, self.provider, self._initial = folder, config, provider, initial
         self._lock = self._locked()
         try:
-            self._write(begun)  # other sessions must see whose folder it is before anything is asked
+            self._write(initial)  # other sessions must see whose folder it is before anything is asked
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
                 Ledger(config),
@@ -162,7 +162,7 @@ class ModelSession(ABC, Generic[Found]):
             self._lock.release()
             raise
 
-    def carry_out(self) -> Found:
+    def carry_out(self) -> ResultT:
         """Work until all is done or a budget is used up; save the results, also of an interrupted session.
 
         Raises:
@@ -197,13 +197,13 @@ class ModelSession(ABC, Generic[Found]):
         """Do the rest after work that was not interrupted."""
 
     @abstractmethod
-    def _found(self) -> Found:
+    def _current_result(self) -> ResultT:
         """Return the results so far; `_outcome` adds the costs of asking."""
 
-    def _outcome(self, stopped: str, *, finished: bool = False) -> Found:
+    def _outcome(self, stopped: str, *, finished: bool = False) -> ResultT:
         ledger = self.asker.ledger
         return replace(
-            self._found(),
+            self._current_result(),
             llm_calls=ledger.calls if self.provider.is_language_model else 0,
             requests=ledger.calls,
             cached=ledger.cached,
@@ -214,7 +214,7 @@ class ModelSession(ABC, Generic[Found]):
             finished=finished,
         )
 
-    def _write(self, outcome: Found) -> None:
+    def _write(self, outcome: ResultT) -> None:
         record = asdict(outcome)
         record |= record.pop("counts")
         write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
@@ -234,7 +234,7 @@ class ModelSession(ABC, Generic[Found]):
                 remedy = "restore it from a copy, or choose another --out"
                 before = read_json(self.folder / self.file, self.kind, remedy)
                 for name in self.same:
-                    was, value = before.get(name) if isinstance(before, dict) else None, getattr(self._begun, name)
+                    was, value = before.get(name) if isinstance(before, dict) else None, getattr(self._initial, name)
                     if was != value:
                         raise UsageError(
                             f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; "

@@ -24,7 +24,7 @@ from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
 DIGITS = 3  # significant ones of a quantity that has no bins
-# How much a prompt tells of a task, from most to least: the longest that fits is used.
+# Limits on the description of the task, the largest first; the first that fits the prompt is used.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 
 
@@ -35,7 +35,7 @@ class ShownQuantity:
     Attributes:
         text: its value, or the values of its bin.
         labelled: whether the bin's number says something that its values do not.
-        said: whether it is an observed text, which may have several lines.
+        is_text: whether it is an observed text, which may have several lines.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ShownQuantity:
     text: str
     bin: int = 0
     labelled: bool = False
-    said: bool = False
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Window:
         self.task = task
         self._reader: Reader = cell_reader(task, task.grid) if task.grid is not None else Reader(task)
         self._units = {observation.name: observation.unit for observation in task.observations}
-        self._told = _told_by_texts(task)
+        self._covered = _covered_by_texts(task)
         self._known: dict[int, tuple[ShownQuantity, ...]] = {}
 
     def cell(self, observation: npt.NDArray[Any]) -> int | None:
@@ -90,11 +90,11 @@ class Window:
         return self._texts(observation) + self._numbers(observation)
 
     def _texts(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
-        first, said = len(self.task.observations), []
+        first, texts = len(self.task.observations), []
         for text in self.task.texts:
-            said.append(ShownQuantity(text.name, "", decoded(observation[first : first + text.columns]), said=True))
+            texts.append(ShownQuantity(text.name, "", decoded(observation[first : first + text.columns]), is_text=True))
             first += text.columns
-        return tuple(said)
+        return tuple(texts)
 
     def _numbers(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
         cell = self.cell(observation)
@@ -103,7 +103,7 @@ class Window:
             return tuple(
                 ShownQuantity(name, self._units.get(name, ""), format_number(float(f"{value:.{DIGITS}g}")))
                 for name, value in zip(self._reader.names, values, strict=True)
-                if name not in self._told
+                if name not in self._covered
             )
         if cell not in self._known:
             grid = self.task.grid
@@ -111,18 +111,18 @@ class Window:
             self._known[cell] = tuple(
                 ShownQuantity(d.name, self._units.get(d.name, ""), d.label(b), b, not d.counts_integers)
                 for d, b in zip(grid.dimensions, grid.bins_of(cell).tolist(), strict=True)
-                if d.name not in self._told
+                if d.name not in self._covered
             )
         return self._known[cell]
 
 
-def _told_by_texts(task: Task) -> frozenset[str]:
+def _covered_by_texts(task: Task) -> frozenset[str]:
     """Return the quantities that depend on texts alone, and the columns that hold texts."""
-    told = set(task.columns[len(task.observations) :])
+    covered = set(task.columns[len(task.observations) :])
     for name, node in task.parsed_features if task.texts else ():
-        if (read := names_in(node)) <= told and (read or texts_in(node)):
-            told.add(name)
-    return frozenset(told)
+        if (read := names_in(node)) <= covered and (read or texts_in(node)):
+            covered.add(name)
+    return frozenset(covered)
 
 
 class StepQuestions(Questions[Situation]):
@@ -137,8 +137,8 @@ class StepQuestions(Questions[Situation]):
     shorter = "show fewer steps (--memory), or less in the template"
 
     def __init__(self, task: Task, *, template: str | None = None, memory: int = 0, most: int = 6_000) -> None:
-        told = _told_by_texts(task)
-        grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in told]
+        covered = _covered_by_texts(task)
+        grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in covered]
         self.memory = memory
         shared = {"form": form_of(task)}
         variables = {"task": task_view(task), "grid": grid, "memory": memory, **shared}
@@ -146,7 +146,7 @@ class StepQuestions(Questions[Situation]):
         super().__init__(templates, ({**variables, "show": show} for show in _SHOWS), most, shared)
 
     def prompt(self, question: Situation) -> Prompt:
-        """Render the question for a situation; the observation travels beside it."""
+        """Render the question for a situation; the prompt's context is the observation."""
         variables = {"now": question.now, "recent": question.recent, "memory": self.memory}
         return self._rendered(variables, question.observation)
 

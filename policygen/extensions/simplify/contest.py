@@ -16,7 +16,7 @@ from policygen.policies.policy import Policy
 
 SIGNIFICANCE = 0.05  # one-sided; a loss that is significant at this level is refused, however small
 MARGIN = 0.01  # largest mean loss, relative to the score or to its standard deviation, whichever is larger
-FIRST_LOOK = 20  # episodes after which a clearly worse candidate is refused
+FIRST_EPISODES = 20  # episodes after which a clearly worse candidate is refused
 ROUNDING = 1e-9  # tolerance for exact scores, of which nothing may be lost
 SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds that searches and final scores do not use
 
@@ -126,7 +126,7 @@ class Contest:
             good = score is not None and loss_of(score, self._exact).acceptable
             return good, self._play(candidate, self._seeds) if good or always else []
         played: list[Trajectory] = []
-        for count in sorted({min(FIRST_LOOK, self.episodes), self.episodes}):
+        for count in sorted({min(FIRST_EPISODES, self.episodes), self.episodes}):
             played += self._play(candidate, self._seeds[len(played) : count])
             if not self._loss(played).acceptable:
                 return False, played
@@ -144,22 +144,22 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate acts like the current policy in every step of its episodes, which are then its own."""
+        """Whether the candidate takes the current policy's actions in all its episodes: no need to play them again."""
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
 
-    def check(self, candidate: Policy, look: int) -> tuple[Score, Score, PairedLoss]:
+    def check(self, candidate: Policy, check_number: int) -> tuple[Score, Score, PairedLoss]:
         """Score the original and a candidate on held-out episodes, and compute the loss.
 
         Args:
-            look: number of the check; each check has seeds of its own.
+            check_number: number of the check; each check has seeds of its own.
         """
         if self._exact is not None and self.mdp is not None:
             score = exact_score(candidate, self.mdp)
             assert score is not None
             return self._exact, score, loss_of(score, self._exact)
-        seeds = episode_seeds(self.seed, CHECKING.format(look), 2 * self.episodes)
+        seeds = episode_seeds(self.seed, CHECKING.format(check_number), 2 * self.episodes)
         before, after = (
             sampled_score(self._play(policy, seeds), self.players.engine) for policy in (self.original, candidate)
         )

@@ -158,7 +158,7 @@ def smaller(node: Node) -> Iterator[Node]:
     if isinstance(node, Call) and not fixed:
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
-                if less != Number(0.0):  # dropping a term of a sum is smaller, and anything times 0 is 0
+                if less != Number(0.0):  # a sum without the term is smaller, and a product with 0 is 0 as a whole
                     yield Call(node.function, (*node.arguments[:i], less, *node.arguments[i + 1 :]))
 
 

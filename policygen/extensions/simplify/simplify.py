@@ -16,7 +16,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 
-LOOKS = 4  # most policies checked, each on fresh episodes
+MOST_CHECKS = 4  # most policies checked, each on fresh episodes
 EPISODES, MOST_EPISODES = 100, 20_000
 
 
@@ -52,7 +52,7 @@ class Simplified:
         policy: the smaller policy, or the original.
         before, after: scores of both on the held-out episodes of the last check (or exact scores).
         loss: of the smaller policy against the original.
-        looks: number of policies checked until one was not worse; each had fresh episodes.
+        checks: number of policies checked until one was not worse; each had fresh episodes.
         tried, episodes: numbers of candidates and episodes in all.
     """
 
@@ -61,7 +61,7 @@ class Simplified:
     before: Score
     after: Score
     loss: PairedLoss
-    looks: int
+    checks: int
     tried: int
     episodes: int
 
@@ -109,14 +109,14 @@ def simplify(
 def _checked(contest: Contest) -> Simplified:
     """Return the last policy on the path that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
-    for look in range(1, LOOKS + 1):
-        policy = contest.path[last * (LOOKS + 1 - look) // LOOKS]
-        before, after, loss = contest.check(policy, look)
+    for check_number in range(1, MOST_CHECKS + 1):
+        policy = contest.path[last * (MOST_CHECKS + 1 - check_number) // MOST_CHECKS]
+        before, after, loss = contest.check(policy, check_number)
         if loss.acceptable or policy is contest.original:
             break
     else:
         policy, after, loss = contest.original, before, PairedLoss(0.0, 1.0, loss.allowed)
-    return Simplified(policy, contest.original, before, after, loss, look, contest.tried, contest.played)
+    return Simplified(policy, contest.original, before, after, loss, check_number, contest.tried, contest.played)
 
 
 def words_of(found: Simplified, margin: float) -> list[str]:
@@ -134,6 +134,6 @@ def words_of(found: Simplified, margin: float) -> list[str]:
         f"p of a loss {loss.p:.2g}",
         f"criterion: a mean loss of at most {loss.allowed:.4g} ({share}), with p > {SIGNIFICANCE:g}",
     ]
-    if found.looks > 1:
-        lines.append(f"{found.looks - 1} smaller policies failed this check, each on fresh episodes")
+    if found.checks > 1:
+        lines.append(f"{found.checks - 1} smaller policies failed this check, each on fresh episodes")
     return lines

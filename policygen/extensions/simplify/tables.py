@@ -49,7 +49,7 @@ def _table(policy: Policy) -> TablePolicy:
 
 
 def _with_rules(policy: TablePolicy, rules: Sequence[Rule]) -> TablePolicy:
-    """Return the table with those of these rows that decide something."""
+    """Return the table with these rows, without those that decide no cell."""
     return replace(policy, rules=visible(rules, policy.grid.shape))
 
 
@@ -185,7 +185,7 @@ def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
 
 
 def widen_rows(contest: Contest) -> None:
-    """Widen rows to all bins of a quantity: shorter rows, and perhaps unused quantities or later rows."""
+    """Widen rows to all bins of a quantity, which shortens them, and may make quantities or later rows superfluous."""
     start = _table(contest.current)
     shape = start.grid.shape
     for i, axis in itertools.product(range(len(start.rules)), range(len(shape))):

@@ -93,7 +93,7 @@ class _Worker:
         # Otherwise the libraries of every process would use all cores.
         self._threads = {} if alone else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self.order: Order | None = None
-        self._begun = 0.0
+        self._started = 0.0
         self.connection: Connection
         self.process: BaseProcess
         self._start()
@@ -108,7 +108,7 @@ class _Worker:
     def give(self, order: Order) -> None:
         if not self.process.is_alive():
             self._start()
-        self.order, self._begun = order, time.perf_counter()
+        self.order, self._started = order, time.perf_counter()
         with suppress(OSError):  # it has just died; events() reports that
             self.connection.send(order)
 
@@ -127,7 +127,7 @@ class _Worker:
             code = self.process.exitcode or 0
             how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
             sentence = f"its process {how}; its output is in {self._log}"
-            found.append(CellResult(self.order.cell.key, "failed", sentence, None, time.perf_counter() - self._begun))
+            found.append(CellResult(self.order.cell.key, "failed", sentence, None, time.perf_counter() - self._started))
             self.order = None
         return found
 

@@ -34,7 +34,7 @@ class SweepTerminal:
     def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
         self._sweep = sweep
         self._is_live = is_terminal() if live is None else live
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._panel: Panel | None = None
 
     @contextlib.contextmanager
@@ -81,10 +81,10 @@ class SweepTerminal:
         done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
         if not done or not sweep.unfinished:
             return ""
-        elapsed = time.monotonic() - self._begun
+        elapsed = time.monotonic() - self._started
         # Running cells count by the share of their attempts.
-        begun = sum(min(1.0, run.attempt / max(1, run.planned)) for run in sweep.running.values())
-        return f", about {duration(max(0.0, sweep.unfinished - begun) * elapsed / (done + begun))} left"
+        partly_done = sum(min(1.0, run.attempt / max(1, run.planned)) for run in sweep.running.values())
+        return f", about {duration(max(0.0, sweep.unfinished - partly_done) * elapsed / (done + partly_done))} left"
 
     def _table(self) -> Table:
         sweep = self._sweep
@@ -102,7 +102,7 @@ class SweepTerminal:
         table.add_section()
         failed = len(sweep.of_state("failed"))
         total = f"{done}/{len(sweep.cells)}" + (f", {failed} failed" if failed else "")
-        elapsed = duration(time.monotonic() - self._begun)
+        elapsed = duration(time.monotonic() - self._started)
         table.add_row("all", total, "", f"{elapsed}{self._left()}", style="bold")
         return table
 
@@ -132,7 +132,7 @@ def resume_command(sweep: Sweep) -> str:
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
     words += [word for llm in sweep.typed_models.values() if "@http" in llm for word in ("--llm", llm)]
-    # The user named the module, or the folder for prompts.
+    # Repeat the trust that the user gave by naming a module, or a folder for prompts.
     named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
     words += ["--trust"] * (sweep.trust or named)
     words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []

@@ -28,8 +28,8 @@ from policygen.llm.retry import Wait
 from policygen.proposers.make import make_proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
-from policygen.runs.listeners import Activity, Listener, Steered, Watched
-from policygen.runs.lock import InUse, RunLock
+from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 from policygen.search.resume import resume
@@ -132,7 +132,8 @@ def begin(order: Order) -> Run:
     """
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
-        assignments = list(order.overrides)  # and values that the user typed, which count as the user's own
+        assignments = list(order.overrides)
+        # Values that the user typed are repeated: this confirms that they are the user's choice.
         if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
             assignments.append(f"llm={cell.llm}")
         assignments += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
@@ -202,7 +203,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
             if (summary := finished(folder, order.overrides)) is not None and summary.final is not None:
                 return CellResult(order.cell.key, "finished", score=summary.final.mean)
             break
-        except InUse as error:
+        except FolderInUse as error:
             if time.monotonic() > deadline:
                 return CellResult(order.cell.key, "failed", str(error))
             time.sleep(0.2)
@@ -211,7 +212,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
     return carry_out_cell(order, tell)
 
 
-def carry_out_there(order: Order, directory: str, tell: Tell, carry_out: CarryOut = carry_out_again) -> CellResult:
+def carry_out_remotely(order: Order, directory: str, tell: Tell, carry_out: CarryOut = carry_out_again) -> CellResult:
     """Carry out a cell on another machine, in the working directory of the process that gave the order."""
     key = order.cell.key
     try:
@@ -219,7 +220,7 @@ def carry_out_there(order: Order, directory: str, tell: Tell, carry_out: CarryOu
     except OSError as error:
         lacks = f"{socket.gethostname()} has no folder {directory} ({error.strerror})"
         return CellResult(key, "failed", f"{lacks}: the cluster's machines must share it")
-    with warnings.catch_warnings():  # each cell gives its own, though its process may carry out several
+    with warnings.catch_warnings():  # each cell reports its own warnings, though one process may carry out several
         send_warnings(key, tell)
         return carry_out(order, tell)
 
@@ -265,12 +266,12 @@ class _Reporter(Listener):
         self._key = key
         self._tell = tell
 
-    def started(self, run: Watched) -> None:
+    def started(self, run: RunView) -> None:
         self._report(max(0, len(run.search.attempts) - 1))
 
     def doing(self, activity: Activity | None) -> None:
         """Report waiting after errors, and the effects of the user's comments."""
-        if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
+        if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
             self._tell(Note(self._key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:

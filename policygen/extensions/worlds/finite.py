@@ -264,7 +264,7 @@ class MazeEnv(FiniteEnv):
 
 
 def _open(square: int, action: int) -> bool:
-    """Whether a step from the square leads into another."""
+    """Whether the action leads from the square to another one: no wall, and not out of the maze."""
     row, column = (a + b for a, b in zip(divmod(square, SIDE), MOVES[action], strict=True))
     inside = 0 <= row < SIDE and 0 <= column < SIDE
     return inside and frozenset((square, SIDE * row + column)) in OPEN

@@ -78,13 +78,13 @@ def _readings(state: Array, noise: Array) -> Array:
     x, y = np.repeat(state[0], len(RAYS)), np.repeat(state[1], len(RAYS))
     dx, dy = np.sin(angles), np.cos(angles)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a ray parallel to a wall
-        upright = _met((_UPRIGHT[0] - x) / dx, y, dy, _UPRIGHT)
-        level = _met((_LEVEL[0] - y) / dy, x, dx, _LEVEL)
+        upright = _first_hit((_UPRIGHT[0] - x) / dx, y, dy, _UPRIGHT)
+        level = _first_hit((_LEVEL[0] - y) / dy, x, dx, _LEVEL)
     readings = np.minimum(upright, level).reshape(noise.shape) + NOISE * noise
     return np.minimum(np.maximum(readings, 0.0), FARTHEST)
 
 
-def _met(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
+def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
     """Return the distance at which rays first meet walls of one direction, shape (rays,).
 
     `along`, shape (walls, rays), has the distances to the walls' lines; numpy is fast along a long last axis.

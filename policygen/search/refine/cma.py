@@ -90,7 +90,7 @@ def cma_es(
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    place, validated = best_of(chosen, replace(trials, episodes=validation), first)
+    place, validated = best_by_halving(chosen, replace(trials, episodes=validation), first)
     covariance = _covariance(search, shape)
     return Refined(
         chosen[place],
@@ -172,9 +172,9 @@ def _state(
     if tuned.size != tunable.size:
         return None
     spread = np.sqrt(np.diag(covariance))
-    turned = tunable.turned(tuned, z)
+    signs = tunable.sign_changes(tuned, z)
     rows, columns = np.tril_indices(tunable.size, -1)
-    correlations = (covariance / np.outer(spread, spread) * np.outer(turned, turned))[rows, columns]
+    correlations = (covariance / np.outer(spread, spread) * np.outer(signs, signs))[rows, columns]
     if tunable.size > MOST_CORRELATED:
         correlations = correlations[:0]
     return TuningState(
@@ -228,7 +228,7 @@ def _rounds(policies: int) -> int:
     return math.ceil(math.log2(policies))
 
 
-def best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
+def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
     """Find the best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943); also return the episodes.
 
     Every round costs the same; the better half of the policies gets more seeds, from number `first` on.

@@ -45,19 +45,19 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
         rounds = _sweeps(entries, counts, seeds)
     else:
         rounds = _draws(entries, counts, trials.episodes, np.random.default_rng(rng_seed))
-    current, standing, shared, played = policy, 0.0, -1, 0
+    current, current_score, shared, played = policy, 0.0, -1, 0
     for one in rounds:
         tables = [_changed(entries, change) for change in one.changes]
         rest = (policy.grid, policy.lets, policy.written)
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
-        known = one.first == shared
-        contenders = candidates if known else [current, *candidates]
+        same_seeds = one.first == shared
+        contenders = candidates if same_seeds else [current, *candidates]
         scores = trials.maximised(contenders, trials.seeds(one.first, one.count)).tolist()
         played, shared = played + len(contenders) * one.count, one.first
-        standing, *scores = [standing, *scores] if known else scores
-        if (best := max(scores)) > standing:
+        current_score, *scores = [current_score, *scores] if same_seeds else scores
+        if (best := max(scores)) > current_score:
             at = scores.index(best)
-            current, standing = candidates[at], best
+            current, current_score = candidates[at], best
             entries[:] = tables[at]
     return Refined(current, played, "coordinate", policy.grid.size) if played else None
 

@@ -9,7 +9,7 @@ import numpy as np
 from policygen.episodes.exact import FiniteMDP, improved_table
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
-from policygen.search.refine.lessons import cell_view, entries_of, with_entries
+from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
 from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined
 

@@ -6,8 +6,9 @@ the values settle. With a table and equally weighted targets, that is value iter
 of an ending reaches all earlier steps at once.
 
 It explores by optimism: values get a bonus of one standard error per step (Strehl and Littman 2008, "MBIE-EB"; with
-variances as in Audibert et al. 2009, "UCB-V"), and untried actions more than the best. In addition, a share of its
-actions is random, which falls with the visits to a cell. Its proposed table is cautious: half a standard error less.
+variances as in Audibert et al. 2009, "UCB-V"), and untried actions count more than the best. In addition, a share of
+its actions is random, which falls with the visits to a cell. The proposed table is cautious: it subtracts half a
+standard error from each value.
 
 It uses advice in three ways:
 
@@ -29,11 +30,11 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.integer[Any]]
 
-EXPLORING = 0.5  # share of random actions in a new cell ...
-EXPLORED = 50.0  # ... halved after this number of visits
-LEAST_EXPLORING = 0.02
-DOUBT = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
-HELD = (
+FIRST_RANDOM_SHARE = 0.5  # share of random actions in a new cell ...
+VISITS_TO_HALVE = 50.0  # ... halved after this number of visits
+LEAST_RANDOM_SHARE = 0.02
+CAUTION = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
+ADVICE_ADVANTAGE = (
     2.0  # advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values
 )
 SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
@@ -42,7 +43,7 @@ LEAST_DEVIATION = 0.01  # of a step's outcome, in units of the largest reward, s
 
 
 class Step(NamedTuple):
-    """A step of n episodes.
+    """A step of n parallel episodes.
 
     Attributes:
         cells, actions, rewards: each of shape (n,).
@@ -56,7 +57,7 @@ class Step(NamedTuple):
     terminated: npt.NDArray[np.bool_]
 
 
-class Seen:
+class TransitionCounts:
     """Counts, rewards and successors of each action in each cell; a pair's index is action * cells + cell.
 
     Attributes:
@@ -145,20 +146,20 @@ class Learner:
     ) -> None:
         self._cells, self._actions = cells, actions
         self._discount, self._rng, self._expected = discount, rng, expected
-        # The advised pair of every cell.
-        self._named = None if advice is None else advice * cells + np.arange(cells)
+        # For every cell, the index of the pair of this cell and the advised action.
+        self._advised = None if advice is None else advice * cells + np.arange(cells)
         self._steps: list[Step] = []
-        self._seen = Seen(cells, actions)
+        self._transitions = TransitionCounts(cells, actions)
         self.values = np.full((actions, cells), -np.inf)
-        self._hopes, self._errors = np.zeros((2, actions, cells))
-        self._guess, self._spread = 0.0, 0.0
-        self._met, self._right = np.zeros((2, cells))
+        self._optimistic, self._errors = np.zeros((2, actions, cells))
+        self._default_value, self._value_spread = 0.0, 0.0
+        self._visits, self._agreements = np.zeros((2, cells))
         self._plan()
 
     def choose(self, cells: Cells) -> npt.NDArray[np.int64]:
         """Choose an action for each of n cells: mostly the best one, sometimes a random one."""
         chosen = self._chosen[cells]
-        places = (self._rng.random(len(cells)) < self._exploring[cells]).nonzero()[0]
+        places = (self._rng.random(len(cells)) < self._random_share[cells]).nonzero()[0]
         if len(places):
             chosen[places] = self._rng.integers(self._actions, size=len(places))
         return chosen
@@ -171,39 +172,43 @@ class Learner:
         """Update the values from all steps so far, and choose by them from now on."""
         if not self._steps:
             return
-        met = self._seen.add(self._steps)
+        visits = self._transitions.add(self._steps)
         self._steps = []
-        self._met += met
-        known = (self._seen.tried > 0).reshape(self.values.shape)
-        if self._named is not None:
-            named = self.values.reshape(-1)[self._named]  # as known before
-            self._right += met * (np.isfinite(named) & (named >= self.values.max(axis=0)))
-            open_ended = ~known.reshape(-1)[self._named]
+        self._visits += visits
+        known = (self._transitions.tried > 0).reshape(self.values.shape)
+        if self._advised is not None:
+            advised = self.values.reshape(-1)[self._advised]  # as known before
+            self._agreements += visits * (np.isfinite(advised) & (advised >= self.values.max(axis=0)))
+            guessed = ~known.reshape(-1)[self._advised]
         else:
-            open_ended = ~known.any(axis=0)
+            guessed = ~known.any(axis=0)
         # Untried actions get a value, a cautious guess, only if advised or in cells where episodes were cut.
-        guesses = np.where(open_ended, self._guess, -np.inf)
-        self.values[known & np.isinf(self.values)] = self._guess
-        self._settle(self.values, guesses)
-        self._errors = self._seen.errors(self._discount * self._ahead(self.values, guesses)).reshape(known.shape)
+        defaults = np.where(guessed, self._default_value, -np.inf)
+        self.values[known & np.isinf(self.values)] = self._default_value
+        self._settle(self.values, defaults)
+        self._errors = self._transitions.errors(self._discount * self._ahead(self.values, defaults)).reshape(
+            known.shape
+        )
         best = self.values.max(axis=0)[known.any(axis=0)]
-        self._guess, self._spread = float(best.min()), float(best.std())
-        self._settle(self._hopes, np.full(self._cells, -np.inf), self._errors.reshape(-1))
+        self._default_value, self._value_spread = float(best.min()), float(best.std())
+        self._settle(self._optimistic, np.full(self._cells, -np.inf), self._errors.reshape(-1))
         self._plan()
 
     def best(self) -> npt.NDArray[np.int64]:
         """Return the table to propose, shape (cells,): the safest of the tried or advised actions."""
-        cautious = self.values - DOUBT * self._errors
-        if self._named is not None:
-            cautious -= HELD * self._spread / np.maximum(self._seen.tried, 1.0).reshape(cautious.shape)
-            cautious.reshape(-1)[self._named] = self._in_doubt(self.values, self._named, DOUBT)
+        cautious = self.values - CAUTION * self._errors
+        if self._advised is not None:
+            cautious -= (
+                ADVICE_ADVANTAGE * self._value_spread / np.maximum(self._transitions.tried, 1.0).reshape(cautious.shape)
+            )
+            cautious.reshape(-1)[self._advised] = self._advised_values(self.values, self._advised, CAUTION)
         best: npt.NDArray[np.int64] = cautious.argmax(axis=0)
         return best
 
-    def _in_doubt(self, values: Vector, named: Cells, errors: float) -> Vector:
+    def _advised_values(self, values: Vector, advised: Cells, errors: float) -> Vector:
         """Return the advised actions' values plus `errors` standard errors, shape (cells,); infinite if untried."""
-        hoped = values.reshape(-1)[named] + errors * self._errors.reshape(-1)[named]
-        return np.where(self._seen.tried[named] == 0, np.inf, hoped)
+        values_with_bonus = values.reshape(-1)[advised] + errors * self._errors.reshape(-1)[advised]
+        return np.where(self._transitions.tried[advised] == 0, np.inf, values_with_bonus)
 
     def _settle(self, values: Vector, least: Vector, bonus: Vector | None = None) -> None:
         """Sweep over all steps until the values, changed in place, settle.
@@ -212,13 +217,15 @@ class Learner:
             least: lower bound of a cell's value, shape (cells,).
             bonus: added to every step, shape (pairs,); untried actions then count more than the best.
         """
-        seen, flat = self._seen, values.reshape(-1)
-        known, unknown = np.flatnonzero(seen.tried), np.flatnonzero(seen.tried == 0)
-        paid = (seen.rewards / np.maximum(seen.tried, 1.0) + (0.0 if bonus is None else bonus))[known]
-        weights = self._discount * seen.counts / seen.tried[seen.pairs]
+        transitions, flat = self._transitions, values.reshape(-1)
+        known, unknown = np.flatnonzero(transitions.tried), np.flatnonzero(transitions.tried == 0)
+        paid = (transitions.rewards / np.maximum(transitions.tried, 1.0) + (0.0 if bonus is None else bonus))[known]
+        weights = self._discount * transitions.counts / transitions.tried[transitions.pairs]
         for _ in range(SWEEPS):
             ahead = self._ahead(values, least)
-            fresh = paid + np.bincount(seen.pairs, weights * ahead[seen.after], minlength=len(flat))[known]
+            fresh = (
+                paid + np.bincount(transitions.pairs, weights * ahead[transitions.after], minlength=len(flat))[known]
+            )
             change = np.abs(fresh - flat[known]).max()
             flat[known] = fresh
             flat[unknown] = -np.inf if bonus is None else fresh.max() + bonus[unknown]
@@ -231,20 +238,20 @@ class Learner:
         if not self._expected:
             return np.asarray(best)
         mean = np.where(np.isfinite(values), values, best).mean(axis=0)
-        return np.asarray(best + self._exploring * (mean - best))
+        return np.asarray(best + self._random_share * (mean - best))
 
-    def _share(self) -> Vector:
+    def _random_shares(self) -> Vector:
         """Return the share of random actions in every cell, shape (cells,)."""
-        share = EXPLORING / (1.0 + self._met / EXPLORED)
-        if self._named is not None:
-            share *= 1.0 - self._right / np.maximum(self._met, 1.0)
-        return np.maximum(share, LEAST_EXPLORING)
+        share = FIRST_RANDOM_SHARE / (1.0 + self._visits / VISITS_TO_HALVE)
+        if self._advised is not None:
+            share *= 1.0 - self._agreements / np.maximum(self._visits, 1.0)
+        return np.maximum(share, LEAST_RANDOM_SHARE)
 
     def _plan(self) -> None:
         """Set each cell's chosen action and random share until the next replay."""
-        hopes = self._hopes
-        if self._named is not None:
-            hopes = hopes.copy()
-            hopes.reshape(-1)[self._named] = self._in_doubt(hopes, self._named, 1.0)
-        self._chosen: npt.NDArray[np.int64] = hopes.argmax(axis=0)
-        self._exploring = self._share()
+        optimistic = self._optimistic
+        if self._advised is not None:
+            optimistic = optimistic.copy()
+            optimistic.reshape(-1)[self._advised] = self._advised_values(optimistic, self._advised, 1.0)
+        self._chosen: npt.NDArray[np.int64] = optimistic.argmax(axis=0)
+        self._random_share = self._random_shares()

@@ -106,7 +106,7 @@ def tune_in_plant(
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
     inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)))
-    best = tried[inside.best_of([one.refined.policy for one in tried])].refined
+    best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
 
@@ -190,7 +190,7 @@ class _PlantSearch:
         """Return the mean return of each policy in the plant, on the same seeds."""
         return [float(value) for value in self._values(self._compared(policies))]
 
-    def best_of(self, policies: Sequence[Policy]) -> int:
+    def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the place of the best policy in the plant: it violates requirements least, or has the most return."""
         played = self._compared(policies)
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
@@ -208,7 +208,7 @@ class _PlantSearch:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
         if self.explores:
-            return np.array([self._fitted.doubt(some) for some in played])
+            return np.array([self._fitted.disagreement(some) for some in played])
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:

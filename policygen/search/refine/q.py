@@ -15,9 +15,9 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
-from policygen.search.refine.cma import best_of
+from policygen.search.refine.cma import best_by_halving
 from policygen.search.refine.learner import Learner
-from policygen.search.refine.lessons import (
+from policygen.search.refine.learner_actor import (
     CellView,
     LearnerActor,
     ShapedReward,
@@ -31,7 +31,7 @@ from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
-TRIED = (4, 32)  # least and most episodes of each
+TRIED = (4, 32)  # least and most episodes for the advice, and as many for random actions
 SIDE_BY_SIDE = (
     8,
     128,
@@ -59,17 +59,16 @@ class LearningBudget:
 
 
 def discount_of(task: Task) -> float:
-    """Return the discount for learning.
+    """Return the discount for learning: its horizon, 1 / (1 - discount), is twice the step limit.
 
-    Scores are undiscounted returns within the step limit, and the learner does not know the remaining steps: on
-    average half of the limit, which is the horizon of this discount.
+    Scores are undiscounted returns within the limit; with a horizon beyond it, late rewards count nearly in full.
     """
     return 1.0 - 1.0 / (2.0 * task.max_steps)
 
 
-def learnt(
+def learn_tables(
     view: CellView,
-    course: LearningBudget,
+    budget: LearningBudget,
     rng: np.random.Generator,
     *,
     advice: npt.NDArray[np.int64] | None = None,
@@ -83,26 +82,26 @@ def learnt(
     """
     played = 0
     trial_actors: list[TrialActor] = []
-    shaped_reward = ShapedReward(course.measure, course.discount) if course.measure is not None else None
+    shaped_reward = ShapedReward(budget.measure, budget.discount) if budget.measure is not None else None
     if advice is not None:
-        count = int(np.clip(TRIAL_SHARE * course.episodes, *TRIED))
+        count = int(np.clip(TRIAL_SHARE * budget.episodes, *TRIED))
         for table in (advice, None):
             trial_actors.append(TrialActor(view, table, rng, shaped_reward))
-            course.practice(trial_actors[-1], course.seeds(played, count))
+            budget.practice(trial_actors[-1], budget.seeds(played, count))
             played += count
         if not is_better(trial_actors[0].returns, trial_actors[1].returns):
             advice = None  # no better than random actions
-    learner = Learner(view.cells, view.actions, course.discount, rng, advice=advice, expected=expected)
+    learner = Learner(view.cells, view.actions, budget.discount, rng, advice=advice, expected=expected)
     for trial_actor in trial_actors:
         for step in trial_actor.steps:
             learner.learn(step)
         learner.replay()
     if trial_actors:
         yield played, learner.best()
-    size = int(np.clip(course.episodes // BATCHES, *SIDE_BY_SIDE))
-    while played < course.episodes:
-        count = min(max(size, played // GROWTH), course.episodes - played)
-        course.practice(LearnerActor(learner, view, shaped_reward), course.seeds(played, count))
+    size = int(np.clip(budget.episodes // BATCHES, *SIDE_BY_SIDE))
+    while played < budget.episodes:
+        count = min(max(size, played // GROWTH), budget.episodes - played)
+        budget.practice(LearnerActor(learner, view, shaped_reward), budget.seeds(played, count))
         learner.replay()
         played += count
         yield played, learner.best()
@@ -128,20 +127,22 @@ def q_learning(
     advice = entries_of(table)
     view = cell_view(table, len(mdp.start) if mdp is not None else None)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
-    course = LearningBudget(
+    budget = LearningBudget(
         trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task), trials.measure
     )
     rng = np.random.default_rng(rng_seed)
-    batches = list(learnt(view, course, rng, advice=advice, expected=method == "sarsa"))
+    batches = list(learn_tables(view, budget, rng, advice=advice, expected=method == "sarsa"))
     if mdp is not None:
         tables = [table, *(with_entries(table, entries) for entries in _distinct([e for _, e in batches], advice))]
         scores = [score.mean for one in tables if (score := exact_score(one, mdp)) is not None]
-        return Refined(tables[int(np.argmax(scores))], course.episodes, method, view.cells)
+        return Refined(tables[int(np.argmax(scores))], budget.episodes, method, view.cells)
     late = batches[len(batches) // 2 :]
     moments = np.unique(np.linspace(0, len(late) - 1, COMPARED).astype(int))
     tables = [table, *(with_entries(table, e) for e in _distinct([late[i][1] for i in moments], advice))]
-    place, validated = best_of(tables, replace(trials, episodes=validation), course.episodes) if tables[1:] else (0, 0)
-    return Refined(tables[place], course.episodes + validated, method, view.cells)
+    place, validated = (
+        best_by_halving(tables, replace(trials, episodes=validation), budget.episodes) if tables[1:] else (0, 0)
+    )
+    return Refined(tables[place], budget.episodes + validated, method, view.cells)
 
 
 def choosing_table(policy: Policy, method: str) -> TablePolicy:

@@ -155,7 +155,7 @@ class Tunable:
         ]
         self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
         self._sizes, self._ranged = sizes[self._free], ranged[self._free]
-        # A constant with a range that comes so near to 0 is 0, or the nearest to it in its range.
+        # A constant with a range, if smaller than this, becomes 0.
         self._grain = np.where(ranged, sizes * 10.0**-SIGNIFICANT_DIGITS, 0.0)
         self._low, self._high = np.where(ranged, (low, high), 0.0)[:, self._free]
         self.places = tuple(places[i] for i in self._free)
@@ -178,26 +178,26 @@ class Tunable:
         """Convert standard deviations of the constants to those of z."""
         return deviations / self._sizes
 
-    def turned(self, tuned: Tunable, z: Vector) -> Vector:
+    def sign_changes(self, tuned: Tunable, z: Vector) -> Vector:
         """Return for each constant 1, or -1 if `tuned`, the policy at z, writes it with the opposite sign.
 
-        Of a constant with a range: -1 if it falls as z grows, see `_moved`.
+        For a constant with a range: -1 if it falls as z grows, see `_constants_at`.
         """
-        signs = np.sign(self._moved(z) * tuned.values)
+        signs = np.sign(self._constants_at(z) * tuned.values)
         falls = np.floor((self.values - self._low) / self._sizes + z) % 2
         return np.where(self._ranged, 1.0 - 2.0 * falls, np.where(signs == 0, 1.0, signs))
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
         """Return standard deviations of z as shares of the constants at z, or of their ranges, to 3 digits."""
         with np.errstate(all="ignore"):
-            sizes = np.maximum(np.abs(self._moved(z)), 0.01 * self._sizes)
+            sizes = np.maximum(np.abs(self._constants_at(z)), 0.01 * self._sizes)
             shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self._sizes / sizes), posinf=HUGE)
         return [float(f"{value:.3g}") for value in shares]
 
-    def _moved(self, z: Vector) -> Vector:
+    def _constants_at(self, z: Vector) -> Vector:
         """Return the constants at z.
 
-        Beyond an end of its range a constant comes back: a search that only stopped there would feel no slope outside.
+        A constant beyond an end of its range is reflected: if it stopped at the end, a search would see no slope there.
         """
         with np.errstate(all="ignore"):
             moved = np.clip(np.nan_to_num(self.values + self._sizes * z, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
@@ -208,8 +208,8 @@ class Tunable:
     def at(self, z: Vector) -> Policy:
         """Return the policy at z, with changed constants rounded to `SIGNIFICANT_DIGITS`."""
         values = self._values.copy()
-        values[self._free] = self._moved(z)
-        tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _as_it_is
+        values[self._free] = self._constants_at(z)
+        tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _unchanged
         for i in np.flatnonzero(values != self._values):
             values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}") if abs(values[i]) >= self._grain[i] else 0.0
         rounded = iter(values.tolist())
@@ -239,7 +239,7 @@ class Tunable:
         return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
 
 
-def _as_it_is(node: Node) -> Node:
+def _unchanged(node: Node) -> Node:
     return node
 
 

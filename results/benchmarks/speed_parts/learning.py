@@ -12,8 +12,8 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.lessons import cell_view
-from policygen.search.refine.q import LearningBudget, discount_of, learnt
+from policygen.search.refine.learner_actor import cell_view
+from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -56,8 +56,8 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
 
     def ours() -> None:
         played.clear()
-        course = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
-        for _ in learnt(view, course, np.random.default_rng(0)):
+        budget = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
+        for _ in learn_tables(view, budget, np.random.default_rng(0)):
             pass
 
     few = 2_000 if quick else 20_000

@@ -20,7 +20,7 @@ from policygen.errors import UsageError
 from policygen.extensions.simplify import simplify as simplify_module
 from policygen.extensions.simplify.contest import Contest, loss_of
 from policygen.extensions.simplify.numbers import relative_scores, size, smaller, with_digits
-from policygen.extensions.simplify.simplify import LOOKS, simplify, size_of, words_of
+from policygen.extensions.simplify.simplify import MOST_CHECKS, simplify, size_of, words_of
 from policygen.extensions.simplify.tables import tree_rules, widen_rows, without_idle_bins
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -197,7 +197,7 @@ def test_what_was_lucky_is_found_out_on_fresh_episodes(monkeypatch: pytest.Monke
         found = simplify_module._checked(contest)
     assert found.policy is good
     assert not found.changed
-    assert found.looks == LOOKS
+    assert found.checks == MOST_CHECKS
     assert "no smaller policy was found" in words_of(found, 0.01)[1]
 
 

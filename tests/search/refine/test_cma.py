@@ -124,7 +124,7 @@ def test_a_constant_that_is_written_with_the_other_operator_turns_its_correlatio
     z = np.array([0.5, 0.5, -2.0])
     tuned = Tunable(tunable.at(z))
     assert tuned.policy.to_text().endswith("4.5*length + 2*spin")
-    assert tunable.turned(tuned, z).tolist() == [1, 1, -1]
+    assert tunable.sign_changes(tuned, z).tolist() == [1, 1, -1]
 
 
 @pytest.mark.parametrize("state", [TuningState((0.1,)), TuningState((0.1, 0.0, 0.1)), TuningState((0.1, 1e999, 1.0))])

@@ -18,7 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.lessons import LearnerActor, ShapedReward, cell_view
+from policygen.search.refine.learner_actor import LearnerActor, ShapedReward, cell_view
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task

@@ -126,7 +126,7 @@ def test_a_constant_with_a_range_moves_in_proportion_to_it_and_comes_back_from_i
         "let far = tune(1.8, 0, 4)*angle\nleft = 0\n"
         "right = tune(-0.1, -0.2, 0.2)*far - tune(3, 0, 10)*spin - 3*position"  # 2 - 5 is 3 below the range
     )
-    assert tunable.turned(Tunable(moved), np.array([0.2, -0.25, -0.5, -2.0])).tolist() == [1, 1, -1, -1]
+    assert tunable.sign_changes(Tunable(moved), np.array([0.2, -0.25, -0.5, -2.0])).tolist() == [1, 1, -1, -1]
     assert tunable.relative(np.full(4, 0.5), np.zeros(4)) == [0.5] * 4  # of the range, also where the constant is 0
     for scale in (1.0, 100.0, 1e300):
         for z in np.random.default_rng(0).normal(scale=scale, size=(20, 4)):

@@ -15,7 +15,17 @@ from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
 from policygen.extensions.worlds.locked.episode import RoomEpisode, planned
-from policygen.extensions.worlds.locked.view import AHEAD, EMPTY, LEFT, MISSION, NOBODY, NONE, NOTHING, TOGGLE, Cell
+from policygen.extensions.worlds.locked.view import (
+    AHEAD,
+    EMPTY,
+    LEFT,
+    MISSION,
+    NO_ROBOT_CELL,
+    NOBODY,
+    NOTHING,
+    TOGGLE,
+    Cell,
+)
 
 LEAST, MOST = 5, 10  # cells of a room's side, walls included
 STEPS = 100  # of an episode
@@ -97,7 +107,7 @@ class LockedRoomEnv(MiniGridEnv):
         self.observation_space = spaces.Dict({"image": spaces.Box(0, 10, (MOST, MOST, 4), np.uint8)})
         self._door: Door | None = None
 
-    # --- how a room is built, draw by draw as published -------------------------------------------------------------
+    # --- building a room, with the random draws of the published code -----------------------------------------------
 
     def _gen_grid(self, width: int, height: int) -> None:
         self.grid = Grid(width, height)
@@ -120,7 +130,7 @@ class LockedRoomEnv(MiniGridEnv):
         self._map = np.zeros((MOST, MOST, 4), np.uint8)
         self._map[:, :, 3] = NOBODY
         self._seen: set[Cell] = set()
-        self._stood: Cell | None = None
+        self._last_cell: Cell | None = None
 
     def _furnish(self, colour: str) -> None:
         """Put things into a room whose door has the colour."""
@@ -132,7 +142,7 @@ class LockedRoomEnv(MiniGridEnv):
             thing, (0, 0), self._size, None if before_door else lambda env, place: tuple(place) == self._front
         )
 
-    # --- what is seen -----------------------------------------------------------------------------------------------
+    # --- observations ----------------------------------------------------------------------------------------------
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one action; see the class."""
@@ -149,8 +159,8 @@ class LockedRoomEnv(MiniGridEnv):
         here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
         ahead = AHEAD[self.agent_dir]
         image = self._map
-        if self._stood is not None and self._stood != here:
-            image[self._stood] = NONE
+        if self._last_cell is not None and self._last_cell != here:
+            image[self._last_cell] = NO_ROBOT_CELL
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._lit(here, ahead), front):
             if cell not in self._seen or cell == front:
@@ -159,7 +169,7 @@ class LockedRoomEnv(MiniGridEnv):
                 image[cell][:3] = thing.encode() if thing is not None else (EMPTY, 0, 0)
         carried = self.carrying.encode() if self.carrying is not None else (EMPTY, 0, 0)
         image[here] = (*carried, self.agent_dir)
-        self._stood = here
+        self._last_cell = here
         return {"image": image.copy()}
 
     def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:

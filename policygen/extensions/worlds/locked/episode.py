@@ -94,7 +94,7 @@ class RoomEpisode:
         observation, _ = env.reset(seed=seed)
         self._view = View(observation["image"])
         self._executor = PlanExecutor(env.np_random)
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._ended, self._since = True, 0
         self.steps = self.questions = 0
         self.returned = 0.0
@@ -108,12 +108,12 @@ class RoomEpisode:
     @property
     def signs(self) -> Signs:
         """Return the current signals for asking."""
-        return Signs(len(self._known() - self._told), int(self._ended), self._since)
+        return Signs(len(self._known() - self._reported), int(self._ended), self._since)
 
     def follow(self, plan: Plan) -> None:
         """Start following a new plan."""
         self.questions += 1
-        self._told, self._since = self._told | self._known(), 0
+        self._reported, self._since = self._reported | self._known(), 0
         self._executor.follow(plan, self._view)
 
     def act(self) -> float:

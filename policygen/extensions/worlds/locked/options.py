@@ -109,7 +109,7 @@ class PlanExecutor:
             self._running = None
         while not self._running and not self.is_over(view):
             option, place = self._waiting.popleft()
-            self._running = self._begun(option, place or place_of(option.thing, view), view)
+            self._running = self._start(option, place or place_of(option.thing, view), view)
         if not self._running:
             self._waiting.clear()
             return NOTHING
@@ -135,7 +135,7 @@ class PlanExecutor:
     def _sees_awaited(self, view: View) -> bool:
         return bool(self._awaited and place_of(self._awaited, view))
 
-    def _begun(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
+    def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
         """Start an option; return None or no actions if there is nothing to do, or no path."""
         if option.verb == EXPLORE:
             if view.is_complete() or self._sees_awaited(view):
@@ -148,7 +148,7 @@ class PlanExecutor:
             self._sweep = None
             actions = way_to(place, view) if place is not None else []
         elif option.verb == TAKE:
-            actions = [PICK_UP] if view.carried is None else _exchanged(view)
+            actions = [PICK_UP] if view.carried is None else _exchange(view)
         elif option.verb == PUT and view.carried is not None:
             actions = _put_down(view)
         elif option.verb == OPEN:
@@ -196,7 +196,7 @@ def _is_free(cell: Cell, view: View) -> bool:
     return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
 
 
-def _exchanged(view: View) -> list[int]:
+def _exchange(view: View) -> list[int]:
     """Put down the carried thing beside the robot, or beside the next cell, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):

@@ -20,7 +20,7 @@ COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # steps right, down, left, up, by direction
 _EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for kinds that bound a room
 NOBODY = 4  # direction in cells without the robot
-NONE = (EMPTY, 0, 0, NOBODY)
+NO_ROBOT_CELL = (EMPTY, 0, 0, NOBODY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class View:
         self._height = image.shape[1]
         self._kinds: bytes = image[:, :, 0].tobytes()
         self._colours: bytes = image[:, :, 1].tobytes()
-        whose: bytes = image[:, :, 3].tobytes()
-        at = len(whose) - len(whose.lstrip(bytes([NOBODY])))
+        robots: bytes = image[:, :, 3].tobytes()
+        at = len(robots) - len(robots.lstrip(bytes([NOBODY])))
         self.here: Cell = divmod(at, self._height)
-        self.direction: int = whose[at]
+        self.direction: int = robots[at]
         held = self._kinds[at]
         self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
 

@@ -16,8 +16,8 @@ from policygen.search.refine.learner import Cells, Step, Vector
 from policygen.tasks.task import Task
 
 
-class Student(Protocol):
-    """A chooser of actions in cells that learns from the results."""
+class CellLearner(Protocol):
+    """A learner that chooses actions by cell."""
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
         """Choose an action for each of n cells."""
@@ -114,48 +114,48 @@ class ShapedReward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerActor:
-    """A student as an actor: converts observations to cells, and its choices to actions."""
+    """A learner as an actor, which converts observations to cells and choices to actions."""
 
-    student: Student
+    learner: CellLearner
     view: CellView
     shaped_reward: ShapedReward | None = None
     portable = False
 
-    def begin(self, episodes: int, /) -> Lesson:
+    def begin(self, episodes: int, /) -> CellDecider:
         """Begin new episodes."""
-        return Lesson(self.student, self.view, episodes, self.shaped_reward)
+        return CellDecider(self.learner, self.view, episodes, self.shaped_reward)
 
 
-class Lesson:
-    """A student's decisions in n episodes."""
+class CellDecider:
+    """The decisions and the learning of a `CellLearner` in n episodes."""
 
-    def __init__(self, student: Student, view: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
-        self._student, self._view, self._shaped_reward = student, view, shaped_reward
+    def __init__(self, learner: CellLearner, view: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
+        self._learner, self._view, self._shaped_reward = learner, view, shaped_reward
         self._before = np.zeros((episodes, shaped_reward.measure.task.width) if shaped_reward is not None else 0)
-        self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
-        self._did = np.zeros(episodes, np.int64)
+        self._cells = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
+        self._last_actions = np.zeros(episodes, np.int64)
 
     def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
         """Return the next actions, see `Decider`."""
-        cells: Cells = self._at[rows]
+        cells: Cells = self._cells[rows]
         if (cells < 0).any():
             cells = self._view.read(observations)
-            self._at[rows] = cells
+            self._cells[rows] = cells
             if self._shaped_reward is not None:
                 self._before[rows] = observations
-        chosen = self._student.choose(cells)
-        self._did[rows] = chosen
+        chosen = self._learner.choose(cells)
+        self._last_actions[rows] = chosen
         return self._view.act(chosen)
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        """Learn from the results, see `Learning`."""
+        """Learn from the results, see `LearningDecider`."""
         after = self._view.read(observations)
         if self._shaped_reward is not None:
-            acted = self._view.act(self._did[rows])
+            acted = self._view.act(self._last_actions[rows])
             rewards = self._shaped_reward.compute(self._before[rows], acted, observations, rewards, terminated)
             self._before[rows] = observations
-        self._student.learn(Step(self._at[rows], self._did[rows], rewards, after, terminated))
-        self._at[rows] = after
+        self._learner.learn(Step(self._cells[rows], self._last_actions[rows], rewards, after, terminated))
+        self._cells[rows] = after
 
 
 # --- evaluation of an adviser ----------------------------------------------------------------------------------------
@@ -187,15 +187,15 @@ class TrialActor:
         """Record the step."""
         self.steps.append(step)
 
-    def begin(self, episodes: int, /) -> Lesson:
+    def begin(self, episodes: int, /) -> CellDecider:
         """Begin new episodes."""
         self.returns = np.zeros(episodes)
-        return _TrialLesson(self, episodes)
+        return _TrialDecider(self, episodes)
 
     portable = False
 
 
-class _TrialLesson(Lesson):
+class _TrialDecider(CellDecider):
     """A lesson that records returns."""
 
     def __init__(self, trial_actor: TrialActor, episodes: int) -> None:
