@@ -376,6 +376,12 @@ def serve(folder: Path, port: int) -> None:
     help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
+@click.option("--float32", is_flag=True, help="Compute in single precision (c).")
+@click.option(
+    "--on-nan",
+    type=click.Choice(["hold", "zero", "fault"]),
+    help="For a NaN or infinite observation, hold the last action, return zeros, or only a status (c).",
+)
 @click.option(
     "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
 )
@@ -390,17 +396,21 @@ def export(
     attempt: int | None,
     task_name: str | None,
     trust: bool,
-    plant: bool,
+    **options: Any,
 ) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
-    against those in three episodes. With --plant the plant of the run's best attempt becomes a simulator in one file:
-    `reset` draws a start by a seed, `step` takes an action and gives the next observation, the reward, and whether the
-    episode has ended.
+    against those in three episodes. With --on-nan its function is `NAME_step`, which returns 0, or 1 if an observation
+    that the policy reads is NaN or infinite; without it NaN counts as 0. With --float32 nothing is computed in double
+    precision; choices may then differ at ties, which are counted.
+
+    With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start by a seed,
+    `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
+    plant = options["plant"]
     if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
@@ -409,7 +419,7 @@ def export(
 
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
-    text = api.export(exported, to, output, plant=plant)
+    text = api.export(exported, to, output, **options)
     say(text.rstrip("\n") if output is None else output)
 
 
