@@ -77,26 +77,33 @@ class Points(Arithmetic[Array]):
         """Return a column of finite numbers."""
         return finite(value)
 
-    def step(self, program: Program, rows: Array, memory: Sequence[Array] = ()) -> tuple[Array, list[Array]]:
-        """Return actions for observations of shape (n, d), and the memory afterwards.
+    def read(self, program: Program, rows: Array, memory: Sequence[Array] = ()) -> dict[str, Array]:
+        """Return all values of a step for observations of shape (n, d).
 
         Args:
-            memory: columns of shape (n,), as returned by the step before; none at the first step.
+            memory: columns of shape (n,), as `remembered` returns them; none at the first step.
         """
-        policy, count = program.policy, len(rows)
+        values = {name: rows[:, i].astype(self.dtype) for i, name in program.observed}
+        unknown = np.full(len(rows), np.nan, self.dtype)
+        slots = map(slot_of, program.policy.remembers)
+        values |= {slot: memory[k] if memory else unknown for k, slot in enumerate(slots)}
         with np.errstate(all="ignore"):
-            values = {name: rows[:, i].astype(self.dtype) for i, name in program.observed}
-            unknown = np.full(count, np.nan, self.dtype)
-            values |= {slot_of(name): memory[k] if memory else unknown for k, name in enumerate(policy.remembers)}
-            values = self.assigned(program, values)
+            return self.assigned(program, values)
+
+    def decided(self, program: Program, values: Mapping[str, Array], count: int) -> Array:
+        """Return the actions of `count` steps with these values."""
+        policy = program.policy
         if isinstance(policy, TablePolicy):
-            binned = [np.broadcast_to(values[name], (count,)) for name in policy.grid.names]
-            actions = policy.grid.look_up(binned, policy.actions)
-        else:
-            outputs = [np.broadcast_to(values[f"output {name}"], (count,)) for name, _ in policy.equations]
-            actions = policy.chosen(np.stack(outputs, axis=1))
+            return policy.grid.look_up(
+                [np.broadcast_to(values[name], count) for name in policy.grid.names], policy.actions
+            )
+        outputs = [np.broadcast_to(values[f"output {name}"], count) for name, _ in policy.equations]
+        return policy.chosen(np.stack(outputs, axis=1))
+
+    def remembered(self, program: Program, values: Mapping[str, Array], actions: Array) -> list[Array]:
+        """Return the memory after steps with these values and actions."""
         kept = [
             values[one.name] if one.actuator is None else part_of_decision(program.policy.task, one.name)(None, actions)
             for one in program.recollections
         ]
-        return actions, [np.broadcast_to(column, (count,)).astype(self.dtype) for column in kept]
+        return [np.broadcast_to(column, len(actions)).astype(self.dtype) for column in kept]

@@ -209,7 +209,6 @@ class PolicyInC(PolicySource, C):
         self.name, self.has_memory = program.name, bool(self.memory) or self.holds
         if options.float32:
             self.body = list(map(in_single, self.body))
-            self.helpers = {name: in_single(text) for name, text in self.helpers.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of one file with everything."""
@@ -304,7 +303,9 @@ class PolicyInC(PolicySource, C):
         for episode in episodes:
             memory: list[npt.NDArray[Any]] = []
             for row, done in zip(*seen_and_done(episode), strict=True):
-                action, memory = single.step(self.program, row[None], memory)
+                values = single.read(self.program, row[None], memory)
+                action = single.decided(self.program, values, 1)
+                memory = single.remembered(self.program, values, action)
                 wrong += int((np.abs(np.ravel(action) - done) > self._tolerance()).sum())
         return wrong
 
@@ -321,6 +322,10 @@ class PolicyInC(PolicySource, C):
         actuator = self.task.actuators[index]
         value = self.literal(0 if actuator.is_choice else min(max(0.0, actuator.low), actuator.high))
         return f"(float){value}" if self.task.has_numbers and actuator.is_choice else value
+
+    def used_helpers(self) -> list[str]:
+        """Return the definitions of all helpers that the code calls, in order."""
+        return list(map(self._typed, super().used_helpers()))
 
     @property
     def _reset(self) -> str:
@@ -371,9 +376,8 @@ class PolicyInC(PolicySource, C):
             "const int known = " + (" && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1")
         )
         yield from ("", self._entry(), "{", *self.body)
-        unknown = {"hold": [f"memory->held[{k}]" for k in parts], "zero": self.fallback, "fault": []}[
-            self.options.on_nan
-        ]
+        held = [f"memory->held[{k}]" for k in parts]
+        unknown = {"hold": held, "zero": self.fallback}.get(self.options.on_nan or "", [])
         yield "    if (!known) {"
         yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
         yield "        return 1;\n    }"
@@ -390,11 +394,12 @@ class PolicyInC(PolicySource, C):
             for a, value in zip(self.task.actuators, self.fallback, strict=True)
         )
         yield "It returns 0; 1 if an observation that the policy reads is NaN or infinite."
-        yield {
-            "hold": f"Then the last action is held ({zero} if there is none),",
-            "zero": f"Then the action is zero, as near as limits allow, or the first choice ({zero}),",
-            "fault": "Then the action is left as it is,",
-        }[self.options.on_nan]
+        if self.holds:
+            yield f"Then the last action is held ({zero} if there is none),"
+        elif self.options.on_nan == "zero":
+            yield f"Then the action is zero, as near as limits allow, or the first choice ({zero}),"
+        else:
+            yield "Then the action is left as it is,"
         yield "and no value is remembered."
 
     @property
