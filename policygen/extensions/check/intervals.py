@@ -74,10 +74,6 @@ def joined(*parts: Interval) -> Interval:
 Rule = Callable[..., Sequence[float] | Interval]
 
 
-def _divided(a: Interval, b: Interval) -> Sequence[float] | Interval:
-    return EVERYTHING if 0.0 in b else ()
-
-
 def _powered(base: Interval, power: Interval) -> Sequence[float] | Interval:
     whole = power.low == power.high and power.low % 1 == 0
     steady = base.low >= 0 or (whole and (power.low >= 0 or 0.0 not in base))
@@ -96,30 +92,15 @@ def _wave(x: Interval) -> Sequence[float] | Interval:
     return [(first + k) * QUARTER for k in range(7)]  # more than a turn
 
 
-def _tangent(x: Interval) -> Sequence[float] | Interval:
-    if max(-x.low, x.high) > _LARGE:
-        return EVERYTHING
-    before, after = (math.floor(end / math.pi + 0.5) for end in (x.low - 1e-6, x.high + 1e-6))
-    return () if before == after else EVERYTHING
-
-
-def _angle(y: Interval, x: Interval) -> Sequence[float] | Interval:
-    return enclosing([-math.pi, math.pi], _LIBRARY) if 0.0 in y and x.low <= 0 else ()
-
-
-def _ends(a: Interval, b: Interval) -> Sequence[float]:
-    return (a.low, a.high, b.low, b.high)
-
-
 RULES: dict[str, Rule] = {
-    "/": _divided,
+    "/": lambda a, b: EVERYTHING if 0.0 in b else (),
     "^": _powered,
     "mod": _remainder,
     "sin": _wave,
     "cos": _wave,
-    "tan": _tangent,
-    "atan2": _angle,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _ends),
+    "tan": lambda x: () if x.low > -QUARTER and x.high < QUARTER else EVERYTHING,
+    "atan2": lambda y, x: enclosing([-math.pi, math.pi], _LIBRARY) if 0.0 in y and x.low <= 0 else (),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), lambda a, b: (a.low, a.high, b.low, b.high)),
 }
 
 

@@ -23,9 +23,11 @@ from policygen.extensions.export.words import remark
 from policygen.quantities.compiled import INFINITE
 
 _TESTED_STEPS = 200  # of an episode
-# Largest difference of a number from the one that was played, as a share of its range. An action has single precision.
-# A single-precision result carries 24 bits, 6e-8: 1e-4 lets 1,700 roundings add up, or cancellation cost three digits.
-TOLERANCE = {False: 1e-6, True: 1e-4}  # by `Options.float32`
+# Share of its range by which a number may differ from the one that was played, and why; by `Options.float32`.
+TOLERANCES = {
+    False: (1e-6, "an action is rounded to 24 bits, 6e-8"),
+    True: (1e-4, "numbers have 24 bits, 6e-8; 1,700 roundings may add up, or cancellation cost three digits"),
+}
 _DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?![\w.])")
 _FUNCTION = re.compile(r"\b(atan2?|cos|exp|fabs|floor|fmod|log|pow|rint|sin|sqrt|tanh?)(?=\()")
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
@@ -166,7 +168,11 @@ class C(Source):
 
     def add(self, statement: str) -> None:
         """Add a statement, over several lines if it is long."""
-        self.body += textwrap.wrap(
+        self.body += self.wrapped(statement)
+
+    def wrapped(self, statement: str) -> list[str]:
+        """Return the lines of a statement."""
+        return textwrap.wrap(
             f"{statement};",
             110,
             initial_indent="    ",
@@ -237,7 +243,7 @@ class PolicyInC(PolicySource, C):
     def test_program(self, episodes: Sequence[Trajectory]) -> str:
         """Write a program that compares the decisions of the exported policy with those in some episodes.
 
-        Its exit code is 0 if all are alike: choices equal, numbers within a millionth of their range.
+        Its exit code is 0 if no more differ than those that single precision is known to change.
         """
         name, width = self.program.name, len(self.task.observations)
         parts, steps = len(self.task.actuators), [seen_and_done(episode) for episode in episodes]
@@ -245,13 +251,14 @@ class PolicyInC(PolicySource, C):
         starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
         allowed = self.ties(episodes) if self.options.float32 else 0
         kind = "float" if self.task.has_numbers else "int"
-        where = "&action[0]" if self.returns_one else "action"
         passed = ", &memory" if self.has_memory else ""
         call = f"{name}_act(rows[i]{passed}{'' if self.returns_one else ', action'})"
         call = f"action[0] = {call}" if self.returns_one else call
-        call = f"wrong += {name}_step(rows[i]{passed}, {where}) != 0" if self.options.on_nan else call
-        broken = [f"    rows[0][{self.program.observed[0][0]}] = NAN;"] if self.program.observed else []
-        broken += [f"    wrong += {name}_step(rows[0]{passed}, {where}) != 1;"] if broken else []
+        call = f"wrong += {name}_step(rows[i]{passed}, action) != 0" if self.options.on_nan else call
+        broken: list[str] = []
+        if self.options.on_nan and self.program.observed:
+            broken = [f"    rows[0][{self.program.observed[0][0]}] = NAN;"]
+            broken.append(f"    wrong += {name}_step(rows[0]{passed}, action) != 1;")
         code = [
             "/* Observations, and then the decision that was played. */",
             f"static {'' if self.options.on_nan else 'const '}double rows[{len(rows)}][{width + parts}] = {{",
@@ -260,7 +267,6 @@ class PolicyInC(PolicySource, C):
             f"static const unsigned char starts[{len(rows)}] = {{",
             *(f"    {', '.join(map(str, starts[i : i + 30]))}," for i in range(0, len(starts), 30)),
             "};",
-            "/* Larger differences count; a choice is a number without fraction. */",
             f"static const double tolerance[{parts}] = {{{', '.join(map(number, self._tolerance()))}}};",
             "",
             "int main(void)",
@@ -274,20 +280,20 @@ class PolicyInC(PolicySource, C):
             f"        for (k = 0; k < {parts}; ++k)",
             f"            wrong += fabs((double)action[k] - rows[i][{width} + k]) > tolerance[k];",
             "    }",
-            *(broken if self.options.on_nan else []),
+            *broken,
             "    (void)starts;",
             f'    printf("%lu of {len(rows) * parts} decisions differ\\n", wrong);',
             f"    return wrong > {allowed};",
             "}",
             "",
         ]
-        expected = [f" * In single precision, {allowed} are expected to differ, which are ties or near ties."] * bool(
-            allowed
-        )
+        share, reason = TOLERANCES[self.options.float32]
+        expected = f" * {allowed} decisions are expected to differ: they are ties, or nearly." if allowed else " *"
         return "\n".join(
             [
                 f"/* Decisions in {len(episodes)} episodes of {remark(self.task.name)}.",
-                *expected,
+                f" * A number may differ by {share:g} of its range: {reason}.",
+                expected,
                 f" * cc {name}_test.c {name}.c -lm */",
                 f'#include "{name}.h"',
                 "#include <math.h>",
@@ -311,7 +317,7 @@ class PolicyInC(PolicySource, C):
 
     def _tolerance(self) -> list[float]:
         """Return the largest difference that does not count, of each actuator."""
-        share = TOLERANCE[self.options.float32]
+        share, _ = TOLERANCES[self.options.float32]
         return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
 
     def _typed(self, code: str) -> str:
@@ -371,11 +377,8 @@ class PolicyInC(PolicySource, C):
         """Yield the function that looks for observations that are no finite numbers, before it decides."""
         parts = range(len(self.fallback))
         memory = ", memory" if self.memory else ""
-        self.body = []
-        self.add(
-            "const int known = " + (" && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1")
-        )
-        yield from ("", self._entry(), "{", *self.body)
+        known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
+        yield from ("", self._entry(), "{", *self.wrapped(f"const int known = {known}"))
         held = [f"memory->held[{k}]" for k in parts]
         unknown = {"hold": held, "zero": self.fallback}.get(self.options.on_nan or "", [])
         yield "    if (!known) {"
