@@ -115,6 +115,7 @@ def test_any_expression(node: Node, x: Interval, y: Interval, seed: int) -> None
         ("mod(x, 3)", 0, 3),
         ("abs(x)", 0, 2),
         ("atan2(x, 1)", -math.pi / 4, math.atan(2)),
+        ("atan2(x, x/4)", -math.pi, math.pi),
         ("2^x", 0.5, 4),
         ("x == 1 and not x > 5", 0, 1),
         ("exp(-800 - x^2)", 0, 1e-38),
