@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -423,6 +424,8 @@ def export(
     path: str | Path | None = None,
     *,
     plant: bool = False,
+    float32: bool = False,
+    on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
     """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
 
@@ -431,24 +434,37 @@ def export(
             decisions in C with those in three episodes, which are played for it.
         plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
             Python) or as equations (LaTeX).
+        float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
+        on_nan: reaction of C to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault`, a
+            status alone. By default NaN counts as 0, infinity as +-1,000,000, as in Python.
 
     Raises:
         PolicygenError: there is no policy or plant, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.formats import c_files, exported, exported_plant
+    from policygen.extensions.export.formats import c_files, differing_in_single, exported, exported_plant
+    from policygen.extensions.export.source import Options
 
     if plant and (isinstance(source, Policy) or Path(source).is_file()):
         raise UsageError(
             f"{'a policy' if isinstance(source, Policy) else source} is not a run folder; only a run has a plant"
         )
+    options = Options(float32, on_nan)
+    if plant and options != Options():
+        raise UsageError("--float32 and --on-nan are for policies, not for plants: leave them out")
     if plant:
         text = exported_plant(_make_plant(str(source)).plant, to)
     else:
         policy = _policy(source)
         facts = origin_of(policy, source)
-        text = exported(policy, to, facts)
+        text = exported(policy, to, facts, options)
         if to == "c" and path is not None and Path(path).suffix == "":
-            files = c_files(policy, facts, _episodes_of(policy))
+            episodes = _episodes_of(policy)
+            if float32:
+                differ, count = differing_in_single(policy, episodes)
+                facts.append(f"In single precision {differ} of {count} decisions in 3 episodes differ.")
+                if differ:
+                    warnings.warn(f"{facts[-1]} The test program allows for them.", stacklevel=2)
+            files = c_files(policy, facts, episodes, options)
             make_folder(Path(path))
             for name, content in files.items():
                 write_named(Path(path) / name, content)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from support import ARM, CHECKOUT, PAIR
 
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.tree import Node
 from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
@@ -204,3 +208,40 @@ def hostile_task() -> Task:
         features=(),
         grid=Grid(tuple(Dimension(name, (0.0, 1.0)) for name in (EVIL, "int", "NAN", f"{EVIL}/", f"{EVIL}*"))),
     )
+
+
+CAREFUL = ("-Wpedantic", "-Wconversion", "-Wfloat-equal", "-Wshadow")
+EXPORTED = {
+    "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\nleft = 0\n"
+    "right = 10*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
+    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1)",
+    "frozenlake": "| row | column | action |\n|-|-|-|\n| 0 | * | right |\n| 1-2 | 0 | down |\n| * | * | left |",
+}
+
+
+def of_expressions(nodes: list[Node]) -> LinearPolicy:
+    """A policy with an output of great range for each expression."""
+    actuators = tuple(Actuator(f"u{i}", low=-3e38, high=3e38) for i in range(len(nodes)))
+    task = replace(PAIR, actuators=actuators, action_space="box")
+    return LinearPolicy(task, (), tuple((a.name, node) for a, node in zip(actuators, nodes, strict=True)))
+
+
+def built(folder: Path, name: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Compile the files of a folder and run the program."""
+    sources = [str(folder / f"{name}.c"), str(folder / f"{name}_test.c")]
+    line = [
+        "cc",
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *CAREFUL,
+        *flags,
+        *sources,
+        "-lm",
+        "-o",
+        str(folder / "tested"),
+    ]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([str(folder / "tested")], capture_output=True, text=True)

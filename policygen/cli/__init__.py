@@ -13,7 +13,19 @@ from policygen import __version__
 from policygen.cli.experiments import compare, data, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
-from policygen.cli.results import evaluate, export, film, plot, plot_episode, report, robust, serve, show, simplify
+from policygen.cli.results import (
+    check,
+    evaluate,
+    export,
+    film,
+    plot,
+    plot_episode,
+    report,
+    robust,
+    serve,
+    show,
+    simplify,
+)
 from policygen.cli.running import comment, continue_run, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
@@ -23,7 +35,7 @@ GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
-    "Use a policy elsewhere": ("export", "simplify"),
+    "Use a policy elsewhere": ("check", "export", "simplify"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
 
@@ -39,6 +51,7 @@ NEEDS = {
         "plot-episode": "film",
         "compare": "compare",
         "film": "film",
+        "check": "check",
     },
     **{"robust": "robust", "report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
 }
@@ -106,7 +119,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, export, simplify),
+    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
     commands.add_command(_command)

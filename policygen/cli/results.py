@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,12 @@ def serve(folder: Path, port: int) -> None:
     help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
+@click.option("--float32", is_flag=True, help="Compute in single precision (c).")
+@click.option(
+    "--on-nan",
+    type=click.Choice(["hold", "zero", "fault"]),
+    help="For a NaN or infinite observation, hold the last action, return zeros, or only a status (c).",
+)
 @click.option(
     "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
 )
@@ -390,17 +397,21 @@ def export(
     attempt: int | None,
     task_name: str | None,
     trust: bool,
-    plant: bool,
+    **options: Any,
 ) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
-    against those in three episodes. With --plant the plant of the run's best attempt becomes a simulator in one file:
-    `reset` draws a start by a seed, `step` takes an action and gives the next observation, the reward, and whether the
-    episode has ended.
+    against those in three episodes. With --on-nan its function is `NAME_step`, which returns 0, or 1 if an observation
+    that the policy reads is NaN or infinite; without it NaN counts as 0. With --float32 nothing is computed in double
+    precision; choices may then differ at ties, which are counted.
+
+    With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start by a seed,
+    `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
+    plant = options["plant"]
     if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
@@ -409,7 +420,7 @@ def export(
 
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
-    text = api.export(exported, to, output, plant=plant)
+    text = api.export(exported, to, output, **options)
     say(text.rstrip("\n") if output is None else output)
 
 
@@ -425,6 +436,51 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
     episodes = [episode.trajectory for episode in logbook.buffer(config.buffer_steps)]
     folder = write_minari(episodes, trusted(task) if trust else task, name)
     say(f"{len(episodes)} episodes, {sum(episode.length for episode in episodes):,} steps: {name} in {folder}")
+
+
+@click.command()
+@POLICY
+@TASK_OF_TEXT
+@ATTEMPT
+@click.option(
+    "--box", "ranges", multiple=True, metavar="NAME=LOW:HIGH", help="Range of an observation; may be repeated."
+)
+@click.option("--samples", type=click.IntRange(1), default=10_000, help="Random points (default 10000).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the random points (default 0).")
+@click.option("--json", "as_json", is_flag=True, help="Print the ranges and claims as JSON.")
+@TRUST
+@click.pass_context
+def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
+
+    Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task, or, where
+    it has none, 1.5 times the range that 20 episodes of the policy visit; --box states ranges. Square roots and
+    logarithms need their domain, an output before it is clipped its limits, and all values those of single precision.
+    Remembered values may be any that they can ever become. All claims are tried at random points of the box, too: one
+    that is not proved may still hold, as intervals do not know that `x*x - x*x` is 0.
+
+    Exit codes: 0 all is proved; 1 a point violates a claim; 2 wrong input; 3 something is not proved, and no point
+    violates it.
+    """
+    from policygen.extensions.check.envelope import envelope
+    from policygen.runs.reading import read_policy
+
+    policy = read_policy(source, options["task_name"], attempt=options["attempt"], trust=options["trust"])
+    found = envelope(policy, dict(map(_range, ranges)), options["samples"], options["seed"])
+    say(json.dumps(found.to_record(), indent=1) if as_json else found)
+    context.exit(found.exit_code)
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """Read `NAME=LOW:HIGH`."""
+    name, _, limits = text.partition("=")
+    try:
+        low, high = map(float, limits.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not -math.inf < low <= high < math.inf:
+        raise UsageError(f"--box {text}: write NAME=LOW:HIGH with two finite numbers, as in --box angle=-0.2:0.2")
+    return name, (low, high)
 
 
 @click.command()

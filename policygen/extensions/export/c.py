@@ -1,4 +1,7 @@
-"""Export to C99: one file without allocation, no library but `math.h`, the same decisions as numpy."""
+"""Export to C99: one file without allocation, no library but `math.h`, the same decisions as numpy.
+
+In single precision (`Options.float32`) all types, constants and functions are single: nothing is computed in double.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.expressions import number
-from policygen.extensions.export.source import PolicySource, Source
+from policygen.extensions.export.program import Program
+from policygen.extensions.export.source import PLAIN, Options, PolicySource, Source
 from policygen.extensions.export.words import remark
 from policygen.quantities.compiled import INFINITE
 
 _TESTED_STEPS = 200  # of an episode
+# Share of its range by which a number may differ from the one that was played, and why; by `Options.float32`.
+TOLERANCES = {
+    False: (1e-6, "an action is rounded to 24 bits, 6e-8"),
+    True: (1e-4, "numbers have 24 bits, 6e-8; 1,700 roundings may add up, or cancellation cost three digits"),
+}
+_DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?![\w.])")
+_FUNCTION = re.compile(r"\b(atan2?|cos|exp|fabs|floor|fmod|log|pow|rint|sin|sqrt|tanh?)(?=\()")
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
 _HELPERS = {
     "pg_min": """static double pg_min(double a, double b)
@@ -104,6 +116,21 @@ static int pg_highest(const double *scores, int count)
 }
 
 
+def in_single(code: str) -> str:
+    """Rewrite C code without comments on numbers: types, constants and functions of `math.h` in single precision."""
+    code = _DOUBLE.sub(lambda found: constant(float(found[0])), re.sub(r"\bdouble\b", "float", code))
+    return _FUNCTION.sub(r"\1f", code)
+
+
+def constant(value: float) -> str:
+    """Write a constant in single precision."""
+    with np.errstate(over="ignore"):
+        text = str(np.float32(value))
+    if "inf" in text:
+        return text.replace("inf", "INFINITY")
+    return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+
+
 class C(Source):
     """The templates of C99."""
 
@@ -141,7 +168,11 @@ class C(Source):
 
     def add(self, statement: str) -> None:
         """Add a statement, over several lines if it is long."""
-        self.body += textwrap.wrap(
+        self.body += self.wrapped(statement)
+
+    def wrapped(self, statement: str) -> list[str]:
+        """Return the lines of a statement."""
+        return textwrap.wrap(
             f"{statement};",
             110,
             initial_indent="    ",
@@ -162,16 +193,28 @@ class C(Source):
 
     def literal(self, value: float) -> str:
         """Write a float or an integer."""
-        if isinstance(value, int):
-            return str(value)
-        text = str(np.float32(value))
-        if "inf" in text:
-            return text.replace("inf", "INFINITY")
-        return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+        return str(value) if isinstance(value, int) else constant(value)
+
+
+def seen_and_done(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Return observations (n, d) and actions (n, m) of the first steps of an episode, as they are tested."""
+    steps = min(episode.length, _TESTED_STEPS)
+    return episode.observations[:steps].astype(np.float64), np.asarray(episode.actions[:steps], np.float64).reshape(
+        steps, -1
+    )
 
 
 class PolicyInC(PolicySource, C):
     """A policy as C99."""
+
+    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
+        super().__init__(program, facts, options)
+        self.real = "float" if options.float32 else "double"
+        self.fallback = [self._at_zero(k) for k in range(len(self.task.actuators))]
+        self.holds = options.on_nan == "hold"
+        self.name, self.has_memory = program.name, bool(self.memory) or self.holds
+        if options.float32:
+            self.body = list(map(in_single, self.body))
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of one file with everything."""
@@ -190,7 +233,7 @@ class PolicyInC(PolicySource, C):
 
     def header(self) -> str:
         """Write a header file: how to call the policy, its structure and its functions."""
-        guard = f"{self.program.name.upper()}_H"
+        guard = f"{self.name.upper()}_H"
         wrapped = ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
         closed = ["", "#ifdef __cplusplus", "}", "#endif", f"#endif /* {guard} */", ""]
         return "\n".join(
@@ -200,112 +243,202 @@ class PolicyInC(PolicySource, C):
     def test_program(self, episodes: Sequence[Trajectory]) -> str:
         """Write a program that compares the decisions of the exported policy with those in some episodes.
 
-        Its exit code is 0 if all are alike: choices equal, numbers within a millionth of their range.
+        Its exit code is 0 if no more differ than those that single precision is known to change.
         """
         name, width = self.program.name, len(self.task.observations)
-        parts = 1 if self.returns_one else len(self.task.actuators)
-        rows, starts = [], []
-        for episode in episodes:
-            steps = min(episode.length, _TESTED_STEPS)
-            starts += [1] + [0] * (steps - 1)
-            seen = episode.observations[:steps].astype(np.float64)
-            done = np.asarray(episode.actions[:steps], np.float64).reshape(steps, parts)
-            rows += [[*one, *other] for one, other in zip(seen.tolist(), done.tolist(), strict=True)]
-        ranges = [max(abs(a.low), abs(a.high), 1.0) if not a.is_choice else 1.0 for a in self.task.actuators]
-        memory = [f"    struct {name}_memory memory;"] if self.memory else []
+        parts, steps = len(self.task.actuators), [seen_and_done(episode) for episode in episodes]
+        rows = [[*one, *other] for seen, done in steps for one, other in zip(seen.tolist(), done.tolist(), strict=True)]
+        starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
+        allowed = self.ties(episodes) if self.options.float32 else 0
         kind = "float" if self.task.has_numbers else "int"
-        passed = ", &memory" if self.memory else ""
-        call = (
-            f"        decided[0] = (double){name}_act(rows[i]{passed});"
-            if self.returns_one
-            else f"        {name}_act(rows[i]{passed}, action);"
-        )
+        passed = ", &memory" if self.has_memory else ""
+        call = f"{name}_act(rows[i]{passed}{'' if self.returns_one else ', action'})"
+        call = f"action[0] = {call}" if self.returns_one else call
+        call = f"wrong += {name}_step(rows[i]{passed}, action) != 0" if self.options.on_nan else call
+        broken: list[str] = []
+        if self.options.on_nan and self.program.observed:
+            broken = [f"    rows[0][{self.program.observed[0][0]}] = NAN;"]
+            broken.append(f"    wrong += {name}_step(rows[0]{passed}, action) != 1;")
+        code = [
+            "/* Observations, and then the decision that was played. */",
+            f"static {'' if self.options.on_nan else 'const '}double rows[{len(rows)}][{width + parts}] = {{",
+            *("    {" + ", ".join(map(number, row)) + "}," for row in rows),
+            "};",
+            f"static const unsigned char starts[{len(rows)}] = {{",
+            *(f"    {', '.join(map(str, starts[i : i + 30]))}," for i in range(0, len(starts), 30)),
+            "};",
+            f"static const double tolerance[{parts}] = {{{', '.join(map(number, self._tolerance()))}}};",
+            "",
+            "int main(void)",
+            "{",
+            "    unsigned long i, k, wrong = 0;",
+            *([f"    struct {name}_memory memory;"] if self.has_memory else []),
+            f"    {kind} action[{parts}];",
+            f"    for (i = 0; i < {len(rows)}; ++i) {{",
+            *([f"        if (starts[i])\n            {name}_reset(&memory);"] if self.has_memory else []),
+            f"        {call};",
+            f"        for (k = 0; k < {parts}; ++k)",
+            f"            wrong += fabs((double)action[k] - rows[i][{width} + k]) > tolerance[k];",
+            "    }",
+            *broken,
+            "    (void)starts;",
+            f'    printf("%lu of {len(rows) * parts} decisions differ\\n", wrong);',
+            f"    return wrong > {allowed};",
+            "}",
+            "",
+        ]
+        share, reason = TOLERANCES[self.options.float32]
+        expected = f" * {allowed} decisions are expected to differ: they are ties, or nearly." if allowed else " *"
         return "\n".join(
             [
                 f"/* Decisions in {len(episodes)} episodes of {remark(self.task.name)}.",
+                f" * A number may differ by {share:g} of its range: {reason}.",
+                expected,
                 f" * cc {name}_test.c {name}.c -lm */",
                 f'#include "{name}.h"',
                 "#include <math.h>",
                 "#include <stdio.h>",
                 "",
-                "/* Observations, and then the decision that was played. */",
-                f"static const double rows[{len(rows)}][{width + parts}] = {{",
-                *("    {" + ", ".join(map(number, row)) + "}," for row in rows),
-                "};",
-                f"static const unsigned char starts[{len(rows)}] = {{",
-                *(f"    {', '.join(map(str, starts[i : i + 30]))}," for i in range(0, len(starts), 30)),
-                "};",
-                f"static const double ranges[{parts}] = {{{', '.join(map(number, ranges[:parts]))}}};",
-                "",
-                "int main(void)",
-                "{",
-                "    unsigned long i, k, wrong = 0;",
-                *memory,
-                f"    for (i = 0; i < {len(rows)}; ++i) {{",
-                f"        double decided[{parts}];",
-                *([] if self.returns_one else [f"        {kind} action[{parts}];"]),
-                *([f"        if (starts[i])\n            {name}_reset(&memory);"] if self.memory else []),
-                call,
-                f"        for (k = 0; k < {parts}; ++k) {{",
-                *([] if self.returns_one else ["            decided[k] = (double)action[k];"]),
-                f"            wrong += fabs(decided[k] - rows[i][{width} + k]) > 1e-6 * ranges[k];",
-                "        }",
-                "    }",
-                "    (void)starts;",
-                f'    printf("%lu of {len(rows) * parts} decisions differ\\n", wrong);',
-                "    return wrong != 0;",
-                "}",
-                "",
+                self._typed("\n".join(code)),
             ]
         )
 
+    def ties(self, episodes: Sequence[Trajectory]) -> int:
+        """Count the decisions of some episodes that differ in single precision, as far as they are tested."""
+        single, wrong = Points(np.float32), 0
+        for episode in episodes:
+            memory: list[npt.NDArray[Any]] = []
+            for row, done in zip(*seen_and_done(episode), strict=True):
+                values = single.read(self.program, row[None], memory)
+                action = single.decided(self.program, values, 1)
+                memory = single.remembered(self.program, values, action)
+                wrong += int((np.abs(np.ravel(action) - done) > self._tolerance()).sum())
+        return wrong
+
+    def _tolerance(self) -> list[float]:
+        """Return the largest difference that does not count, of each actuator."""
+        share, _ = TOLERANCES[self.options.float32]
+        return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
+
+    def _typed(self, code: str) -> str:
+        return in_single(code) if self.options.float32 else code
+
+    def _at_zero(self, index: int) -> str:
+        """Write the value of an actuator that is closest to zero; of a choice the first label."""
+        actuator = self.task.actuators[index]
+        value = self.literal(0 if actuator.is_choice else min(max(0.0, actuator.low), actuator.high))
+        return f"(float){value}" if self.task.has_numbers and actuator.is_choice else value
+
+    def used_helpers(self) -> list[str]:
+        """Return the definitions of all helpers that the code calls, in order."""
+        return list(map(self._typed, super().used_helpers()))
+
     @property
     def _reset(self) -> str:
-        return f"void {self.program.name}_reset(struct {self.program.name}_memory *memory)"
+        return f"void {self.name}_reset(struct {self.name}_memory *memory)"
 
     def _comment(self) -> Iterator[str]:
-        usage = [f"{self._prototype()};"]
-        if self.memory:
+        usage = [f"{self._entry()};"]
+        if self.options.on_nan:
+            usage += [*self._about_status(), ""]
+        if self.has_memory:
             usage += [f"{self._reset};", "", "There is one memory for each controlled system; reset it at every start."]
         yield "/*"
         yield from (f" * {line}".rstrip() for line in self.policy_heading(usage))
         yield " */"
 
     def _declarations(self) -> Iterator[str]:
-        if self.memory:
-            yield f"struct {self.program.name}_memory {{"
+        if self.has_memory:
+            yield f"struct {self.name}_memory {{"
             for slot, name in zip(self.memory, self.policy.remembers, strict=True):
-                yield f"    double {slot.removeprefix('memory->')}; /* {remark(name)} */"
+                yield f"    {self.real} {slot.removeprefix('memory->')}; /* {remark(name)} */"
+            if self.holds:
+                yield f"    {self._kind} held[{len(self.fallback)}]; /* the last action */"
             yield f"}};\n\n{self._reset};"
-        yield f"{self._prototype()};"
+        yield f"{self._entry()};"
 
     def _definitions(self) -> Iterator[str]:
-        act, reset = self._prototype(), self._reset
-        if self.memory:
-            yield f"{reset}\n{{"
+        if self.has_memory:
+            yield f"{self._reset}\n{{"
             yield from (f"    {slot} = NAN;" for slot in self.memory)
+            if self.holds:
+                yield from (f"    memory->held[{k}] = {value};" for k, value in enumerate(self.fallback))
             yield "}\n"
-        yield f"{act}\n{{"
+        yield f"{'static ' if self.options.on_nan else ''}{self._prototype()}\n{{"
         yield from self.body
         words = Counter(re.findall(r"\w+", "\n".join(self.body)))
         unused = [name for name in self.names.values() if words[name] == 1]  # declared but never read
         yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
         yield "    return action;\n}" if self.returns_one else "}"
+        if self.options.on_nan:
+            yield from self._guard()
+
+    def _guard(self) -> Iterator[str]:
+        """Yield the function that looks for observations that are no finite numbers, before it decides."""
+        parts = range(len(self.fallback))
+        memory = ", memory" if self.memory else ""
+        known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
+        yield from ("", self._entry(), "{", *self.wrapped(f"const int known = {known}"))
+        held = [f"memory->held[{k}]" for k in parts]
+        unknown = {"hold": held, "zero": self.fallback}.get(self.options.on_nan or "", [])
+        yield "    if (!known) {"
+        yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
+        yield "        return 1;\n    }"
+        act = f"{self.name}_act(observation{memory}"
+        yield f"    action[0] = {act});" if self.returns_one else f"    {act}, action);"
+        if self.holds:
+            yield from (f"    memory->held[{k}] = action[{k}];" for k in parts)
+        yield "    return 0;\n}"
+
+    def _about_status(self) -> Iterator[str]:
+        """Yield sentences on what the function does with an observation that is no finite number."""
+        zero = ", ".join(
+            f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
+            for a, value in zip(self.task.actuators, self.fallback, strict=True)
+        )
+        yield "It returns 0; 1 if an observation that the policy reads is NaN or infinite."
+        if self.holds:
+            yield f"Then the last action is held ({zero} if there is none),"
+        elif self.options.on_nan == "zero":
+            yield f"Then the action is zero, as near as limits allow, or the first choice ({zero}),"
+        else:
+            yield "Then the action is left as it is,"
+        yield "and no value is remembered."
+
+    @property
+    def _kind(self) -> str:
+        return "float" if self.task.has_numbers else "int"
+
+    def _arguments(self, has_memory: bool) -> list[str]:
+        memory = [f"struct {self.name}_memory *memory"] if has_memory else []
+        return [f"const {self.real} observation[{len(self.task.observations)}]", *memory]
+
+    def _entry(self) -> str:
+        """Write the head of the function to call."""
+        if not self.options.on_nan:
+            return self._prototype()
+        arguments = [*self._arguments(self.has_memory), f"{self._kind} action[{len(self.task.actuators)}]"]
+        return f"int {self.name}_step({', '.join(arguments)})"
 
     def _prototype(self) -> str:
-        arguments = [f"const double observation[{len(self.task.observations)}]"]
-        if self.memory:
-            arguments.append(f"struct {self.program.name}_memory *memory")
+        arguments = self._arguments(bool(self.memory))
         if not self.returns_one:
-            arguments.append(f"{'float' if self.task.has_numbers else 'int'} action[{len(self.task.actuators)}]")
-        return f"{'int' if self.returns_one else 'void'} {self.program.name}_act({', '.join(arguments)})"
+            arguments.append(f"{self._kind} action[{len(self.task.actuators)}]")
+        return f"{'int' if self.returns_one else 'void'} {self.name}_act({', '.join(arguments)})"
 
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""
         if self.returns_one:
             self.add(f"const int action = (int){values[0]}")
             return
-        self.fill("action", values)
+        whole = [self.task.has_numbers and actuator.is_choice for actuator in self.task.actuators]
+        self.fill("action", [f"(float){value}" if cast else value for value, cast in zip(values, whole, strict=True)])
+
+    def chosen(self, part: str, label: int | None) -> str:
+        """Write a part of the action as a number; with a label, whether it is chosen."""
+        if label is None or not self.task.has_numbers:
+            return super().chosen(part, label)
+        return self.as_number.format(self.compared["=="].format(f"(double){part}", number(label)))
 
     def find_row(self, bins: Sequence[str], rows: int) -> None:
         """Compare the bins with one row after the other; the last row matches any bins."""

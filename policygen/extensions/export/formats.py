@@ -7,21 +7,23 @@ from typing import TypeVar
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.export.c import PolicyInC
+from policygen.extensions.export.c import PolicyInC, seen_and_done
 from policygen.extensions.export.latex import as_latex, plant_as_latex
 from policygen.extensions.export.plant import PlantInC, PlantInPython
 from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
 from policygen.extensions.export.python import PolicyInPython
+from policygen.extensions.export.source import PLAIN, Options
 from policygen.plants.fit import FittedPlant
 from policygen.policies.policy import Policy
 
-FORMATS: dict[str, Callable[[Program, Sequence[str]], str]] = {
-    "c": lambda program, facts: PolicyInC(program, facts).text(),
-    "python": lambda program, facts: PolicyInPython(program, facts).text(),
-    "json": lambda program, _: as_json(program),
-    "latex": lambda program, _: as_latex(program),
+FORMATS: dict[str, Callable[[Program, Sequence[str], Options], str]] = {
+    "c": lambda program, facts, options: PolicyInC(program, facts, options).text(),
+    "python": lambda program, facts, _: PolicyInPython(program, facts).text(),
+    "json": lambda program, *_: as_json(program),
+    "latex": lambda program, *_: as_latex(program),
 }
+APPLY = {"float32": ("c",), "on_nan": ("c",)}  # the formats to which an option applies
 FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
     "c": lambda plant: PlantInC(plant).text(),
     "python": lambda plant: PlantInPython(plant).text(),
@@ -30,29 +32,41 @@ FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
 T = TypeVar("T")
 
 
-def exported(policy: Policy, to: str, facts: Sequence[str] = ()) -> str:
+def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
     """Write the policy in the format `to`, one of `FORMATS`.
 
     Args:
         facts: sentences about its origin and score, for the first comment of C and Python.
 
     Raises:
-        UsageError: the format is unknown.
+        UsageError: the format is unknown, or an option does not apply to it.
         PolicyError: this kind of policy cannot be exported.
     """
-    return _format(FORMATS, "policy", to)(program_of(policy), facts)
+    write = _format(FORMATS, "policy", to)
+    for name, formats in APPLY.items():
+        if getattr(options, name) and to not in formats:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is for policies exported to {' or '.join(formats)}, not to {to}: leave it out")
+    return write(program_of(policy), facts, options)
 
 
-def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory] = ()) -> dict[str, str]:
+def c_files(
+    policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory] = (), options: Options = PLAIN
+) -> dict[str, str]:
     """Return the files of a policy in C by name: source, header and, with episodes, a test program.
 
     Raises:
         PolicyError: this kind of policy cannot be exported.
     """
-    made = PolicyInC(program_of(policy), facts)
-    name = made.program.name
-    files = {f"{name}.c": made.source(), f"{name}.h": made.header()}
-    return {**files, f"{name}_test.c": made.test_program(episodes)} if episodes else files
+    made = PolicyInC(program_of(policy), facts, options)
+    files = {f"{made.name}.c": made.source(), f"{made.name}.h": made.header()}
+    return {**files, f"{made.name}_test.c": made.test_program(episodes)} if episodes else files
+
+
+def differing_in_single(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[int, int]:
+    """Count the decisions that single precision changes, and all decisions that the test program compares."""
+    made = PolicyInC(program_of(policy), options=Options(float32=True))
+    return made.ties(episodes), sum(done.size for _, done in map(seen_and_done, episodes))
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.tree import names_in
+from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task, output_names
 
@@ -51,6 +52,18 @@ class Program:
     def definitions(self) -> Lets:
         """The computed features, including the task's, each after those that it reads."""
         return self.policy.reader.needed
+
+    @cached_property
+    def assignments(self) -> Lets:
+        """All that is computed from observations and memory, in order; each value is made finite before it is used.
+
+        These are the definitions and, for equations, terms (`term 0`, ...) and outputs (`output NAME`).
+        """
+        if isinstance(self.policy, TablePolicy):
+            return self.definitions
+        terms = [(f"term {i}", term) for i, term in enumerate(self.policy.terms)]
+        outputs = [(f"output {name}", _sum(weights, bias)) for name, weights, bias in weights_of(self.policy)]
+        return (*self.definitions, *terms, *outputs)
 
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
@@ -107,6 +120,15 @@ def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, in
     """Yield the name of each output, the weights and indices of its terms, and its constant."""
     for (name, _), weights, bias in zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True):
         yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
+
+
+def _sum(weights: Sequence[tuple[float, int]], bias: float) -> Node:
+    """Return a weighted sum of terms, added in the order of exported code."""
+    parts: list[Node] = [
+        Name(f"term {i}") if weight == 1 else Call("*", (Number(weight), Name(f"term {i}"))) for weight, i in weights
+    ]
+    parts += [Number(bias)] if bias != 0 or not parts else []
+    return functools.reduce(lambda left, right: Call("+", (left, right)), parts)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

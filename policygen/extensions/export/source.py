@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,23 @@ from policygen.quantities.tree import Name
 from policygen.tasks.task import KIND_WORDS, Task
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of exported code.
+
+    Attributes:
+        float32: whether all arithmetic is in single precision.
+        on_nan: reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no
+            action). None: as in Python, where NaN counts as 0.
+    """
+
+    float32: bool = False
+    on_nan: Literal["hold", "zero", "fault"] | None = None
+
+
+PLAIN = Options()
 
 
 class Source(Writer, ABC):
@@ -169,12 +187,13 @@ class PolicySource(Source):
 
     Attributes:
         facts: sentences about the policy's origin and score, for the first comment.
+        options: settings of the code.
         memory: the text of each remembered value, in the order of `Policy.remembers`.
     """
 
-    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
+    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
         super().__init__(program.policy.task)
-        self.facts = facts
+        self.facts, self.options = facts, options
         self.program, self.policy = program, program.policy
         self.memory = [
             self.slot.format(i, self.identifiers.new("m", name)) for i, name in enumerate(self.policy.remembers)

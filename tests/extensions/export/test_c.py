@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import EVIL, hostile_task, random_table, shipped, tables, trying, written
+from exporting import (
+    CAREFUL,
+    EVIL,
+    EXPORTED,
+    built,
+    hostile_task,
+    of_expressions,
+    random_table,
+    shipped,
+    tables,
+    trying,
+    written,
+)
 from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +31,6 @@ from support import PAIR, Line, summary_of, the_run
 
 import policygen
 from policygen.extensions.export.formats import exported
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension, Grid
@@ -32,20 +42,6 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C 
 needs_cross = pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None, reason="there is no cross compiler `arm-none-eabi-gcc`"
 )
-CAREFUL = ("-Wpedantic", "-Wconversion", "-Wfloat-equal", "-Wshadow")
-EXPORTED = {
-    "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\nleft = 0\n"
-    "right = 10*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
-    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1)",
-    "frozenlake": "| row | column | action |\n|-|-|-|\n| 0 | * | right |\n| 1-2 | 0 | down |\n| * | * | left |",
-}
-
-
-def of_expressions(nodes: list[Node]) -> LinearPolicy:
-    """A policy with an output of great range for each expression."""
-    actuators = tuple(Actuator(f"u{i}", low=-3e38, high=3e38) for i in range(len(nodes)))
-    task = replace(PAIR, actuators=actuators, action_space="box")
-    return LinearPolicy(task, (), tuple((a.name, node) for a, node in zip(actuators, nodes, strict=True)))
 
 
 @needs_cc
@@ -114,15 +110,6 @@ def test_a_long_table_is_not_repeated_in_full_in_the_comment() -> None:
     text = exported(tables()["large"], "c")
     assert "more rows" in text.partition("#include")[0]
     assert len(text) < 200_000
-
-
-def built(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Compile the files of a folder and run the program."""
-    sources = [str(folder / f"{name}.c"), str(folder / f"{name}_test.c")]
-    line = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", *CAREFUL, *sources, "-lm", "-o", str(folder / "tested")]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return subprocess.run([str(folder / "tested")], capture_output=True, text=True)
 
 
 @needs_cc
