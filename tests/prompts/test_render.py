@@ -38,7 +38,6 @@ CASES = [
     ("cartpole", "table"),
     ("cartpole", "linear"),
     ("frozenlake", "table"),
-    ("Acrobot-v1", "table"),
     ("Pendulum-v1", "linear"),
     ("Pendulum-v1", "table"),
 ]
@@ -186,7 +185,7 @@ def small() -> tuple[Context, RunConfig]:
 # --- the budget ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES[:4], ids="-".join)
+@pytest.mark.parametrize("case", CASES[:3], ids="-".join)
 def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
     context, config = searched(*case, iterations=4)
     assert context.incumbent is not None

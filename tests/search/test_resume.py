@@ -192,7 +192,7 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
         answered = transcript_of(whole)
         requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
         for torn in (False, True):
-            for lines, attempts in list(moments(whole))[torn :: amount(12, 2) if torn else amount(6, 1)]:
+            for lines, attempts in list(moments(whole))[torn :: amount(16, 2) if torn else amount(8, 1)]:
                 folder = tmp_path / "interrupted" / f"{lines}-{attempts}-{torn}" / whole.name
                 broken_off(whole, folder, lines, attempts, torn)
                 server.requests.clear()
