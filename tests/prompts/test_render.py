@@ -459,7 +459,7 @@ def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
 
 
 def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
-    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1)
+    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1, episodes=5)
     best = context.best
     assert best is not None
 
