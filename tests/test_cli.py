@@ -14,7 +14,7 @@ import click
 import pytest
 from chat_server import ChatServer, Scripted
 from forks import Fork
-from support import BEST_LAKE, MALFORMED_LAKE, Line, command, environment, fenced, in_a_process, sentences
+from support import BEST_LAKE, MALFORMED_LAKE, Line, command, environment, in_a_process, sentences
 
 import policygen
 from policygen import cli
@@ -372,17 +372,6 @@ def test_the_shell_finds_the_command(tmp_path: Path) -> None:
         pytest.skip("the command is not installed beside this Python")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
     assert done.stdout == f"policygen, version {policygen.__version__}\n"
-
-
-def test_a_run_without_any_policy_ends_with_an_error_code_and_says_where_to_look(line: Line) -> None:
-    with ChatServer([fenced("nothing")]) as server:
-        said = line(
-            *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url),
-            *("--iterations", "1", "--repairs", "0"),
-        )
-    assert said.code == 1
-    assert "no policy was found" in said.out
-    assert "no policy: no policy was found" in said.out
 
 
 def test_a_run_that_can_play_nothing_ends_with_its_reason(line: Line) -> None:
