@@ -21,6 +21,8 @@ from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.runs.reading import best_attempt
+from policygen.search import runner
+from policygen.tasks import discovery
 
 PICTURE = "learning_curve.png"
 
@@ -30,6 +32,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Certificates are read once: that takes longer than most requests here, and no server here speaks TLS.
 ssl.create_default_context = functools.cache(ssl.create_default_context)
+os.fsync = lambda file: None  # tests end processes, never the machine, and it takes longer than most writes
 gc.disable()  # until all is imported and collected
 
 
@@ -62,6 +65,12 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
+def quickly_discovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without a task file is looked at for few steps, where its bins do not matter."""
+    monkeypatch.setattr(discovery, "_WARM_UP_STEPS", 200)
+
+
+@pytest.fixture
 def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep with one worker carries out its cells in this process: starting another takes seconds."""
 
@@ -85,6 +94,7 @@ def plant_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marks of these tests."""
     config.addinivalue_line("markers", "draws: runs in this process end with a picture of their learning curve")
+    config.addinivalue_line("markers", "perturbs: runs in this process end with a score under perturbations")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,7 +112,9 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _runs_without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run in this process ends with an empty file for its picture, which would take longer than a small search."""
+def _runs_end_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in this process ends without what would take longer than a small search, unless a test is marked for it."""
     if request.node.get_closest_marker("draws") is None:
         monkeypatch.setattr(LearningCurve, "finished", lambda self, summary: (self._run.folder / PICTURE).touch())
+    if request.node.get_closest_marker("perturbs") is None:
+        monkeypatch.setattr(runner, "FRAGILITY", ())

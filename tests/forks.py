@@ -49,6 +49,7 @@ def serve() -> None:
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    prepare()
     gc.collect()
     gc.freeze()  # what is here stays: neither a new process nor its end looks through it
     ended: dict[int, int] = {}
@@ -65,6 +66,19 @@ def serve() -> None:
                 ended |= {pid: os.waitstatus_to_exitcode(status)} if pid else {}
             answer = ended.get(order["pid"])
         print(json.dumps(answer), flush=True)
+
+
+def prepare() -> None:
+    """Compile the templates once, and let runs end as quickly as in the process of the tests."""
+    # Tests import this file without what only the process that forks needs.
+    from policygen.extensions.plots.curves import LearningCurve
+    from policygen.runs.config import RunConfig
+    from policygen.search import origin, runner
+
+    for kind in ("table", "linear"):
+        origin.own_templates(RunConfig(task="cartpole", policy=kind))
+    setattr(LearningCurve, "finished", lambda self, summary: (self._run.folder / "learning_curve.png").touch())  # noqa: B010
+    runner.FRAGILITY = ()
 
 
 def become(order: Mapping[str, Any], installed: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from policygen.extensions.sweeps.executor import Executor
 from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan, product_of
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, Tell, carry_out_cell
 
-SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "fragility": "false"}
 SWEPT = Path("swept")
 
 

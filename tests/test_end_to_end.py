@@ -137,12 +137,7 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert [a["policy"] is None for a in attempts] == [True, False, False, True, False, False, False]
     assert [a["accepted"] for a in attempts] == [False, True, True, False, False, False, True]
     assert files_with(result.folder, service.key) == []
-
-
-def test_the_transcript_holds_every_request_and_reply_and_where_it_belongs(service: Service) -> None:
-    with ChatServer(STORY) as server:
-        result = run(server, service, iterations=20)
-        chats = server.chats
+    # The transcript holds every request and reply, and where it belongs.
     lines = transcript_of(result.folder)
     assert [(line["attempt"], line["request"], line["requests"]) for line in lines] == [
         (1, 0, 1),
@@ -217,12 +212,6 @@ def test_counts_the_server_did_not_report_are_estimated_and_so_is_their_cost() -
     assert result.summary.tokens_out == round(len(BEST_LAKE) / 4)
     spent = result.summary.tokens_in * 1.0 + result.summary.tokens_out * 2.0
     assert result.summary.usd == pytest.approx(spent / 1e6)
-
-
-def test_the_users_prices_are_what_a_run_costs() -> None:
-    with ChatServer([Scripted(BEST_LAKE, tokens_in=3000, tokens_out=500)]) as server:
-        result = run(server, iterations=1, price_in=1.0, price_out=2.0)
-    assert result.summary.usd == pytest.approx((3000 * 1 + 500 * 2) / 1e6)
 
 
 def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None:
@@ -305,7 +294,7 @@ def test_the_key_may_be_in_a_dot_env_file_of_the_working_directory(workplace: Pa
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 3, 5, 7])
+@pytest.mark.parametrize("limit", [0, 1, 2, 7])
 def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None:
     # A repair, a retry and a good reply, over and over.
     script = [MALFORMED_LAKE, Scripted(status=503, retry_after=0), ALWAYS_DOWN, ALWAYS_RIGHT] * 5
@@ -327,7 +316,7 @@ def test_what_was_proposed_before_the_budget_ended_is_scored(candidates: int) ->
     assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
 
 
-@pytest.mark.parametrize("limit", [500, 6000, 9000, 20_000])
+@pytest.mark.parametrize("limit", [500, 9000, 20_000])
 def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) -> None:
     # It reports 1.2 times the estimate, and for a reply more than it was allowed would be a fault of its own.
     spent = 0
@@ -341,7 +330,7 @@ def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) 
         assert result.summary.stopped == f"the next call could exceed {limit:,} tokens (--max-tokens)"
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.01, 0.03, 0.05])
+@pytest.mark.parametrize("limit", [0.0, 0.03])
 def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(limit: int) -> None:
     reply = Scripted(NO_POLICY, tokens_in=2100, tokens_out=1000)
     with ChatServer([reply] * 50) as server:
@@ -352,16 +341,7 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
     assert result.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
 
 
-def test_max_usd_without_a_known_price_refuses_before_any_call() -> None:
-    with ChatServer([BEST_LAKE]) as server:
-        with pytest.raises(UsageError, match=r"is unknown; state it with --set price_in=USD --set price_out=USD"):
-            run(server, iterations=1, max_usd=5.0)
-        assert server.chats == []
-    assert not Path("results").exists(), "no dead run is left behind"
-
-
-@pytest.mark.parametrize("limit", [10, 41, 79])
-@pytest.mark.parametrize("candidates", [1, 3])
+@pytest.mark.parametrize(("limit", "candidates"), [(10, 1), (41, 3), (79, 1)])
 def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int, candidates: int) -> None:
     result = policygen.run("cartpole", iterations=6, candidates=candidates, max_episodes=limit, final_episodes=2)
     assert result.summary.episodes <= limit

@@ -42,7 +42,9 @@ os.makedirs({scratch!r})
 os.makedirs({folder!r})
 os.chdir({folder!r})
 tempfile.tempdir = {scratch!r}
-del os, tempfile"""
+from policygen.search import runner
+runner.FRAGILITY = ()  # no cell shows the score under perturbations
+del os, tempfile, runner"""
 
 
 @pytest.fixture

@@ -203,9 +203,9 @@ def test_lines_printed_while_a_panel_is_drawn_leave_no_part_of_an_old_panel(term
 def test_a_terminal_tells_how_far_tuning_is_and_what_a_retry_waits_for(terminal: Terminal, tmp_path: Path) -> None:
     again = Scripted(status=429, error="slow down", retry_after=120)
     with ChatServer([SCORES, again]) as server:
-        linear = ("--policy", "linear", "--refine", "ars:6400", "--iterations", 2, "--set", "stop_at=501")
+        linear = ("--policy", "linear", "--refine", "ars:2400", "--iterations", 2, "--set", "stop_at=501")
         terminal.start(*RUN, *linear, "--base-url", server.openai_url)
-        moving = r"^now +tuning attempt 1: [\d,]+ of 6,400 episodes, mean [\d.]+ now, at most about .+ left"
+        moving = r"^now +tuning attempt 1: [\d,]+ of 2,400 episodes, mean [\d.]+ now, at most about .+ left"
         assert eventually(lambda: re.search(moving, terminal.screen, re.MULTILINE) is not None)
         waiting = r"^now +waiting 120 s for compatible:m, until [\d:]{8}: .*429: slow down"
         assert eventually(lambda: re.search(waiting, terminal.screen, re.MULTILINE) is not None)

@@ -25,6 +25,7 @@ from policygen.search.resume import resume
 from policygen.search.run import carry_out, start
 from policygen.tasks.task import Task
 
+pytestmark = pytest.mark.usefixtures("quickly_discovered")
 ONES, ZEROS = fenced("action_0 = 0", "action_1 = 1"), fenced("action_0 = 1", "action_1 = 0")
 SETTINGS = {"episodes": 3, "warmup_episodes": 0, "final_episodes": 4, "iterations": 2, "policy": "linear"}
 INTERRUPTIBLE = [name for name in (*faulty.STEPPED, *faulty.RESETS) if name not in (*faulty.DEADLY, "blocks")]

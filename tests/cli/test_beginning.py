@@ -16,7 +16,7 @@ from support import Line, in_a_process, sentences, summary_of, the_run
 import policygen
 from policygen.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
 ROOM = """
 import gymnasium as gym

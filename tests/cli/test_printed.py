@@ -57,7 +57,7 @@ def typed(line: Line) -> Line:
     return said
 
 
-@pytest.mark.usefixtures("swept_in_this_process")
+@pytest.mark.usefixtures("swept_in_this_process", "quickly_discovered")
 @pytest.mark.parametrize("own", [False, True], ids=["shipped", "own"])
 def test_every_command_that_is_printed_can_be_pasted(own: bool, typed: Line) -> None:
     done: list[list[str]] = []

@@ -194,7 +194,7 @@ def value_of(mdp: FiniteMDP, actions: tuple[int, ...], steps: int) -> float:
     return float(mdp.start @ value)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("steps", [1, 3, 12])
 def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better_entry(seed, steps):
     mdp = random_mdp(seed)

@@ -11,7 +11,7 @@ import pytest
 import policygen
 from policygen.errors import PolicyError, UsageError
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
 POLICIES = {
     "cartpole": "left = 0\nright = angle + 0.1*spin + 0.3*position",

@@ -204,6 +204,7 @@ def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace
     assert "Error: perturbation mass needs a MuJoCo environment; others take kwargs.NAME" in refused.err
 
 
+@pytest.mark.perturbs
 def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> None:
     few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=20", "--policy", "equations", "--jobs", 1)
     done = line("run", "cartpole", *few)

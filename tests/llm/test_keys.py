@@ -9,12 +9,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from chat_server import ChatServer, Scripted
+from chat_server import ChatServer
 from services import ANTHROPIC, GEMINI, OPENAI, SERVICES, Asked, Service
 from support import ALWAYS_DOWN, the_run, transcript_of
 
 import policygen
-from policygen.errors import ProviderError, UsageError
+from policygen.errors import UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
@@ -89,22 +89,19 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
 
 
 @pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda own: own.replace("https", "http"),
-        lambda own: own.replace("https://", "https://elsewhere.example/"),
-        lambda own: own.replace(".com", ".com.example"),
-        lambda own: own.replace(".com", ".com:444"),
-        lambda own: own.replace("https://", "https://me:pw@"),
-        lambda own: own.replace(".com", ".com\\@elsewhere.example"),
-        lambda own: own.replace(".com", ".com@elsewhere.example"),
-    ],
-)
-def test_only_the_providers_own_host_is_its_own(one: Service, change: object, keys: None) -> None:
+def test_only_the_providers_own_host_is_its_own(one: Service, keys: None) -> None:
     connect(f"{one.spec}@{OWN[one]}", LLMOptions(provider_from="a file"))
-    with pytest.raises(UsageError, match="a file would send"):
-        connect(f"{one.spec}@{change(OWN[one])}", LLMOptions(provider_from="a file"))  # type: ignore[operator]
+    for part, other in (
+        ("https", "http"),
+        ("https://", "https://elsewhere.example/"),
+        (".com", ".com.example"),
+        (".com", ".com:444"),
+        ("https://", "https://me:pw@"),
+        (".com", ".com\\@elsewhere.example"),
+        (".com", ".com@elsewhere.example"),
+    ):
+        with pytest.raises(UsageError, match="a file would send"):
+            connect(f"{one.spec}@{OWN[one].replace(part, other)}", LLMOptions(provider_from="a file"))
 
 
 def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
@@ -156,15 +153,6 @@ def test_a_dotenv_file_that_is_none_is_one_sentence_or_ignored(tmp_path: Path, c
     (tmp_path / ".env").write_bytes(content)
     with contextlib.suppress(UsageError):
         connect("builtin", LLMOptions())
-
-
-def test_a_redirect_takes_no_key_along(service: Service, asked: Asked) -> None:
-    with ChatServer(["ok"]) as other:
-        for status in (301, 302, 303, 307, 308):
-            script = [Scripted(status=status, headers={"location": f"{other.url}/v1/chat/completions"})]
-            with ChatServer(script) as server, pytest.raises(ProviderError, match=rf"{status}"):
-                asked(service.connect(server.url), max_retries=0)
-        assert other.requests == []
 
 
 def test_an_echoed_key_is_nowhere_in_what_a_run_leaves(service: Service, tmp_path: Path) -> None:

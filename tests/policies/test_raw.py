@@ -64,16 +64,11 @@ def shown(form: str) -> Task:
         del gym.registry[name]
 
 
-@pytest.fixture(params=SPACES)
-def form(request):
-    name = f"Shown{request.param.title()}-v0"
-    gym.register(name, lambda: Shown(request.param), max_episode_steps=10)
-    yield name
-    del gym.registry[name]
-
-
-def test_a_saved_policy_takes_the_observations_of_its_environment(form, tmp_path):
-    task = load_task(form)
+@pytest.mark.parametrize("form", SPACES)
+def test_a_saved_policy_takes_the_observations_of_its_environment(form, tmp_path, monkeypatch):
+    task = shown(form)
+    gym.register("Again-v0", lambda: Shown(form), max_episode_steps=10)
+    monkeypatch.setitem(gym.registry, task.gym_id, gym.registry.pop("Again-v0"))
     weights = " + ".join(f"{i + 1}*{name}" for i, name in enumerate(task.observation_names))
     written = parse(f"action_0 = 0\naction_1 = {weights} - 1.5", task).policy
     assert written is not None

@@ -38,7 +38,6 @@ CASES = [
     ("cartpole", "table"),
     ("cartpole", "linear"),
     ("frozenlake", "table"),
-    ("Acrobot-v1", "table"),
     ("Pendulum-v1", "linear"),
     ("Pendulum-v1", "table"),
 ]
@@ -186,7 +185,7 @@ def small() -> tuple[Context, RunConfig]:
 # --- the budget ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES[:4], ids="-".join)
+@pytest.mark.parametrize("case", CASES[:3], ids="-".join)
 def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
     context, config = searched(*case, iterations=4)
     assert context.incumbent is not None
@@ -460,7 +459,7 @@ def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
 
 
 def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
-    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1)
+    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1, episodes=5)
     best = context.best
     assert best is not None
 

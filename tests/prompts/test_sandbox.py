@@ -24,7 +24,7 @@ from policygen.runs.state import Context
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-CASES = [("cartpole", "table"), ("Acrobot-v1", "table"), ("Pendulum-v1", "linear"), ("Pendulum-v1", "table")]
+CASES = [("cartpole", "table"), ("Pendulum-v1", "linear"), ("Pendulum-v1", "table")]
 
 
 @pytest.fixture(scope="module")

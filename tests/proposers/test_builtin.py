@@ -63,8 +63,6 @@ def test_linear_policies_improve() -> None:
         ("cartpole", "linear"),
         ("frozenlake", "table"),
         ("frozenlake", "linear"),
-        ("frozenlake-deterministic", "table"),
-        ("Acrobot-v1", "table"),
         ("Pendulum-v1", "linear"),
         ("Pendulum-v1", "table"),
         ("Blackjack-v1", "table"),
@@ -72,7 +70,7 @@ def test_linear_policies_improve() -> None:
 )
 def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
     short = replace(discovered(task), max_steps=100)
-    result = policygen.run(short, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
+    result = policygen.run(short, policy=kind, iterations=3, episodes=4, warmup_episodes=4, final_episodes=4)
     assert result.summary.failed_attempts == 0
     assert result.summary.repairs == 0
     read = load_run(result.folder)

@@ -147,14 +147,14 @@ def test_a_policy_of_the_same_task_is_not_said_to_be_of_another() -> None:
 # --- nothing without one ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "kind"), [("frozenlake", "table"), ("cartpole", "table"), ("cartpole", "linear")])
+@pytest.mark.parametrize(("name", "kind"), [("cartpole", "table"), ("cartpole", "linear")])
 def test_without_an_example_the_prompt_is_what_it_would_be_without_the_section(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, config = later(name, policy=kind)
     budgets = [
         100_000,
-        *(round(share * render_prompt(context, config).estimated_tokens) for share in (0.98, 0.95, 0.93)),
+        *(round(share * render_prompt(context, config).estimated_tokens) for share in (0.98, 0.93)),
     ]
     configs = [config.model_copy(update={"prompt_tokens": tokens}) for tokens in budgets]
     mine = [render_prompt(context, each).messages for each in configs]

@@ -132,16 +132,16 @@ STORIES = {
             fenced("right = 1.0*zip + (angle*3)", "# cart", "let cart = (velocity) + 0.1*zip", "left = 0.2*cart"),
             fenced("let zip = 0.5*spin - 0.5*position", "left = 0", "right = 2*zip + angle  # said before"),
         ),
-        {"policy": "linear", "iterations": 3, "refine": "cma:60", **FEW},
+        {"policy": "linear", "iterations": 3, "refine": "cma:30", **FEW},
     ),
-    "table": Story(POLE, (), {"iterations": 5, "seed": 3, **FEW}),
+    "table": Story(POLE, (), {"iterations": 4, "seed": 3, **FEW}),
     "noisy": Story("Blackjack-v1", (), {"iterations": 2, "final_episodes": 5}),
     "linear": Story(POLE, (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
     "memory": Story(
         POLE,
         (),
         {
-            **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:60"},
+            **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:30"},
             **FEW,
         },
     ),
@@ -192,7 +192,7 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
         answered = transcript_of(whole)
         requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
         for torn in (False, True):
-            for lines, attempts in list(moments(whole))[torn :: amount(12, 2) if torn else amount(6, 1)]:
+            for lines, attempts in list(moments(whole))[torn :: amount(16, 2) if torn else amount(8, 1)]:
                 folder = tmp_path / "interrupted" / f"{lines}-{attempts}-{torn}" / whole.name
                 broken_off(whole, folder, lines, attempts, torn)
                 server.requests.clear()

@@ -15,9 +15,9 @@ mujoco = pytest.importorskip("mujoco")
 @pytest.mark.parametrize(
     ("name", "feet"),
     [
-        ("HalfCheetah-v5", ["bfoot_height", "ffoot_height"]),
+        ("halfcheetah", ["bfoot_height", "ffoot_height"]),
         ("walker2d", ["foot_height", "foot_left_height"]),
-        ("Ant-v5", ["body4_height", "body7_height", "body10_height", "body13_height"]),
+        ("ant", ["body4_height", "body7_height", "body10_height", "body13_height"]),
     ],
 )
 def test_a_foot_is_at_the_floor_where_the_simulator_has_a_contact(name: str, feet: list[str]) -> None:
@@ -51,6 +51,6 @@ def test_a_foot_is_at_the_floor_where_the_simulator_has_a_contact(name: str, fee
     assert (above[~met] > 0).all()
 
 
-@pytest.mark.parametrize("name", ["cartpole", "Reacher-v5", "InvertedPendulum-v5", "Swimmer-v5"])
+@pytest.mark.parametrize("name", ["cartpole", "reacher", "inverted-pendulum", "swimmer"])
 def test_what_does_not_walk_has_no_feet(name: str) -> None:
     assert foot_heights(load_task(name)) is None

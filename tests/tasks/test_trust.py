@@ -106,7 +106,7 @@ def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], 
         check_names("CartPole-v1", kwargs, "x.toml", tmp_path)
 
 
-HOSTILE = ("os:system", "subprocess:getoutput", "policygen.llm:connect", "Registered-v0", "Registered", "Wrapped-v0")
+HOSTILE = ("os:system", "policygen.llm:connect", "Registered-v0", "Registered", "Wrapped-v0")
 COMMANDS = (
     "tasks",
     "tasks hostile",
@@ -152,9 +152,7 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
     gym_id: str, a_run: Path, workplace: Path, line: Line
 ) -> None:
-    import subprocess  # noqa: F401 - imported, as other packages import it
-
-    shell = {"cmd" if "getoutput" in gym_id else "command": "touch marker"} if ":" in gym_id else {}
+    shell = {"command": "touch marker"} if ":" in gym_id else {}
     (workplace / "envs").mkdir()
     kwargs = f"kwargs = {{ {', '.join(f'{k} = {v!r}' for k, v in shell.items())} }}\n"
     (workplace / "envs" / "hostile.toml").write_text(f'name = "hostile"\ngym_id = "{gym_id}"\n{kwargs}')
@@ -175,7 +173,7 @@ def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
         if command.startswith(("run", "eval", "sweep", "resume", "prompt", "simplify", "film", "tasks h")):
             assert said.code != 0, command
             assert f"`{gym_id}`" in said.err or gym_id in said.err, said.err
-            assert ("--trust" in said.err) is (gym_id[:3] not in ("os:", "sub")), said.err
+            assert ("--trust" in said.err) is (gym_id != "os:system"), said.err
 
 
 @pytest.mark.usefixtures("registered")

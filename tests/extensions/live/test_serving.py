@@ -20,12 +20,20 @@ from browser import browsing, needs_chromium
 from forks import Fork
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
-from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Written, command, environment, in_a_process
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Written, environment, in_a_process
 
 import policygen
 from policygen.extensions.live.folders import run_folders
 from policygen.extensions.live.guard import Guard
 from policygen.runs.steering import Steering
+
+IMPATIENT = """
+from policygen.cli import main
+from policygen.extensions.live import guard
+
+guard.PATIENCE = 3.0
+main()
+"""
 
 
 @dataclass
@@ -103,7 +111,7 @@ def started(root: Path) -> Iterator[Server]:
     """A server process for as long as the block lasts."""
     with tempfile.TemporaryDirectory() as place:
         said = Path(place) / "said"
-        words, variables = command("serve", root, "--port", 0)[1:], environment(PYTHONUNBUFFERED="1")
+        words, variables = ["-c", IMPATIENT, "serve", root, "--port", 0], environment(PYTHONUNBUFFERED="1")
         process = Fork(words, Path(place), variables, (os.devnull, said, said))
         try:
             while process.poll() is None and not (said.exists() and "\n" in said.read_text()):

@@ -14,9 +14,7 @@ from policygen.extensions.plots.curves import plot_runs
 from policygen.extensions.plots.portraits import plot_policy
 
 
-@pytest.mark.parametrize(
-    ("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
-)
+@pytest.mark.parametrize(("suffix", "magic"), [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_formats(tmp_path: Path, suffix: str, magic: bytes) -> None:
     folder = a_run(tmp_path, [0.1])
     path = tmp_path / f"curve.{suffix}"
