@@ -103,7 +103,7 @@ def _attempts(member: Member) -> pd.DataFrame:
 
     attempts = list(Logbook(member.folder).attempts())
     frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
-    named = {"run": str(member.folder), "task": member.task.name, "llm": member.config.llm}
+    named: dict[str, Any] = {"run": str(member.folder), "task": member.task.name, "llm": member.config.llm}
     named |= {"policy": member.config.policy, "seed": member.config.seed}
     for place, (name, value) in enumerate(named.items()):
         frame.insert(place, name, value)
