@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -41,11 +42,13 @@ class Field:
     Attributes:
         published: published columns of the runs' suites, for the compared tasks.
         notes: what was left out, and the settings that all runs share.
+        unit: what results are paired by: the `seed` of a run, or an `episode` that all contenders played.
     """
 
     results: tuple[Result, ...]
     published: tuple[Published, ...] = ()
     notes: tuple[str, ...] = ()
+    unit: Literal["seed", "episode"] = "seed"
 
     @property
     def tasks(self) -> list[str]:
