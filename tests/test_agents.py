@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_compare_plays_policies_runs_and_agents_on_the_same_episodes(line: Line,
     found = json.loads(Path("c.json").read_text())
     record = json.loads(line("eval", steady, "--task", "mine.toml", "--episodes", 12, "--json").out)
     own = [run for run in found["runs"] if run["contender"] == str(steady)]
-    assert [(run["seed"], run["score"]) for run in own] == list(zip(record["seeds"], record["returns"], strict=True))
+    assert {run["seed"]: run["score"] for run in own} == dict(zip(record["seeds"], record["returns"], strict=True))
     pair = found["pairs"][0]
     assert (pair["first"], pair["second"], pair["seeds"]) == ("own_agents:lean", str(steady), 12)
     assert pair["gain"] > 400
@@ -121,6 +122,47 @@ def test_compare_refuses_in_a_sentence_what_it_cannot_play(
     refused = line("compare", *words)
     assert refused.code == 2
     assert said in refused.err
+
+
+FEW = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=12", "--jobs", 1)
+
+
+def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:
+    done = line("run", "cartpole", *FEW, "--iterations", 1, "--start", steady, "--baseline", "own_agents:lean")
+    assert done.code == 0, done.err
+    folder = the_run(Path("results"))
+    stored = json.loads((folder / "summary.json").read_text())
+    baseline, final = stored["baseline"], stored["final"]
+    assert baseline["score"]["seeds"] == final["seeds"]
+    assert baseline["gain"] == pytest.approx(final["mean"] - sum(baseline["returns"]) / 12)
+    said = f"best policy against baseline own_agents:lean: {baseline['difference']}"
+    assert said in done.out
+    assert baseline["difference"].endswith("paired on 12 episodes")
+    assert baseline["difference"] in line("compare", folder).out
+    assert line("report", folder, "--no-film", "-o", "page.html").code == 0
+    assert "best policy against the baseline" in Path("page.html").read_text()
+    # Resuming and reading import nothing: the module now fails where it is imported.
+    sys.modules.pop("own_agents", None)
+    Path("own_agents.py").write_text("raise RuntimeError('imported')")
+    again = line("resume", folder, "--iterations", 2)
+    assert again.code == 0, again.err
+    assert "best policy against baseline own_agents:lean: " in again.out
+    (folder / "baseline.json").unlink()
+    refused = line("resume", folder, "--iterations", 3)
+    assert refused.code == 1
+    assert "baseline.json is missing" in refused.err
+
+
+def test_a_task_file_cannot_name_code_as_the_baseline(line: Line, steady: Path) -> None:
+    text = Path(str(find_resource("envs", "cartpole", ".toml"))).read_text()
+    Path("mine.toml").write_text(f'{text}\n[run]\nbaseline = "own_agents:lean"\n')
+    refused = line("run", "mine.toml", *FEW, "--iterations", 1)
+    assert refused.code == 2
+    assert "names the baseline own_agents:lean, whose code would run: name it yourself with --baseline" in refused.err
+    assert not Path("results").exists()
+    named = line("run", "cartpole", *FEW, "--baseline", "own_agents:bad")
+    assert named.code == 2
+    assert "the scored agent returned 'left', not an action of CartPole-v1" in named.err
 
 
 def test_any_attempt_of_a_run_is_shown_scored_exported_and_filmed(line: Line, steady: Path) -> None:

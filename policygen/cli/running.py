@@ -13,6 +13,7 @@ import click
 
 from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
+    AGENT,
     BASE_URL,
     BUDGET_OPTIONS,
     CACHE,
@@ -69,6 +70,7 @@ class RunCommand(click.Command):
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
 @START
+@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
 @PERTURB
 @CACHE
 @TRACK
@@ -228,6 +230,11 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
         say(_fragility(begun.final, begun.perturbed, summary.perturbed_by))
     for one in begun.final.violations:
         say(f"requirement {one}")
+    if summary.baseline is not None:
+        say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
+        say(f"baseline: {begun.baseline.score}")
+        for one in summary.baseline.score.violations:
+            say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
     for line in idle_words(best):
         say(line)

@@ -91,8 +91,9 @@ _OUR_FIELDS = frozenset(
 _OF_A_MODEL = {"model", "base_url"}
 
 
-# A key is never sent to an address, or with fields, from a file; nothing is written to a folder named in a file.
-OF_A_FILE = ("base_url", "llm", "extra_body")
+# A key is never sent to an address, or with fields, from a file; nothing is written to a folder named in a file; no
+# code that a file names runs.
+OF_A_FILE = ("base_url", "llm", "extra_body", "baseline")
 
 
 class _Part(BaseModel):
@@ -166,6 +167,9 @@ class PromptSettings(_Part):
     )
     demonstrations: str | None = Field(
         None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
+    )
+    baseline: str | None = Field(
+        None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
@@ -274,7 +278,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
             raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
         return value
 
-    @field_validator("example", "demonstrations", mode="before")
+    @field_validator("example", "demonstrations", "baseline", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         # The library hands out run folders as paths.

@@ -44,9 +44,12 @@ from policygen.runs.config import RunConfig
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
+    Baseline,
     Summary,
     attempt_from_record,
     attempt_to_record,
+    baseline_from_record,
+    baseline_to_record,
     curve_csv,
     summary_from_record,
     summary_to_record,
@@ -98,6 +101,7 @@ class Logbook:
         *,
         name: str = "",
         demonstrations: ReplayBuffer | None = None,
+        baseline: Baseline | None = None,
     ) -> Logbook:
         """Create a folder under `out` with the settings, task and example.
 
@@ -119,6 +123,8 @@ class Logbook:
                 logbook._write_json("example.json", "example", example_to_record(example))
             if demonstrations is not None:
                 demonstrations.save(logbook.folder / "demonstrations.npz")
+            if baseline is not None:
+                logbook._write_json("baseline.json", "baseline", baseline_to_record(baseline))
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:
@@ -260,6 +266,16 @@ class Logbook:
         if not self.config().example:
             return None
         return self._required("example.json", "example", example_from_record)
+
+    def baseline(self) -> Baseline | None:
+        """Return the baseline with its score, which was played when the run started; None without one.
+
+        Raises:
+            LogbookError: the settings name one, and it is missing or damaged.
+        """
+        if not self.config().baseline:
+            return None
+        return self._required("baseline.json", "baseline", baseline_from_record)
 
     def demonstrations(self) -> tuple[Episode, ...]:
         """Return the demonstrations as they were when the run started.

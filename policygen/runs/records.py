@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.requirements import Violations
-from policygen.episodes.score import Score
+from policygen.episodes.score import Score, difference
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
@@ -130,6 +130,58 @@ class FinalScore:
     violations: tuple[Violations, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The agent that the best policy of a run is compared with, and its score on the seeds of the final score."""
+
+    name: str
+    score: Score
+
+    def against(self, final: Score) -> str:
+        """Say in words how the final score differs: `+8.4 [+7.3, +9.5] (p = 1e-09), paired on 100 episodes`."""
+        paired = f", paired on {final.episodes} episodes" if final.episodes == self.score.episodes > 0 else ""
+        return f"{difference(final, self.score)}{paired}"
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineResult:
+    """A baseline as a summary stores it: its score, the return of each episode, and the difference in words."""
+
+    name: str
+    score: FinalScore
+    returns: tuple[_Number, ...] = ()
+    gain: _Number | None = None
+    difference: str = ""
+
+
+def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
+    """Compare a final score with the baseline; without one, `gain` is None."""
+    gain = difference(final, baseline.score).gain if final is not None else None
+    words = baseline.against(final) if final is not None else ""
+    return BaselineResult(baseline.name, final_score(baseline.score), baseline.score.returns, gain, words)
+
+
+_BASELINE = TypeAdapter(Baseline)
+
+
+def baseline_to_record(baseline: Baseline) -> dict[str, Any]:
+    """Return the saved form of a baseline, as JSON values."""
+    record: dict[str, Any] = json.loads(_BASELINE.dump_json(baseline))
+    return record
+
+
+def baseline_from_record(record: Any) -> Baseline:
+    """Read a baseline that `baseline_to_record` wrote.
+
+    Raises:
+        LogbookError: it is damaged; the message says where.
+    """
+    try:
+        return _BASELINE.validate_python(record)
+    except ValidationError as error:
+        raise LogbookError(explain(error)) from None
+
+
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
     ci95, episodes = score.ci95, score.episodes
@@ -162,6 +214,7 @@ class Summary:
         search_score: the score by which the best policy was chosen.
         perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
             None if there are none.
+        baseline: the agent that the best policy is compared with; None without one.
         solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
         optimum_reached: whether the final score reaches it: exactly, in all episodes, or by the one-sided 95% bound of
@@ -196,6 +249,7 @@ class Summary:
     final: FinalScore | None = None
     perturbed: FinalScore | None = None
     perturbed_by: tuple[str, ...] = ()
+    baseline: BaselineResult | None = None
     solved: bool | None = None
     optimum: float | None = None
     optimum_reached: bool | None = None
