@@ -390,8 +390,9 @@ def compare(
     from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.compare.tables import report_of
 
-    played = {"task": task, "episodes": episodes, "seed": seed, "trust": trust}
-    return report_of(read_or_play([str(source) for source in sources], by=by, suite=suite, **played))
+    named = [str(source) for source in sources]
+    found = read_or_play(named, by=by, suite=suite, task=task, episodes=episodes, seed=seed, trust=trust)
+    return report_of(found)
 
 
 def simplify(

@@ -128,25 +128,26 @@ FEW = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=12", "
 
 
 def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:
-    done = line("run", "cartpole", *FEW, "--iterations", 1, "--start", steady, "--baseline", "own_agents:lean")
+    Path("only_here.py").write_text(OWN)
+    done = line("run", "cartpole", *FEW, "--iterations", 1, "--start", steady, "--baseline", "only_here:lean")
     assert done.code == 0, done.err
     folder = the_run(Path("results"))
     stored = json.loads((folder / "summary.json").read_text())
     baseline, final = stored["baseline"], stored["final"]
     assert baseline["score"]["seeds"] == final["seeds"]
     assert baseline["gain"] == pytest.approx(final["mean"] - sum(baseline["returns"]) / 12)
-    said = f"best policy against baseline own_agents:lean: {baseline['difference']}"
+    said = f"best policy against baseline only_here:lean: {baseline['difference']}"
     assert said in done.out
     assert baseline["difference"].endswith("paired on 12 episodes")
     assert baseline["difference"] in line("compare", folder).out
     assert line("report", folder, "--no-film", "-o", "page.html").code == 0
     assert "best policy against the baseline" in Path("page.html").read_text()
     # Resuming and reading import nothing: the module now fails where it is imported.
-    sys.modules.pop("own_agents", None)
-    Path("own_agents.py").write_text("raise RuntimeError('imported')")
+    sys.modules.pop("only_here", None)
+    Path("only_here.py").write_text("raise RuntimeError('imported')")
     again = line("resume", folder, "--iterations", 2)
     assert again.code == 0, again.err
-    assert "best policy against baseline own_agents:lean: " in again.out
+    assert "best policy against baseline only_here:lean: " in again.out
     (folder / "baseline.json").unlink()
     refused = line("resume", folder, "--iterations", 3)
     assert refused.code == 1

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +50,6 @@ from policygen.runs.records import (
     attempt_from_record,
     attempt_to_record,
     baseline_from_record,
-    baseline_to_record,
     curve_csv,
     summary_from_record,
     summary_to_record,
@@ -124,7 +124,7 @@ class Logbook:
             if demonstrations is not None:
                 demonstrations.save(logbook.folder / "demonstrations.npz")
             if baseline is not None:
-                logbook._write_json("baseline.json", "baseline", baseline_to_record(baseline))
+                logbook._write_json("baseline.json", "baseline", asdict(baseline))
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:

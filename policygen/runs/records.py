@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -137,11 +137,6 @@ class Baseline:
     name: str
     score: Score
 
-    def against(self, final: Score) -> str:
-        """Say in words how the final score differs: `+8.4 [+7.3, +9.5] (p = 1e-09), paired on 100 episodes`."""
-        paired = f", paired on {final.episodes} episodes" if final.episodes == self.score.episodes > 0 else ""
-        return f"{difference(final, self.score)}{paired}"
-
 
 @dataclass(frozen=True, slots=True)
 class BaselineResult:
@@ -156,22 +151,20 @@ class BaselineResult:
 
 def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
     """Compare a final score with the baseline; without one, `gain` is None."""
-    gain = difference(final, baseline.score).gain if final is not None else None
-    words = baseline.against(final) if final is not None else ""
-    return BaselineResult(baseline.name, final_score(baseline.score), baseline.score.returns, gain, words)
+    name, its = baseline.name, baseline.score
+    result = BaselineResult(name, final_score(its), its.returns)
+    if final is None:
+        return result
+    found = difference(final, its)
+    paired = f", paired on {its.episodes} episodes" if its.episodes and final.episodes else ""
+    return replace(result, gain=found.gain, difference=f"{found}{paired}")
 
 
 _BASELINE = TypeAdapter(Baseline)
 
 
-def baseline_to_record(baseline: Baseline) -> dict[str, Any]:
-    """Return the saved form of a baseline, as JSON values."""
-    record: dict[str, Any] = json.loads(_BASELINE.dump_json(baseline))
-    return record
-
-
 def baseline_from_record(record: Any) -> Baseline:
-    """Read a baseline that `baseline_to_record` wrote.
+    """Read a baseline from its fields as JSON values.
 
     Raises:
         LogbookError: it is damaged; the message says where.

@@ -92,8 +92,8 @@ def play_field(
     notes += [f"left out, because no policy has been found: {', '.join(empty)}"] if empty else []
     mdp = finite_mdp(task)
     for name, agent in agents.items():
-        if mdp is not None and isinstance(agent, Policy):
-            notes.append(f"exact score of {name}: {exact_score(agent, mdp, task.max_steps).mean:.4f}")
+        exact = exact_score(agent, mdp, task.max_steps) if mdp is not None and isinstance(agent, Policy) else None
+        notes += [f"exact score of {name}: {exact.mean:.4f}"] if exact is not None else []
     results = [result for name, score in scores.items() for result in _results(task, name, score)]
     return Field(tuple(results), notes=tuple(notes), unit="episode")
 

@@ -358,7 +358,11 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
 def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
     """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
     for i, (name, level) in enumerate(baselines.items()):
-        look = {"color": OKABE_ITO[(3 + i) % len(OKABE_ITO)], "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
+        look: dict[str, Any] = {
+            "color": OKABE_ITO[(3 + i) % len(OKABE_ITO)],
+            "linestyle": (0, (5, 1, 1, 1)),
+            "linewidth": 1.4,
+        }
         axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
