@@ -148,6 +148,12 @@ def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, ste
     again = line("resume", folder, "--iterations", 2)
     assert again.code == 0, again.err
     assert "best policy against baseline only_here:lean: " in again.out
+    kept = json.loads((folder / "baseline.json").read_text())
+    kept["score"]["seeds"][0] += 1
+    (folder / "baseline.json").write_text(json.dumps(kept))
+    refused = line("resume", folder, "--iterations", 3)
+    assert refused.code == 1
+    assert "its episodes are not those of the final score" in refused.err
     (folder / "baseline.json").unlink()
     refused = line("resume", folder, "--iterations", 3)
     assert refused.code == 1

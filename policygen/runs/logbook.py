@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.score import episode_seeds
 from policygen.errors import LogbookError, PlaceError, PolicygenError, UsageError, explain
 from policygen.files import (
     append_line,
@@ -275,7 +276,11 @@ class Logbook:
         """
         if not self.config().baseline:
             return None
-        return self._required("baseline.json", "baseline", baseline_from_record)
+        config, found = self.config(), self._required("baseline.json", "baseline", baseline_from_record)
+        score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
+        if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
+            raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
+        return found
 
     def demonstrations(self) -> tuple[Episode, ...]:
         """Return the demonstrations as they were when the run started.
