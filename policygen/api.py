@@ -367,21 +367,35 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
     return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
 
 
-def compare(*sources: str | Path, by: str | None = None, suite: str | None = None) -> Report:
-    """Compare runs, sweeps and other programs' runs: `print(compare(...).sentence)`.
+def compare(
+    *sources: str | Path,
+    by: str | None = None,
+    suite: str | None = None,
+    task: str | None = None,
+    episodes: int | None = None,
+    seed: int | None = None,
+    trust: bool = False,
+) -> Report:
+    """Compare runs, sweeps and other programs' runs, or policies and agents: `print(compare(...).sentence)`.
 
     Args:
-        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program.
+        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program; or policies (text files, saved ones,
+            runs) and agents, `MODULE:NAME` or `ppo:MODEL.zip`, which are all played on the same episodes.
         by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
         suite: suite whose published results are shown.
+        task: the task to play; runs are then played with their best policies, too.
+        episodes, seed: number of episodes that are played (100), and the seed that determines them (0).
+        trust: the task may name modules to import and paths to read; needed for a model's file.
 
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.contenders import read_field
+    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.compare.tables import report_of
 
-    return report_of(read_field([str(source) for source in sources], by=by, suite=suite))
+    named = [str(source) for source in sources]
+    found = read_or_play(named, by=by, suite=suite, task=task, episodes=episodes, seed=seed, trust=trust)
+    return report_of(found)
 
 
 def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from support import Line, the_run
+
+from policygen.files import find_resource
 
 STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
 OWN = """
@@ -76,6 +79,97 @@ def test_margins_are_compared_with_an_agent(line: Line, steady: Path) -> None:
     table = Path("r.md").read_text()
     assert "against the baseline |" in table
     assert "| action_delay | 1 | steady |" in table
+
+
+RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.01"\n'
+
+
+def test_compare_plays_policies_runs_and_agents_on_the_same_episodes(line: Line, steady: Path) -> None:
+    Path("mine.toml").write_text(Path(str(find_resource("envs", "cartpole", ".toml"))).read_text() + RAIL)
+    few = ("--policy", "equations", "--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
+    assert line("run", "mine.toml", *few, "--start", steady).code == 0
+    folder = the_run(Path("results"))
+    done = line("compare", "own_agents:lean", steady, folder, "--episodes", 12, "-o", "c.json", "-o", "c.tex")
+    assert done.code == 0, done.err
+    assert "on the same 12 episodes (--seed 0)" in done.out
+    assert f"Runs were played with their best policies: {folder}." in done.out
+    found = json.loads(Path("c.json").read_text())
+    record = json.loads(line("eval", steady, "--task", "mine.toml", "--episodes", 12, "--json").out)
+    own = [run for run in found["runs"] if run["contender"] == str(steady)]
+    assert {run["seed"]: run["score"] for run in own} == dict(zip(record["seeds"], record["returns"], strict=True))
+    pair = found["pairs"][0]
+    assert (pair["first"], pair["second"], pair["seeds"]) == ("own_agents:lean", str(steady), 12)
+    assert pair["gain"] > 400
+    rail = next(one for one in found["requirements"] if one["contender"] == str(steady))
+    assert (rail["violated"], rail["worst"], rail["seed"]) == tuple(
+        record["violations"][0][name] for name in ("violated", "worst", "seed")
+    )
+    assert f"{rail['worst']:.4g} with seed {rail['seed']}" in Path("c.tex").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("steady.txt",), "steady.txt does not say which task it is for; add --task TASK"),
+        (("steady.txt", "--task", "cartpole", "--by", "llm"), "--by is for the scores of runs"),
+        (("own_agents:bad", "--task", "cartpole", "--episodes", "2"), "not an action of CartPole-v1"),
+        (("steady.txt", "--task", "cartpole", "--episodes", "2", "-o", "c.png"), "have no learning curves"),
+    ],
+)
+def test_compare_refuses_in_a_sentence_what_it_cannot_play(
+    line: Line, steady: Path, words: tuple[str, ...], said: str
+) -> None:
+    refused = line("compare", *words)
+    assert refused.code == 2
+    assert said in refused.err
+
+
+FEW = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=12", "--jobs", 1)
+
+
+def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:
+    Path("only_here.py").write_text(OWN)
+    done = line("run", "cartpole", *FEW, "--iterations", 1, "--start", steady, "--baseline", "only_here:lean")
+    assert done.code == 0, done.err
+    folder = the_run(Path("results"))
+    stored = json.loads((folder / "summary.json").read_text())
+    baseline, final = stored["baseline"], stored["final"]
+    assert baseline["score"]["seeds"] == final["seeds"]
+    assert baseline["gain"] == pytest.approx(final["mean"] - sum(baseline["returns"]) / 12)
+    said = f"best policy against baseline only_here:lean: {baseline['difference']}"
+    assert said in done.out
+    assert baseline["difference"].endswith("paired on 12 episodes")
+    assert baseline["difference"] in line("compare", folder).out
+    assert line("report", folder, "--no-film", "-o", "page.html").code == 0
+    assert "best policy against the baseline" in Path("page.html").read_text()
+    # Resuming and reading import nothing: the module now fails where it is imported.
+    sys.modules.pop("only_here", None)
+    Path("only_here.py").write_text("raise RuntimeError('imported')")
+    again = line("resume", folder, "--iterations", 2)
+    assert again.code == 0, again.err
+    assert "best policy against baseline only_here:lean: " in again.out
+    kept = json.loads((folder / "baseline.json").read_text())
+    kept["score"]["seeds"][0] += 1
+    (folder / "baseline.json").write_text(json.dumps(kept))
+    refused = line("resume", folder, "--iterations", 3)
+    assert refused.code == 1
+    assert "its episodes are not those of the final score" in refused.err
+    (folder / "baseline.json").unlink()
+    refused = line("resume", folder, "--iterations", 3)
+    assert refused.code == 1
+    assert "baseline.json is missing" in refused.err
+
+
+def test_a_task_file_cannot_name_code_as_the_baseline(line: Line, steady: Path) -> None:
+    text = Path(str(find_resource("envs", "cartpole", ".toml"))).read_text()
+    Path("mine.toml").write_text(f'{text}\n[run]\nbaseline = "own_agents:lean"\n')
+    refused = line("run", "mine.toml", *FEW, "--iterations", 1)
+    assert refused.code == 2
+    assert "names the baseline own_agents:lean, whose code would run: name it yourself with --baseline" in refused.err
+    assert not Path("results").exists()
+    named = line("run", "cartpole", *FEW, "--baseline", "own_agents:bad")
+    assert named.code == 2
+    assert "the scored agent returned 'left', not an action of CartPole-v1" in named.err
 
 
 def test_any_attempt_of_a_run_is_shown_scored_exported_and_filmed(line: Line, steady: Path) -> None:

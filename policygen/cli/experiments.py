@@ -216,12 +216,17 @@ def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|SWEEP|LABEL:TASK=FILE...", nargs=-1, required=True)
+@click.argument(
+    "sources",
+    metavar="RUN|SWEEP|LABEL:TASK=FILE|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip...",
+    nargs=-1,
+    required=True,
+)
 @click.option(
     "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
 )
 @click.option(
-    "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .png, .pdf or .svg."
+    "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg."
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
 @click.option(
@@ -233,20 +238,28 @@ def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
+@click.option("--task", help="Play the best policies of the sources on this task (default: that of the first run).")
+@click.option("--episodes", type=click.IntRange(2), help="Episodes that policies play (default 100).")
+@click.option("--seed", type=click.IntRange(0), help="Determines these episodes, as for `eval` (default 0).")
+@TRUST
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
     ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+
+    With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
+    their best policies.
     """
     from policygen.extensions.compare import tables
-    from policygen.extensions.compare.contenders import read_field
     from policygen.extensions.compare.figure import plot_comparison
+    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.plots import style
 
     for output in outputs:
         style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))
-    field = read_field(sources, by=by, suite=options["suite"])
+    asked = {name: options[name] for name in ("suite", "task", "episodes", "seed", "trust")}
+    field = read_or_play(sources, by=by, **asked)
     for output in outputs:
         if output.suffix.lower().removeprefix(".") in style.FORMATS:
             plot_comparison(field, output, columns=int(options["columns"]), x=options["x"])

@@ -13,6 +13,7 @@ import click
 
 from policygen.cli.experiments import SharedResources, resume_sweep
 from policygen.cli.options import (
+    AGENT,
     BASE_URL,
     BUDGET_OPTIONS,
     CACHE,
@@ -69,6 +70,7 @@ class RunCommand(click.Command):
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
 @START
+@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
 @PERTURB
 @CACHE
 @TRACK
@@ -230,6 +232,11 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(_fragility(active_run.final, active_run.perturbed, summary.perturbed_by))
     for one in active_run.final.violations:
         say(f"requirement {one}")
+    if summary.baseline is not None:
+        say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
+        say(f"baseline: {active_run.baseline.score}")
+        for one in summary.baseline.score.violations:
+            say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
     for line in idle_words(best):
         say(line)

@@ -209,11 +209,11 @@ def margins(
     seeds = episode_seeds(seed, "evaluation", episodes)
     with Players(nominal_task) as players:
         random = sampled_score(players.play(RandomActor(nominal_task, seed), seeds), players.engine).mean
-    nominal = _scores(policies, nominal_task, seeds)
+    nominal = scores_of(policies, nominal_task, seeds)
     thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
     found: dict[str, list[Trial]] = {name: [] for name in policies}
     for entry in perturbations:
-        scores = _scores(policies, replace(task, perturb=entry), seeds)
+        scores = scores_of(policies, replace(task, perturb=entry), seeds)
         for name, score in scores.items():
             gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
             holds = score.mean >= thresholds[name] and not excess(score.violations)
@@ -221,7 +221,8 @@ def margins(
     return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
 
 
-def _scores(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+def scores_of(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+    """Score policies, and agents of other libraries, on the same episodes, one per seed."""
     with Players(task) as players:
         return {
             name: score_with_violations(task, players.play(policy, seeds), players.engine)

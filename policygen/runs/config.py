@@ -91,9 +91,9 @@ _RESERVED_FIELDS = frozenset(
 _MODEL_KEYS = {"model", "base_url"}
 
 
-# These settings need the user's own word: no key is sent to an address, or with fields, that a file chose, and nothing
-# is written to a folder that a file names.
-SENSITIVE = ("base_url", "llm", "extra_body")
+# These settings need the user's own word: no key is sent to an address, or with fields, that a file chose, nothing is
+# written to a folder that a file names, and no code that a file names runs.
+SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
 
 
 class _Settings(BaseModel):
@@ -167,6 +167,9 @@ class PromptSettings(_Settings):
     )
     demonstrations: str | None = Field(
         None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
+    )
+    baseline: str | None = Field(
+        None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
@@ -275,7 +278,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
             raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
         return value
 
-    @field_validator("example", "demonstrations", mode="before")
+    @field_validator("example", "demonstrations", "baseline", mode="before")
     @classmethod
     def _path_as_text(cls, value: Any) -> Any:
         # The library hands out run folders as paths.

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.score import episode_seeds
 from policygen.errors import LogbookError, PlaceError, PolicygenError, UsageError, explain
 from policygen.files import (
     append_line,
@@ -44,9 +46,11 @@ from policygen.runs.config import RunConfig
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
+    Baseline,
     Summary,
     attempt_from_record,
     attempt_to_record,
+    baseline_from_record,
     curve_csv,
     summary_from_record,
     summary_to_record,
@@ -98,6 +102,7 @@ class Logbook:
         *,
         name: str = "",
         demonstrations: ReplayBuffer | None = None,
+        baseline: Baseline | None = None,
     ) -> Logbook:
         """Create a folder under `out` with the settings, task and example.
 
@@ -119,6 +124,8 @@ class Logbook:
                 logbook._write_json("example.json", "example", example_to_record(example))
             if demonstrations is not None:
                 demonstrations.save(logbook.folder / "demonstrations.npz")
+            if baseline is not None:
+                logbook._write_json("baseline.json", "baseline", asdict(baseline))
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:
@@ -260,6 +267,20 @@ class Logbook:
         if not self.config().example:
             return None
         return self._required("example.json", "example", example_from_record)
+
+    def baseline(self) -> Baseline | None:
+        """Return the baseline with its score, which was played when the run started; None without one.
+
+        Raises:
+            LogbookError: the settings name one, and it is missing or damaged.
+        """
+        if not self.config().baseline:
+            return None
+        config, found = self.config(), self._required("baseline.json", "baseline", baseline_from_record)
+        score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
+        if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
+            raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
+        return found
 
     def demonstrations(self) -> tuple[Episode, ...]:
         """Return the demonstrations as they were when the run started.

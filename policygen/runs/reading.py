@@ -127,12 +127,17 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
 
     Raises:
         PolicyError: there is no such policy, or it cannot be read.
-        UsageError: there is no such agent.
+        UsageError: there is no such agent, or it is a policy for another environment.
     """
     if is_guest(text):
         return load_guest(text, task, trust=trust)
     path = find_run(text)
-    return read_policy(path, trust=trust) if path.is_dir() or path.suffix == ".json" else _of_text(path, task)
+    if not path.is_dir() and path.suffix != ".json":
+        return _of_text(path, task)
+    policy = read_policy(path, trust=trust)
+    if policy.task.gym_id != task.gym_id:
+        raise UsageError(f"{text} is a policy for {policy.task.gym_id}, and the task is of {task.gym_id}")
+    return policy
 
 
 def policy_text(path: Path) -> str:

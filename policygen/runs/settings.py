@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     start: str | Path | Policy | None
     example: str | Path | None
     demonstrations: str | Path | None
+    baseline: str | Path | None
     refine: str | None
     shape: bool | None
     normalise: bool | None

@@ -25,7 +25,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, ListenerGroup, ignore_activity
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
-from policygen.runs.records import Summary, final_score
+from policygen.runs.records import Baseline, Summary, baseline_result, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
@@ -34,7 +34,7 @@ from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.prepare import prepared
-from policygen.search.runner import play_final, play_perturbed, usual_perturbations
+from policygen.search.runner import play_baseline, play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import Task
 
 
@@ -50,6 +50,7 @@ class Run:
     answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded answers that no recorded attempt has used
     final: Score | None = None
     perturbed: Score | None = None
+    baseline: Baseline | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = ignore_activity
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
@@ -157,9 +158,12 @@ def start(
     demonstrations = None
     if config.demonstrations:
         demonstrations = read_demonstrations(config.demonstrations, task, seed=config.seed, trust=trust)
+    if config.baseline == "latest":
+        config = config.model_copy(update={"baseline": str(find_run("latest"))})
+    baseline = play_baseline(task, config, trust=trust)
     search = new_search(task, config, example, demonstrations or ())
-    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=demonstrations)
-    return Run(config, proposer, logbook, search, Ledger(config))
+    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=demonstrations, baseline=baseline)
+    return Run(config, proposer, logbook, search, Ledger(config), baseline=baseline)
 
 
 def summarise(run: Run, seconds: float) -> Summary:
@@ -194,6 +198,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         final=final_score(final) if final is not None else None,
         perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
         perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
+        baseline=baseline_result(run.baseline, final) if run.baseline is not None else None,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,

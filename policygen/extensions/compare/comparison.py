@@ -70,6 +70,7 @@ class Pair:
         seeds: shared seeds per task; 0 if runs are not paired.
         more: further seeds likely needed to settle the difference: 0 if settled, None if no number would do.
         fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
+        unit: as in `Field`: with `episode`, seeds and runs are episodes.
     """
 
     task: str
@@ -85,6 +86,7 @@ class Pair:
     runs: tuple[int, int]
     more: int | None = None
     fewest: int = 0
+    unit: Literal["seed", "episode"] = "seed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evide
         p = shuffle_p(others, ones)
         spread = float(np.hypot(_spread(ones), _spread(others)))
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts)
+    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts, unit=field.unit)
     return _Evidence(pair, spread, telling)
 
 

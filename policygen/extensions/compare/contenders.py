@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -42,11 +43,13 @@ class Field:
     Attributes:
         published: published columns of the runs' suites, for the compared tasks.
         notes: what was left out, and the settings that all runs share.
+        unit: what results are paired by: the `seed` of a run, or an `episode` that all contenders played.
     """
 
     results: tuple[Result, ...]
     published: tuple[Published, ...] = ()
     notes: tuple[str, ...] = ()
+    unit: Literal["seed", "episode"] = "seed"
 
     @property
     def tasks(self) -> list[str]:
@@ -104,18 +107,35 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     results = [
         result_of(member, name) for member, name in zip(finished, _names(without_larger_budgets, by), strict=True)
     ]
+    results += _baselines(finished)
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PlaceError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     unfinished, empty = len(members) - len(finished), sum(member.final is None for member in finished)
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
+    notes += [
+        f"{member.folder.name} against baseline {baseline.name}: {baseline.difference}"
+        for member in finished
+        if member.summary is not None and (baseline := member.summary.baseline) is not None and baseline.difference
+    ]
     notes += longer + _in_common(finished, without_larger_budgets, by) + _unread(finished)
     notes += [
         f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
     ]
     published, missing = _published(list(dict.fromkeys(suites)), results)
     return Field(tuple(results), published, (*notes, *missing))
+
+
+def _baselines(members: Sequence[Member]) -> list[Result]:
+    """Return a result for each baseline and seed of the runs; runs of a seed share it, so that it is paired."""
+    found: dict[tuple[str, str, int], Result] = {}
+    for member in members:
+        if member.summary is not None and (baseline := member.summary.baseline) is not None:
+            task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
+            its = baseline.score
+            found[task, label, seed] = Result(task, label, its.mean, seed, exact=its.exact, violations=its.violations)
+    return list(found.values())
 
 
 def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[Published, ...], list[str]]:

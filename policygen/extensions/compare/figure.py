@@ -71,6 +71,8 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
     """Build the figure that `plot_comparison` saves."""
     if columns not in WIDTHS or x not in X_AXES:
         raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
+    if field.unit == "episode":
+        raise UsageError("policies that are played for a comparison have no learning curves: write .md, .html or .json")
     if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
         raise PlaceError(f"no run counts {x}; choose another --x")
     with style():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
@@ -29,7 +30,7 @@ from policygen.files import write_named
 from policygen.progress import duration
 
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
-FORMATS = ("md", "csv", "tex", "html")
+FORMATS = ("md", "csv", "tex", "html", "json")
 COSTS = "Costs: means over runs"  # the title of a section
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
@@ -60,22 +61,24 @@ class Report:
 def report_of(field: Field) -> Report:
     """Build the tables, notes and sentence of a comparison."""
     rows, pairs = rows_of(field), pairs_of(field)
+    samples = "episodes" if field.unit == "episode" else "runs"
     sections = [_scores(field, rows, pairs)]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
         sections.append(points)
     if (violations := _violations(field)).rows:
         sections.append(violations)
-    sections.append(_costs(rows))
+    if field.unit == "seed":
+        sections.append(_costs(rows))
     if pairs:
         sections.append(_differences(pairs))
     notes = [
-        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]. Bold: significantly above "
-        "all others in its row (p ≤ 0.05, Holm-corrected). All comparisons are of means.",
+        f"Scores: mean ± standard deviation over {samples} [95% bootstrap interval of the mean]. Bold: significantly "
+        "above all others in its row (p ≤ 0.05, Holm-corrected). All comparisons are of means.",
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
     if any(1 < row.runs < FEWEST_FOR_INTERVAL for row in rows):
-        notes.insert(1, f"Intervals from fewer than {FEWEST_FOR_INTERVAL} runs are too narrow.")
+        notes.insert(1, f"Intervals from fewer than {FEWEST_FOR_INTERVAL} {samples} are too narrow.")
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
         notes.append(NORMALISED)
         if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
@@ -126,8 +129,11 @@ def _violations(field: Field) -> Table:
         for name, found in by_name.items():
             sums = replace(found[0], violated=sum(v.violated for v in found), episodes=sum(v.episodes for v in found))
             share = f"{100 * sums.share:.3g}% of {sums.episodes:,} (below {100 * sums.upper:.2g}%)"
-            rows.append((task, contender, name, share))
-    header = ("task", "contender", "requirement", "episodes that violate it (95% upper bound)")
+            # Which of several runs is worst depends on the comparison, which the counts do not hold.
+            known = len(found) == 1 and sums.worst is not None
+            worst = f"{sums.worst:.4g} with seed {sums.seed}" if known else ""
+            rows.append((task, contender, name, share, worst))
+    header = ("task", "contender", "requirement", "episodes that violate it (95% upper bound)", "worst value")
     return Table("Requirements", header, tuple(rows))
 
 
@@ -157,6 +163,7 @@ def _count(value: float | None) -> str:
 
 
 def _differences(pairs: Sequence[Pair]) -> Table:
+    unit = pairs[0].unit
     columns: dict[str, Callable[[Pair], str]] = {
         "task": lambda pair: pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
         "A": lambda pair: pair.first,
@@ -165,10 +172,10 @@ def _differences(pairs: Sequence[Pair]) -> Table:
         "P(B > A), ties count half": lambda pair: f"{pair.better:.2f}",
         "p": lambda pair: _p(pair.p),
         "p, Holm": lambda pair: _p(pair.corrected),
-        "seeds": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
-        "more seeds needed": _more_seeds,
+        f"{unit}s": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
+        f"more {unit}s needed": _more_seeds,
     }
-    title = "Differences of means over shared seeds; p-values of permutation tests, Holm-corrected"
+    title = f"Differences of means over shared {unit}s; p-values of permutation tests, Holm-corrected"
     return _section(title, columns, pairs)
 
 
@@ -184,7 +191,7 @@ def _more_seeds(pair: Pair) -> str:
 
 
 def write_report(field: Field, path: Path) -> list[Path]:
-    """Write a comparison as .md, .csv, .tex or .html; returns what was written.
+    """Write a comparison as .md, .csv, .tex, .html or .json; returns what was written.
 
     CSV writes two more files: NAME-runs.csv with a row for each run, and NAME-pairs.csv with a row for each pair.
 
@@ -194,6 +201,17 @@ def write_report(field: Field, path: Path) -> list[Path]:
     """
     check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
+    if kind == "json":
+        report = report_of(field)
+        parts = {"scores": _row_records(field), "runs": _run_records(field), "pairs": _pair_records(field)}
+        counts = [
+            {"task": run.task, "contender": run.contender, **asdict(one)}
+            for run in field.results
+            for one in run.violations
+        ]
+        words = {"requirements": counts, "unit": field.unit, "notes": report.notes, "sentence": report.sentence}
+        write_named(path, json.dumps({**parts, **words}, indent=1, ensure_ascii=False) + "\n")
+        return [path]
     if kind != "csv":
         write_named(path, _WRITERS[kind](report_of(field)))
         return [path]

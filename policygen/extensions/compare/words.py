@@ -42,7 +42,7 @@ def _alone(field: Field) -> str:
     if len(rows) == 1:
         row = rows[0]
         score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
-        return f"{row.contender} scores {score} on {row.task}; {_seeds(row.runs)}."
+        return f"{row.contender} scores {score} on {row.task}; {_count(row.runs, field.unit)}."
     return f"{len(rows)} results of one contender; add another contender to compare it with."
 
 
@@ -93,7 +93,7 @@ def _in_words(pair: Pair) -> str:
     if pair.corrected <= SURE:
         return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
     if pair.more is not None:
-        more = f"{more_seeds(pair.more)} more seed{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
+        more = f"{more_seeds(pair.more)} more {pair.unit}{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
     elif min(pair.runs) < 2:
         more = "a single run does not show how much runs vary"
     else:
@@ -114,7 +114,7 @@ def _fewest(pair: Pair) -> str:
     sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
     if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
         return ""
-    return f" (this test needs at least {pair.fewest} seeds)"
+    return f" (this test needs at least {pair.fewest} {pair.unit}s)"
 
 
 def _where(pair: Pair) -> str:
@@ -124,12 +124,12 @@ def _where(pair: Pair) -> str:
 def _basis(pair: Pair) -> str:
     """State the number of seeds or runs behind a difference."""
     if pair.seeds:
-        return _seeds(pair.seeds)
+        return _count(pair.seeds, pair.unit)
     return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # in the order of the sentence: the better one first
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' * (count > 1)} each"
+def _count(count: int, unit: str) -> str:
+    return f"{count} {unit}{'s' * (count > 1)} each"
 
 
 def _against_published(field: Field, contender: str) -> str:

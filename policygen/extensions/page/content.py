@@ -124,6 +124,13 @@ class RunContent:
                 rows[f"with {', '.join(self.summary.perturbed_by)}"] = words
             for one in final.violations:
                 rows[f"requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
+        if self.summary is not None and (baseline := self.summary.baseline) is not None:
+            its = baseline.score
+            words = "exact" if its.exact else f"{_between(its.ci95)}, over {its.episodes} episodes"
+            rows[f"baseline {baseline.name}"] = f"{number(its.mean)} ({words})"
+            rows["best policy against the baseline"] = baseline.difference
+            for one in its.violations:
+                rows[f"baseline, requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -198,7 +198,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     frame, at = curve.frame, curve.frame[x]
     tried = frame[frame["attempt"] > 0]
-    _references(axes, curve.task, [frame["score"][0]])
+    _references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
     tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
@@ -253,7 +253,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         looks: labels of all groups; the position of a group sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves])
+    _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
     start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
     span = max(end - start, 1e-9)
     places = [looks.index(group.label) for group in groups]
@@ -349,8 +349,24 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
     )
 
 
-def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:
-    """Draw lines for random actions (mean over the runs), the solved threshold and the known optimum."""
+def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
+    """Return the mean score of each baseline over the finished runs, by name."""
+    found: dict[str, list[float]] = {}
+    for curve in curves:
+        if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
+            found.setdefault(baseline.name, []).append(baseline.score.mean)
+    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+
+
+def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
+    """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
+    for i, (name, level) in enumerate(baselines.items()):
+        look: dict[str, Any] = {
+            "color": OKABE_ITO[(3 + i) % len(OKABE_ITO)],
+            "linestyle": (0, (5, 1, 1, 1)),
+            "linewidth": 1.4,
+        }
+        axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
         level = sum(known) / len(known)

@@ -38,7 +38,7 @@ _ALWAYS_NAMED = {
 _SAID = {"task", "llm", "policy", "seed"}
 WITHOUT_EFFECT = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
-    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility"),
+    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility", "baseline"),
 }
 
 

@@ -158,7 +158,8 @@ def begin(order: Order) -> Run:
 def _with_sources(config: RunConfig, order: Order) -> RunConfig:
     stated = any("extra_body" in text for text in order.settings)
     body = config.origin("extra_body") or (order.settings_from if stated else "")
-    return config.chosen_by(order.llm_from, "llm").chosen_by(body, "extra_body")
+    chosen = config.chosen_by("the sweep", "baseline")
+    return chosen.chosen_by(order.llm_from, "llm").chosen_by(body, "extra_body")
 
 
 def carry_out_cell(order: Order, tell: Tell) -> CellResult:
