@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         plant,
         report,
         resume,
-        reward,
         run,
         score,
         simplify,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from policygen.extensions.film.frames import Look
     from policygen.extensions.plots.curves import plot_runs
     from policygen.extensions.plots.portraits import plot_policy
+    from policygen.extensions.training.reward import reward
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
@@ -69,7 +69,7 @@ _HOMES = {
     "plot_runs": "extensions.plots.curves",
     "report": "api",
     "resume": "api",
-    "reward": "api",
+    "reward": "extensions.training.reward",
     "run": "api",
     "score": "api",
     "simplify": "api",

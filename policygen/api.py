@@ -1,4 +1,4 @@
-"""The library in a few functions: run a search; score, film, report, compare, simplify, export; make rewards."""
+"""The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
 # Imports inside functions are of extensions: each may be missing, and they would make `import policygen` slow.
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from policygen.extensions.compare.tables import Report
     from policygen.extensions.film.film import Which
     from policygen.extensions.simplify.simplify import Simplified
-    from policygen.extensions.training.reward import Reward
 
 _MOST_LINES = 24  # of a policy that is printed with its result
 
@@ -308,46 +307,6 @@ def score(
     refuse_unseeded(played, accepted=unseeded)
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)
-
-
-def reward(
-    task: str | Task | Sequence[str | Task],
-    episodes: int = 10,
-    *,
-    seed: int = 0,
-    target: float | None = None,
-    kind: PolicyKind | None = None,
-    jobs: int | None = None,
-    trust: bool = False,
-) -> Reward:
-    """Return a reward for training language models, a function with the signature of TRL's `GRPOTrainer`.
-
-    `reward(prompts, completions, **columns)` reads each completion as a run reads a reply, plays the policies on the
-    same starts, and returns a float for each: 0 for the mean return of random actions and below, 1 for the task's
-    optimum (or, if none is known, the score that counts as solved), linear between and above; 0 for a policy that
-    violates a hard requirement too often; -0.1 without a policy that can be played.
-
-    Args:
-        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several, of which a
-            column `task` chooses one for each row by its name.
-        episodes: number of episodes of each policy; finite, known MDPs are scored exactly.
-        seed: determines the episodes, 0 or more; neither runs nor `score` play them.
-        target: the score worth 1, instead of the task's own; for a single task.
-        kind: `table` or `linear`; by default that which a completion looks like. A column `kind` takes precedence.
-        jobs: number of processes for environments that are not vectorised; by default all usable cores.
-        trust: task files may name modules to import and paths to read.
-
-    Raises:
-        UsageError: a number is out of range, the environment ignores its seed, or the target is unknown or not above
-            the score of random actions.
-        TaskError: there is no such task, or its environment cannot be made.
-    """
-    from policygen.extensions.training.reward import Reward
-
-    several = [task] if isinstance(task, str | Task) else list(task)
-    tasks = [_task(one, trust=trust) for one in several]
-    tasks = [trusted(one) for one in tasks] if trust else tasks
-    return Reward(tasks, episodes, seed=seed, target=target, kind=kind, jobs=jobs)
 
 
 def film(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, sweep
+from policygen.cli.experiments import compare, dataset, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import evaluate, export, film, plot, plot_episode, report, robust, serve, show, simplify
@@ -23,7 +23,7 @@ GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "robust", "film", "report", "serve"),
-    "Use a policy elsewhere": ("export", "simplify"),
+    "Use a policy elsewhere": ("export", "simplify", "dataset"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
 
@@ -38,6 +38,7 @@ NEEDS = {
         "plot-episode": "film",
         "compare": "compare",
         "film": "film",
+        "dataset": "training",
     },
     **{"robust": "robust", "report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
 }
@@ -105,7 +106,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, plot_episode, compare, robust, film, report, serve, export, simplify),
+    *(show, evaluate, plot, plot_episode, compare, robust, film, report, serve, export, simplify, dataset),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
     commands.add_command(_command)

@@ -92,13 +92,15 @@ def test_columns_choose_the_task_the_kind_and_the_policy_to_revise() -> None:
         incumbent=[None, "", None, BEST_LAKE, None],
     )
     assert rewards == [1.0, pytest.approx(1.0, abs=1e-3), -0.1, rewards[1], -0.1]
-    with pytest.raises(UsageError, match="a row has the task None, and the reward knows cartpole, frozenlake"):
+    with pytest.raises(
+        UsageError, match="the task None and the kind None; the reward knows the tasks cartpole, frozenlake"
+    ):
         both(None, [BALANCING])
     with pytest.raises(UsageError, match="the task '/etc/passwd'"):
         both(None, [BALANCING], task=["/etc/passwd"])
-    with pytest.raises(UsageError, match="`task` needs a list with one value for each of 1"):
+    with pytest.raises(UsageError, match="a column needs a list with one value for each of the 1"):
         both(None, [BALANCING], task="cartpole")
-    with pytest.raises(UsageError, match="a row has the kind 'tree'"):
+    with pytest.raises(UsageError, match="the kind 'tree'; the reward knows"):
         both(None, [BALANCING], task=["cartpole"], kind=["tree"])
     with pytest.raises(UsageError, match="`incumbent` is no policy for cartpole"):
         both(None, [BALANCING], task=["cartpole"], incumbent=["left"])
