@@ -80,15 +80,16 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
         rows = _good_replies(requests, top, left_out)
     else:
         rows = (_pairs if form == "dpo" else _prompts)(requests, left_out)
-    held_out, found = _held_out(requests, test), Dataset([], [], left_out)
-    known: set[str] = set()
-    for folder, row in rows:
-        content = repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")])
-        if content in known:  # a replayed run repeats another one, which may be on the other side of the split
-            left_out["repeated"] += 1
-        else:
-            (found.test if folder in held_out else found.rows).append(row)
-        known.add(content)
+    unique: dict[str, tuple[Path, Row]] = {}
+    for folder, row in rows:  # a replayed run repeats another one, which may be on the other side of the split
+        unique.setdefault(
+            repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")]), (folder, row)
+        )
+    left_out["repeated"] += len(rows) - len(unique)
+    held_out = _held_out(list(unique.values()), test)
+    found = Dataset([], [], left_out)
+    for folder, row in unique.values():
+        (found.test if folder in held_out else found.rows).append(row)
     return found
 
 
@@ -184,14 +185,13 @@ def _prompts(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
     return [(one.folder, {name: one.row[name] for name in _OF_PROMPTS}) for one in known]
 
 
-def _held_out(requests: Sequence[Request], share: float) -> set[Path]:
+def _held_out(rows: Rows, share: float) -> set[Path]:
     """Choose whole runs to hold out, by their names, of every task that has two or more."""
     found: set[Path] = set()
-    tasks = {one.row["task"] for one in requests} if share else set()
-    for task in tasks:
-        runs = {one.folder for one in requests if one.row["task"] == task}
+    for task in {row["task"] for _, row in rows}:
+        runs = {folder for folder, row in rows if row["task"] == task}
         ordered = sorted(runs, key=lambda run: hashlib.sha256(run.name.encode()).digest())
-        found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))])
-    if tasks and not found:
+        found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))] if share else ())
+    if share and rows and not found:
         raise UsageError("--test holds out whole runs, and no task has two of them; name more runs, or leave it out")
     return found
