@@ -52,8 +52,9 @@ def scale_of(task: Task, random: float | None, target: float | None = None) -> S
     """
     if target is None:
         target = task.optimum.value if task.optimum is not None else task.solved
-    known = random is not None and target is not None and math.inf > target > random > -math.inf
-    return Scale(random, target) if known else None  # type: ignore[arg-type]
+    if random is None or target is None or not math.inf > target > random > -math.inf:
+        return None
+    return Scale(random, target)
 
 
 def reward(
@@ -140,7 +141,7 @@ class Reward:
         """
         nothing = [None] * len(completions)
         rows = [columns.get(name, nothing) for name in ("task", "kind", "incumbent")]
-        if any(isinstance(values, str) or len(values) != len(completions) for values in rows):
+        if any(not isinstance(values, list | tuple) or len(values) != len(completions) for values in rows):
             raise UsageError(f"a column needs a list with one value for each of the {len(completions)} completions")
         policies = [self._policy(*row) for row in zip(completions, *rows, strict=True)]
         rewards: dict[tuple[str, bytes], float] = {}
@@ -152,7 +153,9 @@ class Reward:
 
     def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:
         """Read the policy in a completion as a run reads a reply."""
-        task, kind = self.tasks.get(name or "/".join(self.tasks)), kind or self.kind
+        if name is None and len(self.tasks) == 1:
+            name = next(iter(self.tasks))
+        task, kind = self.tasks.get(name or ""), kind or self.kind
         if task is None or kind not in (None, *READERS):
             raise UsageError(
                 f"a row has the task {name!r} and the kind {kind!r}; the reward knows the tasks "

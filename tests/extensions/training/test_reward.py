@@ -100,6 +100,8 @@ def test_columns_choose_the_task_the_kind_and_the_policy_to_revise() -> None:
         both(None, [BALANCING], task=["/etc/passwd"])
     with pytest.raises(UsageError, match="a column needs a list with one value for each of the 1"):
         both(None, [BALANCING], task="cartpole")
+    with pytest.raises(UsageError, match="a column needs a list"):
+        both(None, [BALANCING], kind=None)
     with pytest.raises(UsageError, match="the kind 'tree'; the reward knows"):
         both(None, [BALANCING], task=["cartpole"], kind=["tree"])
     with pytest.raises(UsageError, match="`incumbent` is no policy for cartpole"):
