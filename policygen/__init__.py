@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from policygen.extensions.film.frames import Look
     from policygen.extensions.plots.curves import plot_runs
     from policygen.extensions.plots.portraits import plot_policy
+    from policygen.extensions.training.reward import reward
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
@@ -70,6 +71,7 @@ _HOMES = {
     "plot_runs": "extensions.plots.curves",
     "report": "api",
     "resume": "api",
+    "reward": "extensions.training.reward",
     "run": "api",
     "score": "api",
     "simplify": "api",
@@ -99,6 +101,7 @@ __all__ = [
     "plot_runs",
     "report",
     "resume",
+    "reward",
     "run",
     "score",
     "simplify",

@@ -29,7 +29,7 @@ KERNEL = [
 ]
 EXTENSIONS = [
     *("worlds", "trackers", "export", "check", "simplify", "sweeps", "cluster"),
-    *("plots", "robust", "film", "compare", "seats", "page", "live"),
+    *("plots", "robust", "training", "film", "compare", "seats", "page", "live"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
 

@@ -160,6 +160,8 @@ def test_the_guide_on_rewards(executed: Executed) -> None:
     assert "Attempt 1, the best policy:" in texts(notebook, "shape")
     assert texts(notebook, "shape").count("- 100*energy: ") == 2
     assert texts(notebook, "mistakes").count("line 4: ") == 3
+    unreadable, weak, good = map(float, texts(notebook, "train-reward").split())
+    assert unreadable == -0.1 < 0 < weak < good == 1.0
 
 
 def test_the_guide_to_a_plant_of_ones_own(executed: Executed) -> None:

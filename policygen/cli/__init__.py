@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, data, sweep
+from policygen.cli.experiments import compare, data, dataset, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
@@ -35,7 +35,7 @@ GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
-    "Use a policy elsewhere": ("check", "export", "simplify"),
+    "Use a policy elsewhere": ("check", "export", "simplify", "dataset"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
 
@@ -52,6 +52,7 @@ NEEDS = {
         "compare": "compare",
         "film": "film",
         "check": "check",
+        "dataset": "training",
     },
     **{"robust": "robust", "report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
 }
@@ -119,7 +120,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify),
+    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify, dataset),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
     commands.add_command(_command)

@@ -1,9 +1,10 @@
-"""Commands for many runs: `sweep`, its `resume`, `compare` and `data`."""
+"""Commands for many runs: `sweep`, its `resume`, `compare`, `data` and `dataset`."""
 
 # Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from policygen.cli.options import (
     say,
     say_own_templates,
 )
-from policygen.errors import UsageError, explain
+from policygen.errors import PlaceError, UsageError, explain
+from policygen.files import json_line, write_atomically
 
 if TYPE_CHECKING:
     from policygen.extensions.sweeps.conduct import Sweep
@@ -281,3 +283,37 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     from policygen.extensions.plots.tidy import write_tidy
 
     say(write_tidy(runs, output, curves=curves))
+
+
+@click.command()
+@click.argument("sources", metavar="RUN|SWEEP...", type=RunPath(), nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
+@click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Trainer of the rows.")
+@click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
+@click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
+@click.option("--comments", is_flag=True, help="Include requests since the first comment of a user.")
+def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
+    """Write the requests of runs as a dataset for training a language model, credited with scores before tuning.
+
+    sft: prompts with replies that became the best policy, or with --top those with the highest scores. dpo: prompts
+    with a better and a worse reply: a repair and the malformed reply, or candidates of one round. grpo: prompts for
+    `policygen.reward`. With --test the rows of some whole runs of each task go to another file, NAME.test.jsonl.
+    """
+    from policygen.extensions.training.dataset import make_dataset
+
+    if options["top"] is not None and options["form"] != "sft":
+        raise UsageError("--top chooses replies for --form sft; leave it out")
+    made = make_dataset(sources, **options)
+    parts = {output: made.rows, output.with_name(f"{output.stem}.test{output.suffix}"): made.test}
+    for path, rows in parts.items():
+        if rows and (path.exists() or path.is_symlink()):
+            raise PlaceError(f"{path} exists and is not overwritten; remove it, or choose another -o")
+    for path, rows in parts.items():
+        if rows:
+            write_atomically(path, "".join(map(json_line, rows)))
+            counts = Counter(f"{row['task']} ({row['kind']})" for row in rows)
+            say(f"{path}: {len(rows)} rows: {', '.join(f'{count} {what}' for what, count in counts.items())}")
+    left_out = ", ".join(f"{count} {reason}" for reason, count in made.left_out.items() if count)
+    say(f"left out: {left_out or 'nothing'}")
+    if not made.rows:
+        raise PlaceError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")

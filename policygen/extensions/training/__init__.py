@@ -1,0 +1,1 @@
+"""Training of language models: replies scored as rewards, and runs as datasets."""

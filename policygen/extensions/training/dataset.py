@@ -1,0 +1,197 @@
+"""Runs as datasets for training language models: one row for each request, with chat messages exactly as sent.
+
+A reply is credited with the score of its policy as proposed: tuning is not the model's merit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.errors import UsageError
+from policygen.extensions.plots.groups import unique_runs
+from policygen.extensions.training.reward import scale_of
+from policygen.llm.messages import Exchange
+from policygen.proposers.proposer import read
+from policygen.runs.attempt import best_of
+from policygen.runs.config import RunConfig
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Context, TriedPolicies
+from policygen.runs.steering import Steering
+
+Form = Literal["sft", "dpo", "grpo"]
+Row = dict[str, Any]
+_OF_PROMPTS = ("prompt", "task", "run", "attempt", "kind", "incumbent")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of a run with its reply.
+
+    Attributes:
+        round: first attempt of its round; the prompts of a round's candidates differ only in the attempt's number.
+        first: whether it is the first request of its attempt; the others ask for repairs.
+        malformed: whether its reply was refused.
+        row: its columns; `score` is that of the policy before tuning, None without one.
+    """
+
+    folder: Path
+    config: RunConfig
+    round: int
+    first: bool
+    malformed: bool
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The rows of a dataset, those of the runs held out, and the number of rows left out for each reason."""
+
+    rows: list[Row]
+    test: list[Row]
+    left_out: Counter[str]
+
+
+def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test: float, comments: bool) -> Dataset:
+    """Return the dataset of some runs and sweeps; nothing in them is run.
+
+    Args:
+        form: `sft`: prompts with good replies; `dpo`: prompts with a better and a worse reply; `grpo`: prompts for
+            `policygen.reward`.
+        top: for `sft`, this share of each task's replies with the highest scores, instead of the accepted ones.
+        test: share of each task's runs to hold out, at least one.
+        comments: whether to include requests since the first comment of a user.
+
+    Raises:
+        UsageError: a run of a sweep is a link, or no task has two runs, of which one could be held out.
+        LogbookError: a folder is no run, or is damaged.
+    """
+    runs, left_out = unique_runs(folders), Counter[str]()
+    if links := [run for run in runs if run.is_symlink() and run not in folders]:
+        raise UsageError(f"{links[0]} is a link and may lead anywhere; name the folder itself if you want its rows")
+    requests = [request for run in runs for request in requests_of(run, left_out, comments=comments)]
+    if form == "sft":
+        rows = _good_replies(requests, top, left_out)
+    else:
+        rows = (_pairs if form == "dpo" else _prompts)(requests, left_out)
+    unique: dict[str, tuple[Path, Row]] = {}
+    for folder, row in rows:  # a replayed run repeats another one, which may be on the other side of the split
+        unique.setdefault(
+            repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")]), (folder, row)
+        )
+    left_out["repeated"] += len(rows) - len(unique)
+    held_out = _held_out(list(unique.values()), test)
+    found = Dataset([], [], left_out)
+    for folder, row in unique.values():
+        (found.test if folder in held_out else found.rows).append(row)
+    return found
+
+
+def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iterator[Request]:
+    """Yield the answered requests of a run, in order.
+
+    Raises:
+        LogbookError: it is no run, or is damaged.
+    """
+    logbook = Logbook(folder)
+    config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
+    scale = scale_of(task, attempts[0].score.mean if attempts and attempts[0].score is not None else None)
+    carried = Steering(folder).read().carried
+    commented = min((number for number, some in carried.items() if some and not comments), default=math.inf)
+    found: dict[int, list[Exchange]] = {}
+    for exchange in logbook.exchanges():
+        if not isinstance(exchange, Exchange) or not 0 < exchange.attempt < len(attempts):
+            left_out["without a reply or a result"] += 1
+        elif exchange.attempt >= commented:  # later prompts quote what the model made of the comment
+            left_out["since a user's comment (--comments includes them)"] += 1
+        else:
+            found.setdefault(exchange.attempt, []).append(exchange)
+    for exchange in (exchange for some in found.values() for exchange in some):
+        attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
+        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # attempt of its round
+        known = (None, (), TriedPolicies(), ReplayBuffer())  # all else that a reply is not read with
+        context = Context(task, config.policy, first, config.seed, best_of(attempts[:first]), *known)
+        score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
+        mean = score.mean if score is not None and last and math.isfinite(score.mean) else None
+        # The run keeps the problems of an attempt's last reply only; the others are read again.
+        problems = attempt.problems if last else read(exchange.reply, context, config).problems
+        row = {
+            "prompt": [{"role": message.role, "content": message.content} for message in exchange.prompt.messages],
+            "completion": [{"role": "assistant", "content": exchange.reply.text}],
+            "task": task.name,
+            "run": folder.name,
+            "attempt": exchange.attempt,
+            "model": exchange.reply.model,
+            "kind": config.policy,
+            "incumbent": context.incumbent.to_text(whole=True) if context.incumbent is not None else "",
+            "score": mean,
+            "normalised": scale(mean) if scale is not None and mean is not None else None,
+            "accepted": last and attempt.accepted,
+            "problems": "\n".join(map(str, problems)),  # a list that is always empty at first has no type
+        }
+        yield Request(folder, config, first, exchange.request == 0, not last or bool(attempt.problems), row)
+
+
+Rows = list[tuple[Path, Row]]
+
+
+def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> Rows:
+    """Choose the accepted replies, or the share `top` of each task's replies with the highest scores."""
+    scored = [one for one in requests if one.row["score"] is not None]
+    left_out["malformed"] += sum(one.malformed for one in requests)
+    left_out["without a score before tuning"] += sum(not one.malformed for one in requests) - len(scored)
+    good = [one for one in scored if one.row["accepted"]]
+    if top is not None:
+        scored.sort(key=lambda one: -one.row["score"])
+        tasks = [
+            [one for one in scored if one.row["task"] == task]
+            for task in dict.fromkeys(one.row["task"] for one in scored)
+        ]
+        good = [one for some in tasks for one in some[: math.ceil(top * len(some))]]
+    left_out["not accepted" if top is None else f"not in the top {top:g}"] += len(scored) - len(good)
+    return [(one.folder, one.row) for one in good]
+
+
+def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
+    """Pair each reply to a first prompt with the best one of its round, and if it is malformed, with its repair."""
+    scored = sorted((one for one in requests if one.row["score"] is not None), key=lambda one: one.row["score"])
+    best = {(one.folder, one.round): one for one in scored if one.first}
+    own = {(one.folder, one.row["attempt"]): one for one in scored}
+    rows: Rows = []
+    for worse in (one for one in requests if one.first and (one.malformed or one.row["score"] is not None)):
+        score, repair = worse.row["score"], own.get((worse.folder, worse.row["attempt"]))
+        others = {id(one): one for one in (best.get((worse.folder, worse.round)), repair) if one is not None}
+        betters = [one for one in others.values() if score is None or one.row["score"] > score]
+        for one in betters:
+            row = {**one.row, "prompt": worse.row["prompt"], "problems": worse.row["problems"]}
+            row |= {"chosen": row.pop("completion"), "rejected": worse.row["completion"]}
+            rows.append((one.folder, row))
+        left_out["without a better reply to the same prompt"] += not betters
+    return rows
+
+
+def _prompts(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
+    """Choose first prompts whose replies a reward reads as the run did."""
+    first = [one for one in requests if one.first]
+    known = [one for one in first if not one.config.normalise and one.config.grid == "free"]
+    left_out["repairs"] += len(requests) - len(first)
+    left_out["of runs with --normalise or --grid fixed, which a reward does not know"] += len(first) - len(known)
+    return [(one.folder, {name: one.row[name] for name in _OF_PROMPTS}) for one in known]
+
+
+def _held_out(rows: Rows, share: float) -> set[Path]:
+    """Choose whole runs to hold out, by their names, of every task that has two or more."""
+    found: set[Path] = set()
+    for task in {row["task"] for _, row in rows}:
+        runs = {folder for folder, row in rows if row["task"] == task}
+        ordered = sorted(runs, key=lambda run: hashlib.sha256(run.name.encode()).digest())
+        found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))] if share else ())
+    if share and rows and not found:
+        raise UsageError("--test holds out whole runs, and no task has two of them; name more runs, or leave it out")
+    return found

@@ -1,0 +1,207 @@
+"""Rewards for training language models: completions are read as replies, and the policies in them are played.
+
+Training compares completions with each other, so all are played on the same starts. Their seeds are a stream of their
+own: neither a run nor `policygen.score` plays them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from policygen.episodes.exact import finite_mdp
+from policygen.episodes.players import Players, evaluate
+from policygen.episodes.requirements import excess
+from policygen.episodes.score import Score, episode_seeds, sampled_score, score_with_violations
+from policygen.episodes.trajectory import RandomActor, chunks
+from policygen.errors import UsageError
+from policygen.llm.base import split_thinking
+from policygen.policies.parse import READERS, parse
+from policygen.policies.policy import Policy
+from policygen.runs.attempt import text_digest
+from policygen.search.prepare import with_optimum
+from policygen.tasks.load import load_task
+from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.trial import refuse_unseeded, seeds_checked
+from policygen.tasks.trust import trusted
+
+UNREADABLE = -0.1  # reward of a reply without a policy that can be played
+RANDOM_EPISODES = 100  # for the mean return of random actions
+MOST_TOGETHER = 64  # policies whose episodes are in memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Normalisation of mean returns, linear: 0 is the mean of random actions, 1 the target."""
+
+    random: float
+    target: float
+
+    def __call__(self, mean: float) -> float:
+        """Normalise a mean return."""
+        return (mean - self.random) / (self.target - self.random)
+
+
+def scale_of(task: Task, random: float | None, target: float | None = None) -> Scale | None:
+    """Return the scale of a task from the mean return of random actions; None without a target above it.
+
+    The target is by default the task's optimum or, if none is known, the score that counts as solved.
+    """
+    if target is None:
+        target = task.optimum.value if task.optimum is not None else task.solved
+    if random is None or target is None or not math.inf > target > random > -math.inf:
+        return None
+    return Scale(random, target)
+
+
+def reward(
+    task: str | Task | Sequence[str | Task],
+    episodes: int = 10,
+    *,
+    seed: int = 0,
+    target: float | None = None,
+    kind: PolicyKind | None = None,
+    jobs: int | None = None,
+    trust: bool = False,
+) -> Reward:
+    """Return a reward for training language models.
+
+    Args:
+        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these, of which
+            a column `task` names one for each row.
+        episodes: number of episodes of each policy; finite, known MDPs are scored exactly.
+        seed: determines the episodes, 0 or more.
+        target: the score worth 1, for a single task; by default its optimum, else the score that counts as solved.
+        kind: `table` or `linear`; by default that which a completion looks like.
+        jobs: number of processes for environments that are not vectorised; by default all usable cores.
+        trust: task files may name modules to import and paths to read.
+
+    Raises:
+        UsageError: a number is out of range, the environment ignores its seed, or the target is unknown or not above
+            the score of random actions.
+        TaskError: there is no such task, or its environment cannot be made.
+    """
+    if episodes < 1 or seed < 0:
+        raise UsageError(f"episodes is 1 or more and seed 0 or more, not {episodes} and {seed}")
+    given = [task] if isinstance(task, str | Task) else list(task)
+    found = [load_task(one, trust=trust) if isinstance(one, str) else one for one in given]
+    tasks = {one.name: with_optimum(seeds_checked(trusted(one) if trust else one)) for one in found}
+    if not given or len(tasks) < len(given) or (target is not None and len(tasks) > 1):
+        raise UsageError("name one task or several different ones, and a target only for a single task")
+    scales = {}
+    for name, one in tasks.items():
+        refuse_unseeded(one, accepted=False)
+        with Players(one, jobs) as players:
+            seeds = episode_seeds(seed, "reward, random actions", RANDOM_EPISODES)
+            random = sampled_score(players.play(RandomActor(one, seed), seeds), players.engine).mean
+        if (scale := scale_of(one, random, target)) is None:
+            raise UsageError(
+                f"{name}: the score worth a reward of 1 is unknown, or not above {random:.4g}, the mean of random "
+                "actions; state it with target=..., or in the task file as `solved`"
+            )
+        scales[name] = scale
+    return Reward(tasks, scales, episode_seeds(seed, "reward", episodes), kind, jobs)
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A function from prompts and completions to rewards, with the signature of TRL's `GRPOTrainer`.
+
+    It can be pickled, and returns the same reward for the same completion. It holds no environment between calls.
+    """
+
+    tasks: Mapping[str, Task]
+    scales: Mapping[str, Scale]
+    seeds: tuple[int, ...]
+    kind: PolicyKind | None = None
+    jobs: int | None = None
+
+    @property
+    def __name__(self) -> str:
+        """The name under which trainers log the reward."""
+        return f"policygen_{'_'.join(self.tasks)}"
+
+    def __call__(self, prompts: object, completions: Sequence[Any], **columns: Any) -> list[float]:
+        """Return the reward of each completion; prompts and other columns than the following are ignored.
+
+        The reward is -0.1 without a policy that can be played; 0 if the policy is no better than random actions, or
+        violates a hard requirement too often; else linear from there to the target, 1, and beyond it.
+
+        Args:
+            completions: texts, or lists of chat messages, of which the last one counts.
+            columns: lists with one value for each completion: `task`, the name of its task; `kind` of policy, `table`
+                or `linear`; `incumbent`, the text of the policy that it may revise, if any.
+
+        Raises:
+            UsageError: a column does not fit; never because of a completion.
+            EnvironmentFault: the environment also fails with random actions.
+        """
+        nothing = [None] * len(completions)
+        rows = [columns.get(name, nothing) for name in ("task", "kind", "incumbent")]
+        if any(not isinstance(values, list | tuple) or len(values) != len(completions) for values in rows):
+            raise UsageError(f"a column needs a list with one value for each of the {len(completions)} completions")
+        policies = [self._policy(*row) for row in zip(completions, *rows, strict=True)]
+        rewards: dict[tuple[str, bytes], float] = {}
+        for name, task in self.tasks.items():
+            own = {text_digest(policy): policy for policy in policies if policy and policy.task.name == name}
+            for digest, score in zip(own, self._scores(task, list(own.values())), strict=True):
+                rewards[name, digest] = self._value(name, score)
+        return [rewards[one.task.name, text_digest(one)] if one else UNREADABLE for one in policies]
+
+    def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:
+        """Read the policy in a completion as a run reads a reply."""
+        if name is None and len(self.tasks) == 1:
+            name = next(iter(self.tasks))
+        task, kind = self.tasks.get(name or ""), kind or self.kind
+        if task is None or kind not in (None, *READERS):
+            raise UsageError(
+                f"a row has the task {name!r} and the kind {kind!r}; the reward knows the tasks "
+                f"{', '.join(self.tasks)} and the kinds {', '.join(READERS)}: add columns `task` and `kind` with these"
+            )
+        revised = parse(incumbent, task, kind) if incumbent else None
+        if revised is not None and revised.policy is None:
+            raise UsageError(f"a row's `incumbent` is no policy for {task.name}: {revised.problems[0]}")
+        text = split_thinking(reply_text(completion)).text
+        return parse(text, task, kind, revised.policy if revised is not None else None).policy
+
+    def _value(self, task: str, score: Score | None) -> float:
+        if score is None or not math.isfinite(score.mean):
+            return UNREADABLE
+        # Returns of bad policies may be arbitrarily low, and still a readable reply is better than another one.
+        return 0.0 if excess(score.violations) else max(0.0, self.scales[task](score.mean))
+
+    def _scores(self, task: Task, policies: Sequence[Policy]) -> list[Score | None]:
+        """Score policies, side by side unless scores are exact; None for one that cannot be played."""
+        if finite_mdp(task) is not None:
+            return [self._alone(task, policy) for policy in policies]
+        scores: list[Score | None] = []
+        with Players(task, self.jobs) as players:
+            for some in chunks(policies, MOST_TOGETHER):
+                try:
+                    played = players.play_many(some, self.seeds)
+                    scores += [score_with_violations(task, episodes, players.engine) for episodes in played]
+                except Exception:  # one policy fails all of them: find it
+                    alone = [self._alone(task, policy) for policy in some]
+                    if alone.count(None) == len(alone):
+                        players.play(RandomActor(task, 0), self.seeds)
+                    scores += alone
+        return scores
+
+    def _alone(self, task: Task, policy: Policy) -> Score | None:
+        with suppress(Exception):  # as in a run, a policy that fails in the environment fails only this reply
+            return evaluate(policy, self.seeds, task=task)
+        return None
+
+
+def reply_text(completion: Any) -> str:
+    """Return the text of a completion: of a text itself, or of the last of its chat messages; empty without one."""
+    if isinstance(completion, list | tuple) and completion:
+        completion = completion[-1]
+    content = completion.get("content") if isinstance(completion, Mapping) else completion
+    if isinstance(content, list | tuple):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
