@@ -147,7 +147,7 @@ class ShownAttempt:
 
 def score_words(score: Score | FinalScore) -> str:
     """Format a score and its interval."""
-    return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
+    return score.prefix + number(score.value) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
 def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:

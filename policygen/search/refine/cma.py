@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from policygen.episodes.aggregate import MEAN
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
+from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE, seeds_per_generation
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
 FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
@@ -60,22 +61,23 @@ def cma_es(
     if compared == 1:
         validation = 0
     budget = trials.episodes - validation - probed
-    if budget < population * SEEDS_PER_GENERATION:
+    most = seeds_per_generation(trials.aggregate)
+    if budget < population * most:
         return None
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
-    spent, needed = 0, SEEDS_PER_GENERATION
+    spent, needed = 0, most
     while spent + population * needed <= budget and not has_converged(levels):
-        if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
-            needed = SEEDS_PER_GENERATION
+        if len(levels) % CHECKED_EVERY == 0 and spent + population * most <= budget:
+            needed = most
         samples = search.ask()
         candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
-        if needed == SEEDS_PER_GENERATION:
+        if needed == most and trials.aggregate == MEAN:
             halves = [trials.maximised(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
             scores = np.mean(halves, axis=0)
             needed = _needed(*halves)
