@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.runs.config import FOR_TABLES, RefineMethod, RunConfig
 from policygen.tasks.task import PolicyKind, Task
 
@@ -141,11 +140,6 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
 def rest_of_round(number: int, config: RunConfig) -> int:
     """Return the number of proposals that come after attempt `number` in its round."""
     return -number % config.candidates
-
-
-def seeds_per_generation(aggregate: Aggregate) -> int:
-    """Return the number of episodes of each candidate of a generation."""
-    return SEEDS_PER_GENERATION if aggregate == MEAN else 10
 
 
 def constants_for(episodes: int) -> int:

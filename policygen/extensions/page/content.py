@@ -140,10 +140,10 @@ class RunContent:
                 rows["gain of tuning"] = f"{gain} on the search's own seeds ({best.tuned.refinement})"
             if not best.score.exact and last.standing.best_mean is not None:
                 basis = f"over {last.standing.best_episodes} episodes; selection biases it upwards"
-                rows["search score"] = f"{number(last.standing.best_mean)} {basis}"
+                rows["search score"] = f"{best.score.prefix}{number(last.standing.best_mean)} {basis}"
             if last.standing.validated_mean is not None:
                 basis = f"over {last.standing.validated_episodes} episodes not used for the selection"
-                rows["held-out score"] = f"{number(last.standing.validated_mean)} {basis}"
+                rows["held-out score"] = f"{best.score.prefix}{number(last.standing.validated_mean)} {basis}"
         gains = [
             a.score.value - a.tuned.proposed_score.value
             for a in attempts

@@ -1,6 +1,12 @@
 """`cma`: the covariance matrix adaptation evolution strategy for tens of constants.
 
 Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library.
+
+A run that maximises CVaR, say, ranks a generation by the CVaR of each candidate's 1 to 4 episodes, as it would by their
+mean; the final choice has 12 or more for each. On CartPole from a bad start (500 episodes, 4 seeds) the result has a
+10% CVaR of 494 to 500, with 10 episodes for each candidate 273 to 486: there are too few generations. Where failures
+are rare and matter, 10 are better (-7.6 against -9.3 on a synthetic return; -10 with the mean); with 2,000 episodes
+both are alike (-7.1 and -7.3).
 """
 
 from __future__ import annotations
@@ -13,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.aggregate import MEAN
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE, seeds_per_generation
+from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
 FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
@@ -61,23 +66,22 @@ def cma_es(
     if compared == 1:
         validation = 0
     budget = trials.episodes - validation - probed
-    most = seeds_per_generation(trials.aggregate)
-    if budget < population * most:
+    if budget < population * SEEDS_PER_GENERATION:
         return None
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
-    spent, needed = 0, most
+    spent, needed = 0, SEEDS_PER_GENERATION
     while spent + population * needed <= budget and not has_converged(levels):
-        if len(levels) % CHECKED_EVERY == 0 and spent + population * most <= budget:
-            needed = most
+        if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
+            needed = SEEDS_PER_GENERATION
         samples = search.ask()
         candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
-        if needed == most and trials.aggregate == MEAN:
+        if needed == SEEDS_PER_GENERATION:
             halves = [trials.maximised(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
             scores = np.mean(halves, axis=0)
             needed = _needed(*halves)

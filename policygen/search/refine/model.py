@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.account import account_of
@@ -24,6 +25,7 @@ from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import MOST_ROUNDS
 from policygen.search.refine.cma import cma_es
@@ -74,7 +76,7 @@ def tune_in_plant(
         rounds += 1
         data = Transitions.of(task, seen)
         fitted = _fitted(known, data, rng)
-        inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)), flat=_is_flat(data))
+        inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate, flat=_is_flat(data))
         begin = (policy, state)
         if tried and len(tried) % FRESH:
             begin = (tried[-1].refined.policy, tried[-1].refined.state)
@@ -104,7 +106,7 @@ def tune_in_plant(
         return None
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
-    inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
+    inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate)
     best = tried[inside.best_of([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
@@ -150,13 +152,21 @@ class _PlantSearch:
         explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
     """
 
-    def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int, *, flat: bool = False) -> None:
+    def __init__(
+        self,
+        fitted: FittedPlant,
+        measure: Measure | None,
+        first_seed: int,
+        aggregate: Aggregate = MEAN,
+        *,
+        flat: bool = False,
+    ) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         task = fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         self._penalty = Penalty(self._task, INNER_EPISODES)
-        measure, self._aggregate = trials.measure, trials.aggregate
+        self._aggregate = aggregate
         self._measure = measure if measure is not None and measure.objective is not None else None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
         self.explores = flat and self._margin is None and self._measure is None
