@@ -171,7 +171,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "attempts": attempt_views(context, visits),
         "rule": {
             "episodes": config.episodes,
-            "score": config.score.label,
+            "aggregate": config.score.label,
             "level": SIGNIFICANCE,
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
