@@ -154,12 +154,14 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
     untuned = attempt.tuned.proposed_score
-    before = f"{untuned.mean:.4g} before tuning" if untuned is not None else ""
+    before = f"{untuned.value:.4g} before tuning" if untuned is not None else ""
     score, details = str(attempt.score), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:
-        score = f"{standing.validated_mean:.4g} on {standing.validated_episodes} held-out episodes"
-        details = [f"search score {attempt.score.mean:.4g}", before]
+        score = (
+            f"{attempt.score.prefix}{standing.validated_mean:.4g} on {standing.validated_episodes} held-out episodes"
+        )
+        details = [f"search score {attempt.score.value:.4g}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
 

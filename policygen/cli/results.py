@@ -89,6 +89,12 @@ def _show_run(run: Path, number: int | None) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
+@click.option(
+    "--score",
+    "aggregate",
+    metavar="mean|median|quantile:Q|cvar:Q|worst",
+    help="Aggregate of the returns to show and compare (default: that of RUN; mean).",
+)
 @assignment("unseeded=true: score on an environment that ignores its seed.")
 @ATTEMPT
 @click.option("--against", multiple=True, metavar=AGENT, help="Compare with this agent; repeatable.")
@@ -98,15 +104,17 @@ def evaluate(
     source: Path,
     task_name: str | None,
     *,
+    aggregate: str | None,
     as_json: bool,
     assignments: tuple[str, ...],
     perturb: tuple[str, ...],
     trust: bool,
     **options: Any,
 ) -> None:
-    """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
+    """Score a policy, also one written by hand, on fresh episodes, or its mean exactly if possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
+    from policygen.runs.logbook import Logbook
     from policygen.runs.reading import read_agent, read_policy
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
@@ -119,6 +127,8 @@ def evaluate(
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     options |= {"trust": trust, "unseeded": bool(assignments) or said}
+    of_run = Logbook(source).config().score if (source / "config.toml").is_file() else "mean"
+    options["score"] = aggregate or str(of_run)
     others = {text: read_agent(text, task, trust=trust) for text in against}
     score = score_of(policy, task, **options)
     compared = {text: score_of(other, task, **options) for text, other in others.items()}
@@ -132,10 +142,12 @@ def evaluate(
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
         return
     under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
-    say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
+    mean = f", mean {score.mean:.4g}" * (score.aggregated is not None)
+    say(f"{policy.task.name}{under}: {score}{mean}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
-        solved = "yes" if score.mean >= policy.task.solved else "no"
-        say(f"counts as solved from {policy.task.solved:g}: {solved}")
+        solved = "yes" if score.value >= policy.task.solved else "no"
+        by = f", by its {score.aggregate.label}" * (score.aggregated is not None)
+        say(f"counts as solved from {policy.task.solved:g}{by}: {solved}")
     for text, its_score in compared.items():
         say(f"against {text} ({its_score}): {difference(score, its_score)}")
     for one in score.violations:

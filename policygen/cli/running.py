@@ -224,7 +224,8 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"no policy was found; all requests and replies are in {active_run.folder}")
         raise SystemExit(1)
     seeds = "" if active_run.final.exact else " that the search never saw"
-    remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
+    by = f" by its {active_run.config.score.label}" * (active_run.final.aggregated is not None)
+    remarks = [{True: "solved", False: "not solved"}[summary.solved] + by] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {active_run.final}{seeds}{remark}")
@@ -248,7 +249,7 @@ def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
     """Say in a line what a step of delay and a little sensor noise do to the best policy."""
     from policygen.episodes.score import first_episodes
 
-    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).mean:.4g} without"
+    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).value:.4g} without"
     return f"with {', '.join(by)}: {perturbed} ({same})"
 
 

@@ -10,18 +10,43 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate, unseen_share
 from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Score:
-    """The mean return of one policy, its uncertainty, and how it was obtained.
+class Valued:
+    """The value of a score: its mean, or the `aggregated` one, a setting `score` with the value."""
 
-    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
-    mean: Student's t over the episodes, a point if exact, None for a single episode. An exact score has no returns and
-    no seeds. `violations` are those of the task's requirements in final scores and in those of `evaluate`.
+    __slots__ = ()
+    mean: float
+    aggregated: tuple[str, float] | None
+
+    @property
+    def value(self) -> float:
+        """The number that a run maximises."""
+        return self.mean if self.aggregated is None else self.aggregated[1]
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """The statistic of the returns that `value` is."""
+        return MEAN if self.aggregated is None else read_aggregate(self.aggregated[0])
+
+    @property
+    def prefix(self) -> str:
+        """The name of the statistic, to precede the value: `10% CVaR `; empty for the mean."""
+        return self.aggregate.prefix
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Score(Valued):
+    """The mean return of one policy, or another aggregate, its uncertainty, and how it was obtained.
+
+    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of
+    `value`: of the mean Student's t over the episodes, of others a bootstrap (see `Aggregate.interval`); a point if
+    exact, None for a single episode and for `worst`. An exact score is a mean and has no returns and no seeds.
+    `violations` are those of the task's requirements in final scores and in those of `evaluate`.
     """
 
     mean: float
@@ -32,6 +57,7 @@ class Score:
     returns: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     violations: tuple[Violations, ...] = ()
+    aggregated: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         # Thousands of scores of a long run share the same few seeds.
@@ -49,7 +75,10 @@ class Score:
         if self.exact:
             return f"{self.mean:.4f} (exact)"
         interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
-        return f"{self.mean:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
+        text = f"{self.prefix}{self.value:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
+        if self.aggregate.name != "worst":
+            return text
+        return f"{text} (95% sure: at most {100 * unseen_share(self.episodes):.2g}% of episodes return less)"
 
 
 _UNSEEDED = ", unseeded"
@@ -81,10 +110,10 @@ def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tu
     return tuple(int(s) for s in np.random.SeedSequence(entropy).generate_state(first + count)[first:])
 
 
-def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
+def sampled_score(trajectories: Sequence[Trajectory], engine: str, aggregate: Aggregate = MEAN) -> Score:
     """Compute the score of some episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
-    return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
+    return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine, aggregate)
 
 
 def score_with_violations(
@@ -95,12 +124,26 @@ def score_with_violations(
     return replace(score, violations=Requirements(task).count(trajectories)) if task.requirements else score
 
 
-def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:
-    """Compute mean, standard deviation and Student's t interval of returns of independent episodes."""
+def with_aggregate(score: Score, aggregate: Aggregate) -> Score:
+    """Return a score of episodes with another statistic of their returns as its value."""
+    if aggregate == score.aggregate:
+        return score
+    other = score_of_returns(np.array(score.returns), score.seeds, score.engine, aggregate)
+    return replace(other, violations=score.violations)
+
+
+def score_of_returns(
+    returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str, aggregate: Aggregate = MEAN
+) -> Score:
+    """Compute mean, standard deviation, the aggregate and its interval from returns of independent episodes."""
     n = len(returns)
     mean = float(returns.mean())
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
     interval = None
+    if aggregate != MEAN:
+        aggregated = str(aggregate), float(aggregate.of(returns))
+        interval = aggregate.interval(returns)
+        return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds, aggregated=aggregated)
     if n > 1:
         half = half_interval(returns)
         interval = (mean - half, mean + half)
@@ -124,12 +167,15 @@ def first_episodes(score: Score, count: int) -> Score:
     """Restrict a score to the first `count` of its seeds."""
     if score.exact or count == 0 or score.episodes == count:
         return score
-    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
+    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine, score.aggregate)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The paired difference of two scores: mean, half of its 95% interval, and one-sided p-value that it is above 0."""
+    """The paired difference of two scores: gain, half of its 95% interval, and one-sided p-value that it is above 0.
+
+    The interval is Student's t for means; else half the width of the paired bootstrap's, and 0 for `worst`.
+    """
 
     gain: float
     half: float
@@ -144,13 +190,21 @@ def difference(challenger: Score, incumbent: Score) -> Difference:
     """Return the difference of two scores on the same seeds."""
     gain, p = paired_gain(challenger, incumbent)
     both = not challenger.exact and not incumbent.exact
-    half = half_interval(np.subtract(challenger.returns, incumbent.returns)) if both else 0.0
+    half = 0.0
+    if both and challenger.aggregate == MEAN:
+        half = half_interval(np.subtract(challenger.returns, incumbent.returns))
+    elif both and challenger.aggregate.name != "worst":  # which has no interval
+        half = float(np.ptp(np.quantile(_resampled_gains(challenger, incumbent), [0.025, 0.975]))) / 2
     return Difference(gain, half, p)
 
 
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
-    """Return the challenger's mean gain on the same seeds, and the one-sided p-value of Student's paired t-test.
+    """Return the challenger's gain on the same seeds, and the one-sided p-value that it is above 0.
 
+    Means are compared by Student's paired t-test, other aggregates by a paired bootstrap of the episodes: p is the
+    share of samples without a gain, at least 1 / (1 + RESAMPLES). Of two equally good policies with normal returns,
+    p <= 0.1 finds one better in 15% of trials with 20 episodes and 11% with 80 (`cvar:0.1`), 6% (`median`), 16%
+    (`worst`).
     For two exact scores the p-value is 0 or 1; if one is exact, the other's episodes are tested against it.
     """
     if challenger.exact and incumbent.exact:
@@ -158,6 +212,12 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
         return gain, 0.0 if gain > 1e-12 else 1.0
     if not challenger.exact and not incumbent.exact and challenger.seeds != incumbent.seeds:
         raise ValueError("a paired comparison needs the same seeds")
+    if challenger.aggregate != incumbent.aggregate:
+        raise ValueError("a comparison needs the same aggregate of the returns")
+    if challenger.aggregate != MEAN:
+        gain = challenger.value - incumbent.value
+        lost = _resampled_gains(challenger, incumbent) <= 0
+        return gain, (1 + int(lost.sum())) / (1 + len(lost))
     from scipy.special import stdtr  # start-up time
 
     ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))
@@ -168,3 +228,11 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
         return gain, 0.0 if gain > 0 else 1.0
     statistic = gain / (spread / math.sqrt(len(differences)))
     return gain, float(stdtr(len(differences) - 1, -statistic))
+
+
+def _resampled_gains(challenger: Score, incumbent: Score) -> npt.NDArray[np.float64]:
+    """Return the gains in bootstrap samples of the episodes that both have played, shape (RESAMPLES,)."""
+    gains: npt.NDArray[np.float64] = np.subtract(
+        *(score.aggregate.resampled(score.returns) for score in (challenger, incumbent))
+    )
+    return gains

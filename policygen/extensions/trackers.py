@@ -111,7 +111,7 @@ class Tracker(Listener, ABC):
     def finished(self, summary: Summary) -> None:
         """Remember the final score."""
         if summary.final is not None:
-            self._final = {"final/score": summary.final.mean}
+            self._final = {"final/score": summary.final.value}
 
     def ended(self) -> None:
         """Close the output."""
@@ -122,8 +122,8 @@ class Tracker(Listener, ABC):
 def _numbers(attempt: Attempt, costs: Costs) -> dict[str, float]:
     """Return the numbers of an attempt, with the costs so far."""
     numbers = {
-        "score/attempt": attempt.score.mean if attempt.score is not None else None,
-        "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
+        "score/attempt": attempt.score.value if attempt.score is not None else None,
+        "score/proposed": attempt.tuned.proposed_score.value if attempt.tuned.proposed_score is not None else None,
         "score/best": attempt.standing.reported_best,
         "score/accepted": float(attempt.accepted),
         "cost/usd": costs.usd,

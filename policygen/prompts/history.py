@@ -129,8 +129,8 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         views.append(
             AttemptView(
                 number=attempt.number,
-                mean=score.mean if score else None,
-                proposed_mean=before.mean if before else None,
+                mean=score.value if score else None,
+                proposed_mean=before.value if before else None,
                 std=score.std if score else None,
                 lowest=min(returns, default=None),
                 highest=max(returns, default=None),
@@ -229,10 +229,10 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         text,
         tuple(text.splitlines()),
         str(score),
-        score.mean,
+        score.value,
         score.exact,
         best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
-        best.score.mean if best.score is not None else None,
+        best.score.value if best.score is not None else None,
         best.tuned.refinement,
         proposed,
         tuned,

@@ -138,7 +138,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
     return {
-        "task": task_view(task),
+        "task": task_view(task, config.score),
         "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
@@ -171,6 +171,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "attempts": attempt_views(context, visits),
         "rule": {
             "episodes": config.episodes,
+            "aggregate": config.score.label,
             "level": SIGNIFICANCE,
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),

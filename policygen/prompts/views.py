@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.quantities.grid import Grid
 from policygen.runs.attempt import Attempt
 from policygen.tasks.spaces import Actuator, Observation, ObservedText
@@ -15,7 +16,7 @@ from policygen.tasks.task import Optimum, Task
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """The part of a task that templates may read; the fields are those of `Task`.
+    """The part of a task that templates may read; the fields are those of `Task`, and `score` says what is maximised.
 
     `perturbed` describes the perturbations of the environment. Of a requirement it has the name, the condition in
     words, and whether it is hard. In `observed`, neighbouring observations with the same description and unit are one
@@ -30,6 +31,7 @@ class TaskView:
     actuators: tuple[Actuator, ...]
     action_space: str
     max_steps: int
+    score: str
     features: tuple[tuple[str, str], ...]
     requirements: tuple[tuple[str, str, bool], ...]
     perturbed: tuple[str, ...]
@@ -43,16 +45,17 @@ class TaskView:
     quantity_names: tuple[str, ...]
 
 
-def task_view(task: Task) -> TaskView:
-    """Return the view of a task without its grid (`grid` is the one in use)."""
+def task_view(task: Task, aggregate: Aggregate = MEAN) -> TaskView:
+    """Return the view of a task without its grid (`grid` is the one in use), and of the aggregate to maximise."""
     shared = {
         field.name: getattr(task, field.name)
         for field in fields(TaskView)
-        if field.name not in ("observed", "requirements", "perturbed")
+        if field.name not in ("observed", "requirements", "perturbed", "score")
     }
     required = tuple((one.name, str(one), one.hard) for one in task.requirements)
     perturbed = tuple(one.described for one in task.perturb)
-    return TaskView(observed=_together(task.observations), requirements=required, perturbed=perturbed, **shared)
+    shared |= {"requirements": required, "perturbed": perturbed, "score": aggregate.words}
+    return TaskView(observed=_together(task.observations), **shared)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:
@@ -85,4 +88,4 @@ def random_view(attempts: Sequence[Attempt]) -> RandomView | None:
     first = next((attempt for attempt in attempts[:1] if attempt.number == 0), None)
     if first is None:
         return None
-    return RandomView(str(first.score) if first.score else "", first.score.mean if first.score else None)
+    return RandomView(str(first.score) if first.score else "", first.score.value if first.score else None)

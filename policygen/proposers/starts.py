@@ -49,7 +49,7 @@ def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
         exchanges = _exchanges_of_bests(tuned)
         going_on = [search for search in searches if not _failed(search, exchanges)]
         present = max(going_on, key=lambda search: search[-1].number)
-    random = attempts[0].score.mean if attempts[0].score is not None else 0.0
+    random = attempts[0].score.value if attempts[0].score is not None else 0.0
     if len(present) > OVER and _best(present) - _best(present[:-OVER]) <= STALLED * abs(_best(present) - random):
         return None
     return max(present, key=_mean).policy
@@ -131,7 +131,7 @@ def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
 
 def _mean(attempt: Attempt) -> float:
     assert attempt.score is not None
-    return attempt.score.mean
+    return attempt.score.value
 
 
 def _best(search: Sequence[Attempt]) -> float:

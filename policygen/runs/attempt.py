@@ -295,7 +295,7 @@ class Comparison:
     """The paired comparison of an attempt with the best before it.
 
     Attributes:
-        gain: mean difference of the returns; None without a comparison.
+        gain: difference of the scores; None without a comparison.
         paired_episodes: number of compared episodes with the same seeds; 0 if exact.
         p: one-sided p-value of the paired test; None without a comparison.
     """
@@ -310,8 +310,8 @@ class Standing:
     """The state of a run after an attempt: scores of the best policy so far, and totals.
 
     Attributes:
-        best_mean, best_episodes: the score by which the best policy was chosen, and its number of episodes (0 if
-            exact).
+        best_mean, best_episodes: the score by which the best policy was chosen (a mean, or what else the run
+            maximises), and its number of episodes (0 if exact).
         validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
             is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
@@ -330,7 +330,7 @@ class Standing:
 
     @property
     def reported_best(self) -> float | None:
-        """The best policy's mean on validation episodes; without these, the mean by which it was chosen."""
+        """The best policy's score on validation episodes; without these, the one by which it was chosen."""
         return self.validated_mean if self.validated_mean is not None else self.best_mean
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.requirements import Violations
-from policygen.episodes.score import Score, difference
+from policygen.episodes.score import Score, Valued, difference
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
@@ -117,7 +117,7 @@ _Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is No
 
 
 @dataclass(frozen=True, slots=True)
-class FinalScore:
+class FinalScore(Valued):
     """A score without the return of each episode, as stored in summaries: exact, or over `episodes` with `seeds`."""
 
     mean: _Number
@@ -128,6 +128,7 @@ class FinalScore:
     engine: str = ""
     seeds: tuple[int, ...] = ()
     violations: tuple[Violations, ...] = ()
+    aggregated: tuple[str, _Number] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +178,15 @@ def baseline_from_record(record: Any) -> Baseline:
 
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
-    ci95, episodes = score.ci95, score.episodes
-    return FinalScore(score.mean, score.std, ci95, episodes, score.exact, score.engine, score.seeds, score.violations)
+    shared = {one.name: getattr(score, one.name) for one in fields(FinalScore)}
+    return FinalScore(**shared)
 
 
 def score_record(score: Score) -> dict[str, Any]:
     """Return a score as JSON values, without the return of each episode."""
     record = asdict(final_score(score))
+    if record["aggregated"] is None:
+        del record["aggregated"]
     lists = {name: list(record[name]) for name in ("seeds", "violations")}
     return {**record, **lists, "ci95": list(score.ci95) if score.ci95 else None}
 
@@ -208,10 +211,12 @@ class Summary:
         perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
             None if there are none.
         baseline: the agent that the best policy is compared with; None without one.
-        solved: whether the final score reaches the task's threshold; None if the task has none.
+        final: the final score; its `aggregated` names what the run maximised, if not the mean.
+        solved: whether the final score, also of another aggregate than the mean, reaches the task's threshold; None if
+            the task has none.
         optimum: the best known score of the task.
         optimum_reached: whether the final score reaches it: exactly, in all episodes, or by the one-sided 95% bound of
-            the mean.
+            a score that never exceeds the mean.
         stopped: the reason why the search ended, as a sentence.
         assumed: assumptions about a task without a task file, as sentences.
         finished: False for an interrupted run, which has results and costs so far but no final score.
@@ -310,8 +315,8 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
         writer.writerow(
             [
                 attempt.number,
-                _cell(before.mean if before else None),
-                _cell(score.mean if score else None),
+                _cell(before.value if before else None),
+                _cell(score.value if score else None),
                 _cell(score.std if score else None),
                 _cell(standing.reported_best),
                 _cell(standing.best_mean),

@@ -16,7 +16,14 @@ from policygen.episodes.guests import is_guest, score_guest
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
+from policygen.episodes.score import (
+    Score,
+    episode_seeds,
+    sampled_score,
+    score_of_returns,
+    score_with_violations,
+    with_aggregate,
+)
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, UsageError
 from policygen.policies.policy import Policy
@@ -38,7 +45,7 @@ from policygen.tasks.task import Task
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
-Means = npt.NDArray[np.float64]
+Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +125,14 @@ class EpisodeRunner:
             most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
-        score = sampled_score(trajectories, self.players.engine)
+        score = sampled_score(trajectories, self.players.engine, self.config.score)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
-        score = exact or sampled_score(trajectories, self.players.engine)
+        score = exact or sampled_score(trajectories, self.players.engine, self.config.score)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
@@ -151,10 +158,11 @@ class EpisodeRunner:
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
         played = score.episodes if score is not None else 0
         seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
-        more = sampled_score(self.play(policy, seeds), self.players.engine)
+        more = sampled_score(self.play(policy, seeds), self.players.engine, self.config.score)
         if score is None:
             return more
-        return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
+        returns, seeds = np.array(score.returns + more.returns), score.seeds + more.seeds
+        return score_of_returns(returns, seeds, score.engine, score.aggregate)
 
     def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
         """Return the tuning budget of attempt `number`: its own seeds, and its share of episodes.
@@ -184,28 +192,28 @@ class EpisodeRunner:
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
-        since, played = time.time(), 0
+        since, played, aggregate = time.time(), 0, self.config.score
         penalty = Penalty(self.task, episodes)
 
-        def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Means]:
+        def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Scores]:
             nonlocal played
             if not played:
                 self.tell(TuningProgress(number, 0, episodes, None, since))
             trajectories = self._play_many(policies, seeds)
-            means = np.array([np.mean([t.episode_return for t in some]) for some in trajectories])
+            found = np.array([[t.episode_return for t in some] for some in trajectories])
             played += len(policies) * len(seeds)
-            self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
-            return trajectories, means
+            self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
+            return trajectories, aggregate.of(found)
 
-        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
-            trajectories, means = play(policies, seeds)
-            return penalty(means, trajectories)
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Scores:
+            trajectories, scores = play(policies, seeds)
+            return penalty(scores, trajectories)
 
-        def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
+        def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Scores:
             assert measure is not None
             trajectories, _ = play(policies, seeds)
             sums = measure.sums([trajectory for some in trajectories for trajectory in some])
-            return penalty(np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64), trajectories)
+            return penalty(aggregate.of(sums.reshape(len(policies), len(seeds))), trajectories)
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
@@ -230,7 +238,8 @@ class EpisodeRunner:
 
         seen = [episode.trajectory for episode in self._buffer] if self.config.refine.method == "model" else []
         pursued = objectives if measure is not None and measure.objective is not None else None
-        return Trials(returns, seeds, episodes, practice, measure, pursued, watch, seen, affords_one)
+        rest = (practice, measure, pursued, watch, seen, affords_one)
+        return Trials(returns, seeds, episodes, *rest, aggregate=aggregate)
 
     def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
         self.ledger.charge_episodes(len(policies) * len(seeds))
@@ -350,7 +359,8 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     try:
         with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
             players.apart = players.foreign  # a crash must not cost the run its end
-            return score_with_violations(perturbed, players.play(best, seeds), players.engine)
+            score = score_with_violations(perturbed, players.play(best, seeds), players.engine)
+            return with_aggregate(score, config.score)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
 
@@ -371,8 +381,9 @@ def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | N
         )
     agent = read_agent(config.baseline, task, trust=trust)
     seeds = episode_seeds(config.seed, "final", config.final_episodes)
-    score = evaluate(agent, seeds, task=task) if isinstance(agent, Policy) else score_guest(agent, task, seeds)
-    return Baseline(config.baseline, score)
+    if isinstance(agent, Policy):
+        return Baseline(config.baseline, evaluate(agent, seeds, task=task, aggregate=config.score))
+    return Baseline(config.baseline, with_aggregate(score_guest(agent, task, seeds), config.score))
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
@@ -385,4 +396,5 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
         return exact
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return score_with_violations(search.task, players.play(best, seeds), players.engine, exact)
+        score = score_with_violations(search.task, players.play(best, seeds), players.engine, exact)
+        return with_aggregate(score, config.score)

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots.groups import (
@@ -119,7 +120,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         for member in finished
         if member.summary is not None and (baseline := member.summary.baseline) is not None and baseline.difference
     ]
-    notes += longer + _in_common(finished, without_larger_budgets, by) + _unread(finished)
+    notes += _aggregates(results) + longer + _in_common(finished, without_larger_budgets, by) + _unread(finished)
     notes += [
         f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
     ]
@@ -134,8 +135,25 @@ def _baselines(members: Sequence[Member]) -> list[Result]:
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
             task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
             its = baseline.score
-            found[task, label, seed] = Result(task, label, its.mean, seed, exact=its.exact, violations=its.violations)
+            result = Result(task, label, its.value, seed, exact=its.exact, violations=its.violations)
+            found[task, label, seed] = replace(result, aggregate=its.aggregate)
     return list(found.values())
+
+
+def _aggregates(results: Sequence[Result]) -> list[str]:
+    """Say what the scores are that are no means.
+
+    Raises:
+        UsageError: scores of one task are different aggregates of the returns.
+    """
+    found: dict[str, Aggregate] = {}
+    for result in results:
+        if (first := found.setdefault(result.task, result.aggregate)) != result.aggregate:
+            raise UsageError(
+                f"on {result.task} some scores are of `{first}` and others of `{result.aggregate}`, which cannot be "
+                f"compared: leave some runs out, or play two policies with policygen eval A --against B --score {first}"
+            )
+    return [f"scores on {task} are the {one.of_returns}" for task, one in found.items() if one != MEAN]
 
 
 def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[Published, ...], list[str]]:
@@ -151,6 +169,8 @@ def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[
         for column in load_suite(name).published
         if tasks & set(column.scores)
     )
+    if published and any(result.aggregate != MEAN for result in results):
+        return (), ["published scores are means and are left out"]
     if published or not suites:
         return published, []
     own = f"suite{'s' * (len(suites) > 1)} {' and '.join(suites)} {'have' if len(suites) > 1 else 'has'}"

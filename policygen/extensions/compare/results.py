@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
@@ -45,6 +46,7 @@ class Result:
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
         violations: those of the task's requirements in the episodes of the final score.
+        aggregate: what the score is of the episodes' returns; not recorded by other programs, whose scores are means.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -65,6 +67,7 @@ class Result:
     meaning: str = ""
     env_steps: Numbers = field(default_factory=lambda: np.array([]))
     violations: tuple[Violations, ...] = ()
+    aggregate: Aggregate = MEAN
 
 
 def result_of(member: Member, contender: str) -> Result:
@@ -75,7 +78,7 @@ def result_of(member: Member, contender: str) -> Result:
     """
     summary = member.summary
     assert summary is not None
-    if summary.final is not None and not abs(summary.final.mean) <= LARGEST:
+    if summary.final is not None and not abs(summary.final.value) <= LARGEST:
         raise LogbookError(
             f"{member.folder} has a final score beyond {LARGEST:g}, which cannot be compared; leave it out"
         )
@@ -87,7 +90,7 @@ def result_of(member: Member, contender: str) -> Result:
     return Result(
         member.task.name,
         contender,
-        summary.final.mean if summary.final is not None else None,
+        summary.final.value if summary.final is not None else None,
         member.config.seed,
         episodes[known],
         curve["calls"][known] * summary.is_language_model,  # earlier versions counted requests to `builtin` as calls
@@ -101,6 +104,7 @@ def result_of(member: Member, contender: str) -> Result:
         summary.final is not None and summary.final.exact,
         env_steps=curve["env_steps"][known],
         violations=summary.final.violations if summary.final is not None else (),
+        aggregate=member.config.score,
     )
 
 

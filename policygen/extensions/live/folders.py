@@ -101,7 +101,7 @@ def listed(key: str, folder: Path, version: Version) -> Listed:
         paused = Steering(folder).read().paused
     except LogbookError as error:
         return Listed(key, "?", "", f"damaged: {error}"[:200], 0, 0, "", "", clock)
-    score = summary.final.mean if summary is not None and summary.final is not None else None
+    score = summary.final.value if summary is not None and summary.final is not None else None
     if score is None and attempts:
         score = attempts[-1].standing.reported_best
     return Listed(
@@ -111,14 +111,14 @@ def listed(key: str, folder: Path, version: Version) -> Listed:
         "finished" if summary is not None else "paused" if paused else "unfinished",
         max(0, len(attempts) - 1),
         config.iterations * config.candidates,
-        number(score) if score is not None and math.isfinite(score) else "",
+        f"{config.score.prefix}{number(score)}" if score is not None and math.isfinite(score) else "",
         _points(attempts),
         clock,
     )
 
 
 def _points(attempts: list[Attempt]) -> str:
-    start = attempts[0].score.mean if attempts and attempts[0].score is not None else None
+    start = attempts[0].score.value if attempts and attempts[0].score is not None else None
     values = [start if (best := a.standing.reported_best) is None else best for a in attempts]
     levels = [value for value in values if value is not None and math.isfinite(value)]
     if len(levels) < 2:

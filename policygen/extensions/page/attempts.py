@@ -111,7 +111,8 @@ class ShownAttempt:
         words = attempt.verdict or "no policy" * attempt.failed
         standing = attempt.standing
         if attempt.accepted and standing.validated_mean is not None:
-            words += f"; {number(standing.validated_mean)} on {standing.validated_episodes} held-out episodes"
+            held_out = f"{number(standing.validated_mean)} on {standing.validated_episodes} held-out episodes"
+            words += f"; {attempt.score.prefix if attempt.score is not None else ''}{held_out}"
         return words
 
     @property
@@ -147,7 +148,7 @@ class ShownAttempt:
 
 def score_words(score: Score | FinalScore) -> str:
     """Format a score and its interval."""
-    return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
+    return score.prefix + number(score.value) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
 def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from policygen.episodes.aggregate import MEAN
 from policygen.episodes.score import kind_of_episodes
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
@@ -80,10 +81,11 @@ class RunContent:
         """The score, its interval, and its basis."""
         if self.summary is not None and (final := self.summary.final) is not None:
             if final.exact:
-                return Headline(number(final.mean), "", "exact: computed from the environment's transition table")
+                return Headline(number(final.value), "", "exact: computed from the environment's transition table")
             episodes = f"{final.episodes} fresh {kind_of_episodes(final.engine)}"
-            basis = f"mean return over {episodes} that the search never saw, 95% interval"
-            return Headline(number(final.mean), _between(final.ci95), basis)
+            basis = f"{final.aggregate.of_returns} over {episodes} that the search never saw"
+            basis += ", 95% interval" * (final.ci95 is not None)
+            return Headline(number(final.value), _between(final.ci95), basis)
         if self.best is None:
             return Headline(
                 "no policy", "", "no reply contained a policy" if self.summary else "no policy has been found yet"
@@ -92,7 +94,7 @@ class RunContent:
         count = last.standing.validated_episodes or last.standing.best_episodes
         which = "held-out episodes" if last.standing.validated_mean is not None else "the search's own seeds"
         exact = self.best.score is not None and self.best.score.exact
-        basis = "exact" if exact else f"mean return over {count} episodes, {which}"
+        basis = "exact" if exact else f"{self.config.score.of_returns} over {count} episodes, {which}"
         value = last.standing.reported_best
         words = number(value) if value is not None else "not scored"
         return Headline(words, "", f"best so far, {basis}; the run is not finished")
@@ -106,7 +108,8 @@ class RunContent:
         if summary.optimum_reached:
             return "the best known score"
         if summary.solved is not None and self.best is not None:
-            return "solved" if summary.solved else "not solved"
+            by = f" by its {self.config.score.label}" * (self.config.score != MEAN)
+            return f"{'solved' if summary.solved else 'not solved'}{by}"
         return ""
 
     @property
@@ -117,10 +120,13 @@ class RunContent:
         rows = {}
         if final is not None:
             episodes = f"over {final.episodes} fresh {kind_of_episodes(final.engine)}"
-            words = "exact" if final.exact else f"{_between(final.ci95)}, {episodes}"
-            rows["final score"] = f"{number(final.mean)} ({words})"
+            words = "exact" if final.exact else ", ".join(filter(None, (_between(final.ci95), episodes)))
+            rows["final score"] = f"{final.prefix}{number(final.value)} ({words})"
+            if final.aggregate != MEAN:
+                rows["mean return"] = number(final.mean)
             if self.summary is not None and (perturbed := self.summary.perturbed) is not None:
-                words = f"{number(perturbed.mean)} ({_between(perturbed.ci95)}, over {perturbed.episodes} episodes)"
+                basis = ", ".join(filter(None, (_between(perturbed.ci95), f"over {perturbed.episodes} episodes")))
+                words = f"{perturbed.prefix}{number(perturbed.value)} ({basis})"
                 rows[f"with {', '.join(self.summary.perturbed_by)}"] = words
             for one in final.violations:
                 rows[f"requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
@@ -137,16 +143,16 @@ class RunContent:
             last = attempts[-1]
             if best.tuned.proposed_score is not None:
                 rows["best policy before tuning"] = score_words(best.tuned.proposed_score)
-                gain = number(best.score.mean - best.tuned.proposed_score.mean)
+                gain = number(best.score.value - best.tuned.proposed_score.value)
                 rows["gain of tuning"] = f"{gain} on the search's own seeds ({best.tuned.refinement})"
             if not best.score.exact and last.standing.best_mean is not None:
                 basis = f"over {last.standing.best_episodes} episodes; selection biases it upwards"
-                rows["search score"] = f"{number(last.standing.best_mean)} {basis}"
+                rows["search score"] = f"{best.score.prefix}{number(last.standing.best_mean)} {basis}"
             if last.standing.validated_mean is not None:
                 basis = f"over {last.standing.validated_episodes} episodes not used for the selection"
-                rows["held-out score"] = f"{number(last.standing.validated_mean)} {basis}"
+                rows["held-out score"] = f"{best.score.prefix}{number(last.standing.validated_mean)} {basis}"
         gains = [
-            a.score.mean - a.tuned.proposed_score.mean
+            a.score.value - a.tuned.proposed_score.value
             for a in attempts
             if a.score is not None and a.tuned.proposed_score
         ]

@@ -97,7 +97,7 @@ def _curves(field: Field) -> Picture | None:
 def _policies(folder: Path, finished: list[RunRow]) -> dict[str, str]:
     best: dict[str, tuple[FinalScore, Cell]] = {}
     for row in finished:
-        if row.final is not None and (row.cell.row not in best or row.final.mean > best[row.cell.row][0].mean):
+        if row.final is not None and (row.cell.row not in best or row.final.value > best[row.cell.row][0].value):
             best[row.cell.row] = row.final, row.cell
     found = {}
     for contender, (final, cell) in list(best.items())[:MOST_POLICIES]:

@@ -223,14 +223,21 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     if curve.final is not None:
         end += 0.04 * span
         interval = None if curve.final.exact else curve.final.ci95
-        more = f"\n(95% interval, {curve.final.episodes} fresh episodes)"
-        text = f"final score: {_number(curve.final.mean, interval)}{' (exact)' if curve.final.exact else more}"
-        _diamond(axes, end, curve.final.mean, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
+        more = f"\n({'95% interval, ' * (interval is not None)}{curve.final.episodes} fresh episodes)"
+        words = f"{_number(curve.final.value, interval)}{' (exact)' if curve.final.exact else more}"
+        text = f"final score: {curve.final.prefix}{words}"
+        _diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
     _title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label(axes, x, float(at[-1]), "mean return per episode")
+    _label(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
+
+
+def _aggregates(curves: Sequence[Curve]) -> str:
+    """Name the values of several curves; a legend names the aggregate of each group where they differ."""
+    names = {curve.config.score.of_returns for curve in curves}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def _diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
@@ -285,7 +292,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     ]
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     _title(axes, f"{groups[0].task}: {subject}")
-    _label(axes, x, end, "mean return of the best so far")
+    _label(axes, x, end, f"{_aggregates(curves)} of the best so far")
 
 
 def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
@@ -298,10 +305,10 @@ def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
     if len(finals) == 1:
         interval, more = None if exact else finals[0].ci95, ""
     else:
-        axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
+        axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
-    text = f"{name}: {_number(mean.mean, interval)}{more}"
-    _diamond(axes, at, mean.mean, interval, color=color, label=text, markersize=5)
+    text = f"{name}: {_number(mean.value, interval)}{more}"
+    _diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
@@ -354,7 +361,7 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for curve in curves:
         if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
-            found.setdefault(baseline.name, []).append(baseline.score.mean)
+            found.setdefault(baseline.name, []).append(baseline.score.value)
     return {name: sum(scores) / len(scores) for name, scores in found.items()}
 
 

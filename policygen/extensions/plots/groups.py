@@ -32,7 +32,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 # Settings that a group's name states whenever they are not the default.
 _ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
-    *("conversation", "unseeded", "start"),
+    *("conversation", "unseeded", "start", "score"),
 }
 # ... and settings that never do: some are named anyway, the others cannot change a score.
 _SAID = {"task", "llm", "policy", "seed"}
@@ -106,7 +106,7 @@ class Group(Generic[M]):
     @property
     def final_score(self) -> Score | None:
         """Mean of the final scores with a bootstrap interval over the runs that found a policy."""
-        finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
+        finals = np.array([run.final.value for run in self.averaged if run.final is not None])
         if not len(finals):
             return None
         score, interval = score_of_returns(finals, (), "runs"), interval_over_seeds(finals)

@@ -108,7 +108,7 @@ def _of_group(group: Group[Member]) -> dict[str, Any]:
 
 def _scored(score: Score | FinalScore) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
-    return {"final_score": score.mean, "low": low, "high": high}
+    return {"final_score": score.value, "low": low, "high": high}
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
         if summary is None:
             waiting.append(cell)
         else:
-            sweep.skipped[cell.key] = summary.final.mean if summary.final is not None else None
+            sweep.skipped[cell.key] = summary.final.value if summary.final is not None else None
     SharedBudget(sweep.folder, sweep.plan.limits).open(spent_so_far(sweep.folder))
     executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
     outstanding: set[str] = set()  # keys of cells whose results have not arrived

@@ -188,7 +188,7 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
     if summary.final is None:
         return outcome("failed", "no policy was found")
     kind = kind_of_episodes(summary.final.engine)
-    return outcome("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.mean)
+    return outcome("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.value)
 
 
 def carry_out_again(order: Order, tell: Tell) -> CellResult:
@@ -202,7 +202,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
         try:
             RunLock(folder).release()
             if (summary := finished(folder, order.overrides)) is not None and summary.final is not None:
-                return CellResult(order.cell.key, "finished", score=summary.final.mean)
+                return CellResult(order.cell.key, "finished", score=summary.final.value)
             break
         except FolderInUse as error:
             if time.monotonic() > deadline:

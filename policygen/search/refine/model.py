@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.account import account_of
@@ -75,7 +76,7 @@ def tune_in_plant(
         rounds += 1
         data = Transitions.of(task, seen)
         fitted = _fitted(known, data, rng)
-        inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), flat=_is_flat(data))
+        inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate, flat=_is_flat(data))
         begin = (policy, state)
         if tried and len(tried) % FRESH:
             begin = (tried[-1].refined.policy, tried[-1].refined.state)
@@ -105,7 +106,7 @@ def tune_in_plant(
         return None
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
-    inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)))
+    inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate)
     best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
 
@@ -151,12 +152,21 @@ class _PlantSearch:
         explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
     """
 
-    def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int, *, flat: bool = False) -> None:
+    def __init__(
+        self,
+        fitted: FittedPlant,
+        measure: Measure | None,
+        first_seed: int,
+        aggregate: Aggregate = MEAN,
+        *,
+        flat: bool = False,
+    ) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         task = fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         self._penalty = Penalty(self._task, INNER_EPISODES)
+        self._aggregate = aggregate
         self._measure = measure if measure is not None and measure.objective is not None else None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
         self.explores = flat and self._margin is None and self._measure is None
@@ -180,14 +190,17 @@ class _PlantSearch:
         self._penalty = Penalty(self._task, INNER_EPISODES)
         offset = self._first + 1_000_000 * self._searches
         inner = Trials(
-            self._returns, lambda first, count: range(offset + first, offset + first + count), INNER_EPISODES
+            self._returns,
+            lambda first, count: range(offset + first, offset + first + count),
+            INNER_EPISODES,
+            aggregate=self._aggregate,
         )
         tunable = Tunable(policy, state.floor if state is not None else floor)
         refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
         return _Found(refined, self.predictions([refined.policy])[0]) if refined is not None else None
 
     def predictions(self, policies: Sequence[Policy]) -> list[float]:
-        """Return the mean return of each policy in the plant, on the same seeds."""
+        """Return the score of each policy in the plant, on the same seeds."""
         return [float(value) for value in self._values(self._compared(policies))]
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
@@ -203,13 +216,13 @@ class _PlantSearch:
         return self._penalty(self._values(played), played)
 
     def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
-        """Return the mean return of each policy's episodes, or what a search maximises instead."""
+        """Return the score of each policy's episodes, or what a search maximises instead."""
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
-            return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
+            return np.asarray(self._aggregate.of(sums.reshape(len(played), -1)), np.float64)
         if self.explores:
             return np.array([self._fitted.disagreement(some) for some in played])
-        return np.array([np.mean([self._value(one) for one in some]) for some in played])
+        return np.array([self._aggregate.of([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
         """Return an episode's value to the search: its return, or less if it missed an end that the reward asks for.

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.account import PlantAccount
 from policygen.policies.linear import LinearPolicy
@@ -34,7 +35,7 @@ class Returns(Protocol):
     """A function that plays each policy on each seed and charges the episodes in advance."""
 
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-        """Return the mean return of each policy, shape (policies,)."""
+        """Return the score of each policy, shape (policies,)."""
         ...
 
 
@@ -51,17 +52,18 @@ class Trials:
     """The episodes that a numerical search may play, and the functions that play them.
 
     Attributes:
-        returns: plays candidates and returns their mean returns.
+        returns: plays candidates and returns their scores: the `aggregate` of their returns.
         seeds: `seeds(first, count)` returns part of the search's own stream of episode seeds.
         episodes: maximum number of episodes in all.
         practice: plays for learners; if the MDP is known, it draws the episodes from the MDP.
         measure: the objective and the potential, if there are any.
-        objectives: plays like `returns`, and returns the mean sum of the objective. A search maximises the objective if
-            there is one, and chooses the policy to keep by the returns.
+        objectives: plays like `returns`, and returns the `aggregate` of the objective's sums. A search maximises the
+            objective if there is one, and chooses the policy to keep by the returns.
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer.
         affords_one: whether another episode may be played.
         plant: the equations of motion that replies have written, for `model`.
+        aggregate: the statistic of a candidate's episodes that the run maximises.
     """
 
     returns: Returns
@@ -74,6 +76,7 @@ class Trials:
     seen: Sequence[Trajectory] = ()
     affords_one: Callable[[], bool] = lambda: True
     plant: Plant | None = None
+    aggregate: Aggregate = MEAN
 
     @property
     def maximised(self) -> Returns:

@@ -1,0 +1,153 @@
+"""Aggregates of episode returns that a run can maximise, such as the mean or CVaR, and their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import UsageError
+
+RESAMPLES = 2_000
+_AT_A_TIME = 20  # of them, for the memory of many episodes
+_WITH_SHARE = ("quantile", "cvar")
+_WORDS = {
+    "mean": "mean sum of rewards",
+    "median": "median over episodes of the sum of rewards",
+    "quantile": "{:g}% quantile over episodes of the sum of rewards",
+    "cvar": "mean sum of rewards of the worst {:g}% of episodes (CVaR)",
+    "worst": "lowest sum of rewards of all episodes",
+}
+_LABELS = {
+    "mean": "mean",
+    "median": "median",
+    "quantile": "{:g}% quantile",
+    "cvar": "{:g}% CVaR",
+    "worst": "worst return",
+}
+Returns = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A statistic of episode returns; `share` is that of `quantile` and `cvar`, above 0 and below 1, else 0."""
+
+    name: str = "mean"
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        """The setting, as in `cvar:0.1`."""
+        return f"{self.name}:{self.share:g}" if self.name in _WITH_SHARE else self.name
+
+    @property
+    def label(self) -> str:
+        """The name beside a number, as in `10% CVaR`."""
+        return _LABELS[self.name].format(100 * self.share)
+
+    @property
+    def prefix(self) -> str:
+        """The label and a space, to precede a number; empty for the mean."""
+        return "" if self.name == "mean" else f"{self.label} "
+
+    @property
+    def of_returns(self) -> str:
+        """The name of its values: `mean return`, `10% CVaR of the return`."""
+        return {"mean": "mean return", "worst": self.label}.get(self.name, f"{self.label} of the return")
+
+    @property
+    def words(self) -> str:
+        """The definition, to follow `the`."""
+        return _WORDS[self.name].format(100 * self.share)
+
+    @property
+    def bounded_by_mean(self) -> bool:
+        """Whether it never exceeds the mean, so that it cannot reach the best possible mean by another policy."""
+        return self.name in ("mean", "cvar", "worst")
+
+    def of(self, returns: Sequence[float] | Returns) -> Any:
+        """Return the statistic along the last axis; a number, or an array of shape (...) for shape (..., episodes).
+
+        `quantile` is numpy's default, which interpolates. `cvar` is the mean of the `share` worst episodes: their
+        number is rounded, and at least one.
+        """
+        values = np.asarray(returns, np.float64)
+        if self.name == "mean":
+            return values.mean(axis=-1)
+        if self.name == "worst":
+            return values.min(axis=-1)
+        if self.name == "cvar":
+            count = self._worst_of(values.shape[-1])
+            return np.partition(values, count - 1, axis=-1)[..., :count].mean(axis=-1)
+        return np.quantile(values, self.share if self.name == "quantile" else 0.5, axis=-1)
+
+    def _worst_of(self, episodes: int) -> int:
+        return max(1, round(self.share * episodes))
+
+    def resampled(self, returns: Sequence[float] | Returns, stream: int = 0) -> Returns:
+        """Return the statistic of `RESAMPLES` bootstrap samples of the episodes, shape (RESAMPLES,).
+
+        Equal numbers of episodes are drawn at the same places, so that differences of two results on the same seeds
+        are those of a paired bootstrap; with different `stream`s, samples are independent.
+        """
+        values, rng = np.asarray(returns, np.float64), np.random.default_rng(stream)
+        size = _AT_A_TIME, len(values)
+        drawn = (values[rng.integers(len(values), size=size)] for _ in range(RESAMPLES // _AT_A_TIME))
+        return np.concatenate([self.of(some) for some in drawn])
+
+    def interval(self, returns: Sequence[float] | Returns, level: float = 0.95) -> tuple[float, float] | None:
+        """Return a two-sided interval of a statistic other than the mean; None for a single episode.
+
+        Of `median` and `quantile` it is the percentile bootstrap of `RESAMPLES` samples; it covered the true value in
+        89% to 100% of trials with normal, skewed and mostly equal returns, 20 or 100 of them. For `cvar` a bootstrap is
+        too narrow (`cvar:0.1`: 77% with 100 skewed returns, 50% with 20): its interval is Student's t with the standard
+        error of the influence function of CVaR, and one degree of freedom less than worst episodes (87%, and 83%).
+        None for `worst`: no sample bounds how low a return can be. What its episodes show is `unseen_share`.
+        """
+        values = np.asarray(returns, np.float64)
+        if self.name == "worst" or len(values) < 2:
+            return None
+        if self.name != "cvar":
+            low, high = np.quantile(self.resampled(values), [(1 - level) / 2, (1 + level) / 2])
+            return float(low), float(high)
+        from scipy.special import stdtrit  # start-up time
+
+        count = self._worst_of(len(values))
+        edge = np.partition(values, count - 1)[count - 1]
+        error = float(np.std(np.minimum(values - edge, 0) / self.share, ddof=1)) / math.sqrt(len(values))
+        half = float(stdtrit(max(1, count - 1), (1 + level) / 2)) * error
+        return float(self.of(values)) - half, float(self.of(values)) + half
+
+
+MEAN = Aggregate()
+
+
+def unseen_share(episodes: int) -> float:
+    """Return the 95% upper bound of the share of all episodes that return less than the worst of these."""
+    return 1 - float(0.05 ** (1 / episodes))
+
+
+def read_aggregate(value: Any) -> Aggregate:
+    """Read the setting `score`: `mean`, `median`, `quantile:Q`, `cvar:Q` or `worst`, with Q between 0 and 1.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(value, Aggregate):
+        return value
+    name, colon, text = str(value).partition(":")
+    try:
+        share = float(text) if colon else 0.0
+    except ValueError:
+        share = 0.0
+    if name in _WITH_SHARE and 0 < share < 1:
+        return Aggregate(name, share)
+    if name in _LABELS and name not in _WITH_SHARE and not colon:
+        return Aggregate(name)
+    raise UsageError(
+        f"--score {str(value)[:40]}: choose mean, median, worst, or quantile:Q or cvar:Q with Q between 0 and 1, as in "
+        "cvar:0.1"
+    )
