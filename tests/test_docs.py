@@ -21,6 +21,7 @@ from policygen.tasks.task import Task
 
 DOCS = CHECKOUT / "docs"
 GRAMMAR = (DOCS / "language.lark").read_text(encoding="utf-8")
+BEYOND = ("has another", "too large")  # an equation written twice, and limits: no grammar of this kind can say them
 PRINTABLE = st.characters(codec="ascii")
 PENDULUM = policygen.load_task("pendulum")
 CARTPOLE = policygen.load_task("cartpole")
@@ -48,7 +49,7 @@ def texts(start: str, task: Task) -> st.SearchStrategy[str]:
 def test_the_parser_reads_every_text_of_equations_that_the_grammar_generates(text: str) -> None:
     whole = f"{text}torque = 1\n" if "torque = " not in text else text
     problems = parse(whole, PENDULUM, "linear").problems
-    assert not [p for p in problems if "another right-hand side" not in str(p) and "too large" not in str(p)], whole
+    assert not [p for p in problems if not any(words in str(p) for words in BEYOND)], whole
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
