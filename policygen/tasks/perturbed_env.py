@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -152,12 +153,13 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
     if key and key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
-    env.action_space.seed(0)
+    space = copy.deepcopy(env.action_space)  # whoever draws actions from the environment's own draws the same again
+    space.seed(0)
     seen = []
     observation, _ = env.reset(seed=0)
     for _ in range(_SPREAD_STEPS):
         seen.append(np.asarray(observation, np.float64).ravel())
-        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        observation, _, terminated, truncated, _ = env.step(space.sample())
         if terminated or truncated:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
     with np.errstate(all="ignore"):

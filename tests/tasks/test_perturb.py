@@ -15,13 +15,15 @@ from policygen.episodes.players import Players
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError, UsageError
 from policygen.policies.parse import parse
+from policygen.tasks import perturbed_env
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.perturb import KINDS, Perturbation, read_perturbation
+from policygen.tasks.perturb import KINDS, Perturbation, perturbation, read_perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv, spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.trial import seeds_checked
 
 ACTIONS = (1.5, -0.5, 0.05, 1.9, -1.2, 0.7)
 
@@ -237,3 +239,9 @@ def test_each_kind_says_what_its_size_means() -> None:
     assert all(meaning and not meaning.endswith(".") for meaning in KINDS.values())
     assert Perturbation("action_delay", 0, 2).described.startswith("action_delay 0 to 2 (number of steps")
     assert Perturbation("kwargs.g", 9, 9).described == "kwargs.g 9 (the environment's argument g)"
+
+
+def test_measuring_the_spread_draws_no_actions_from_the_environment() -> None:
+    task = replace(load_task("pendulum"), perturb=(perturbation("sensor_noise", 0.1, 0.2),))
+    perturbed_env._spreads.clear()
+    assert not seeds_checked(task).unseeded
