@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,9 @@ from policygen.cli.options import (
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
+if TYPE_CHECKING:
+    from policygen.policies.policy import Policy
+
 
 @click.command()
 @POLICY
@@ -48,6 +51,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
+        _show_gains(policy)
     if (source / "attempts.jsonl").exists():
         _show_run(source, attempt)
     if output is not None:
@@ -57,6 +61,21 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
         say(f"\npicture: {plot_policy(policy, output)}")
         if lack := missing_parts(policy, "the picture"):
             say(f"Warning: {lack}", err=True)
+
+
+def _show_gains(policy: Policy) -> None:
+    """Print the gains of equations over a few episodes, unless they are the weights that the map shows."""
+    from policygen.extensions.plots.gains import gains_text
+    from policygen.extensions.plots.played import EPISODES, play_episodes
+    from policygen.policies.linear import LinearPolicy
+
+    if isinstance(policy, LinearPolicy) and policy.reader.needed:
+        episodes, why = play_episodes(policy)
+        if why:
+            say(f"\n(no gains: {why})")
+        else:
+            about = f"# gains: median slope of an output over {EPISODES} episodes; share of its variation"
+            say(f"\n{about}\n{gains_text(policy, episodes)}")
 
 
 def _show_run(run: Path, number: int | None) -> None:
@@ -519,7 +538,6 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     """
     from policygen.extensions.simplify.simplify import simplify as simplified
     from policygen.extensions.simplify.simplify import size_of, words_of
-    from policygen.policies.policy import Policy
     from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name, trust=trust)

@@ -29,12 +29,14 @@ from policygen.extensions.page.pictures import (
     signals_picture,
 )
 from policygen.extensions.page.sweep import read_sweep
+from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import missing_parts
 from policygen.extensions.robust import HEAT, LINES, Margins, margins, names_of, perturbations_for, protocol, table
 from policygen.extensions.robust import picture as margins_picture
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
@@ -83,6 +85,7 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
         "decisions": None,
         "signals": None,
         "text": "",
+        "gains": "",
         "plant": None,
     }
     if policy is not None and run.best is not None:
@@ -92,6 +95,8 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
         pictures["signals"] = signals_picture(run.task, episodes)
         pictures["plant"] = plant_content(run.folder, run.best, run.task)
         pictures["text"] = policy.to_text(whole=True)
+        if isinstance(policy, LinearPolicy) and episodes:
+            pictures["gains"] = gains_text(policy, episodes)
     return pictures
 
 

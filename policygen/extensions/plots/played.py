@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,10 @@ import numpy.typing as npt
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
+from policygen.extensions.plots.gains import most_telling, visited
 from policygen.extensions.plots.maps import quantity_label
 from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -115,6 +117,7 @@ class _ActionMap:
         x, y: their values, of shape (POINTS,).
         actions: shape (POINTS, POINTS, actuators).
         paths: the two quantities at each step of some episodes.
+        cut: whether other quantities matter, too, and are held at their median.
     """
 
     names: tuple[str, ...]
@@ -122,10 +125,14 @@ class _ActionMap:
     y: Numbers
     actions: Numbers
     paths: list[tuple[Numbers, ...]]
+    cut: bool = False
 
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
-    names = deciding_quantities(policy)
+    names, held = deciding_quantities(policy), {}
+    if not 1 <= len(names) <= 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
+        names = most_telling(policy, episodes)
+        held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
     if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
         return None
     met = [_quantities(policy, episode) for episode in episodes]
@@ -134,7 +141,7 @@ def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | 
         return None
     x, y = np.linspace(*across, POINTS), np.linspace(*up, POINTS)
     paths = [tuple(quantities[name] for name in names) for quantities in met[:MOST_PATHS]]
-    return _ActionMap(names, x, y, _actions(policy, names, x, y), paths)
+    return _ActionMap(names, x, y, _actions(policy, names, x, y, held), paths, bool(held))
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float, float] | None:
@@ -153,10 +160,13 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
     return None
 
 
-def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> npt.NDArray[np.float64]:
-    """Compute the actions over the map, shape (len(y), len(x), actuators)."""
+def _actions(
+    policy: Policy, names: Sequence[str], x: Numbers, y: Numbers, held: Mapping[str, float]
+) -> npt.NDArray[np.float64]:
+    """Compute the actions over the map, shape (len(y), len(x), actuators), with other quantities as `held`."""
     known = dict(zip(names, (values.ravel() for values in np.meshgrid(x, y)), strict=True))
-    columns = policy.reader.columns([known.get(name, np.zeros(x.size * y.size)) for name in policy.task.columns])
+    raw = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
+    columns = policy.reader.columns([known.get(name, np.full(x.size * y.size, held.get(name, 0.0))) for name in raw])
     # A deciding feature is set directly; the observations behind it are unknown.
     columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]
     with np.errstate(all="ignore"):
@@ -192,13 +202,17 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         if not narrow:
             rest = len(policy.task.actuators) - count
             more = f" ({rest} more outputs are not shown)" if rest else ""
-            figure.suptitle(f"{policy.task.name}: what the policy does{more}", fontsize=11)
+            held = ", all else at its median" * action_map.cut
+            figure.suptitle(f"{policy.task.name}: what the policy does{held}{more}", fontsize=11)
         return figure
 
 
 def add_action_map(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
-    """Widen a finished picture by the map, if there is one: the first actuators, from the left."""
-    action_map = _action_map(policy, episodes)
+    """Widen a finished picture by the map, if there is one: the first actuators, from the left.
+
+    A policy with memory has traces in its place; `decision_figure` draws its map.
+    """
+    action_map = _action_map(policy, episodes) if not policy.remembers else None
     if action_map is None:
         return
     count = min(len(policy.task.actuators), MOST_PANELS)
@@ -210,7 +224,8 @@ def add_action_map(figure: Figure, policy: Policy, episodes: Sequence[Trajectory
         left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / total_width, 0.65 / height
         axes = figure.add_axes((left, low, (_SIDE - 0.4) / total_width, 1 - low - 0.55 / height))
         _draw_map(axes, policy, i, action_map)
-        axes.set_title("actions, and paths of episodes" if action_map.paths else "actions", fontsize=9)
+        title = "actions, and paths of episodes" if action_map.paths else "actions"
+        axes.set_title(title + ", all else at its median" * action_map.cut, fontsize=9)
 
 
 def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *, below: bool = False) -> None:

@@ -1,0 +1,113 @@
+"""Gains of equations: the slope of every output along every observation and remembered value, over played episodes.
+
+Slopes follow definitions down to what is observed, and are exact where the equations are linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.plots.style import Numbers
+from policygen.policies.linear import LinearPolicy
+from policygen.tasks.task import Task
+
+STEP = 1e-4  # of a central difference, as a share of a quantity's spread
+CONSTANT = 0.01  # slopes that differ by less than this share count as one gain
+LEAST_SHARE = 0.005  # of an output's variation; a smaller one is not shown
+MOST_STEPS = 2_000  # of the episodes, evenly taken
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The slope of an output along a quantity.
+
+    Attributes:
+        name: an observation, or a remembered value as `prev(NAME)`.
+        slope: median over the steps.
+        low, high: the middle 90% of the steps.
+        share: the quantity's share of the output's variation: mean size of the slope times the quantity's standard
+            deviation, over the sum of these for all quantities.
+    """
+
+    output: str
+    name: str
+    slope: float
+    low: float
+    high: float
+    share: float
+
+    @property
+    def constant(self) -> bool:
+        """Whether the slope is the same at all steps: the output is linear in the quantity."""
+        return self.high - self.low <= CONSTANT * max(abs(self.low), abs(self.high))
+
+
+def visited(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> dict[str, Numbers]:
+    """Return the observed and remembered numbers at the steps of the episodes, by name: arrays of shape (steps,)."""
+    names = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
+    met = [policy.reader.along(one.observations[:-1], one.actions)[: len(names)] for one in episodes]
+    columns = [np.concatenate(parts).astype(np.float64) for parts in zip(*met, strict=True)]
+    return dict(zip(names, columns, strict=True))
+
+
+def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
+    """Return the gains of each output, the largest share first; only those with `LEAST_SHARE`."""
+    met = visited(policy, episodes)
+    every = max(1, len(next(iter(met.values()), ())) // MOST_STEPS)
+    columns = [values[::every] for values in met.values()]
+    outputs = [name for name, _ in policy.equations]
+    slopes, sizes = [], []
+    for place, values in enumerate(columns):
+        spread = float(np.nanstd(values)) if np.isfinite(values).any() else 0.0
+        moved = max(STEP * spread, 1e-9)
+        up, down = ([*columns[:place], values + sign * moved, *columns[place + 1 :]] for sign in (1, -1))
+        slope = (np.array(policy.outputs(up)) - np.array(policy.outputs(down))) / (2 * moved)
+        slopes.append(slope)
+        sizes.append(np.abs(slope).mean(axis=0) * spread)
+    whole = np.sum(sizes, axis=0)
+    found = []
+    for k, output in enumerate(outputs):
+        own = []
+        for name, slope, size in zip(met, slopes, sizes, strict=True):
+            share = float(size[k] / whole[k]) if whole[k] > 0 else 0.0
+            low, middle, high = np.quantile(slope[:, k], (0.05, 0.5, 0.95)).tolist()
+            if share >= LEAST_SHARE:
+                own.append(Gain(output, name, middle, low, high, share))
+        found.append(sorted(own, key=lambda gain: -gain.share))
+    return found
+
+
+def most_telling(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
+    """Return the two quantities with the largest shares of the outputs' variation; fewer if fewer matter."""
+    shares: dict[str, float] = {}
+    for own in gains(policy, episodes):
+        for gain in own:
+            shares[gain.name] = shares.get(gain.name, 0.0) + gain.share
+    chosen = sorted(shares, key=lambda name: -shares[name])[:2]
+    return tuple(name for name in policy.reader.names if name in chosen)
+
+
+def gains_text(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> str:
+    """Return a table of the gains with their units, as lines of text."""
+    rows = [("output", "quantity", "gain", "middle 90%", "share")]
+    for gain in (gain for own in gains(policy, episodes) for gain in own):
+        unit = _unit(policy.task, gain)
+        spread = "" if gain.constant else f"{gain.low:.3g} to {gain.high:.3g}"
+        rows.append((gain.output, gain.name, f"{gain.slope:.4g}{unit}", spread, f"{gain.share:.0%}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _unit(task: Task, gain: Gain) -> str:
+    """Return the unit of a slope: ` N m/rad`; empty if the task does not state both."""
+    inner = gain.name.removeprefix("prev(").removesuffix(")")
+    above = next((one.unit for one in task.actuators if one.name == gain.output), "")
+    below = next((one.unit for one in task.observations if one.name == inner), "")
+    above, below = (f"({unit})" if " " in unit or "/" in unit else unit for unit in (above, below))
+    return f" {above}/{below}" if above and below else f" per {below}" if below else ""
