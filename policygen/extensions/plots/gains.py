@@ -5,7 +5,7 @@ Slopes follow definitions down to what is observed, and are exact where the equa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,20 +54,32 @@ def visited(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> dict[str, N
     return dict(zip(names, columns, strict=True))
 
 
-def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
-    """Return the gains of each output, the largest share first; only those with `LEAST_SHARE`."""
-    met = visited(policy, episodes)
+def _slopes(policy: LinearPolicy, met: Mapping[str, Numbers]) -> Iterator[tuple[Numbers, float]]:
+    """Yield the slopes of the outputs along each quantity, shape (steps, outputs), and the quantity's spread."""
     every = max(1, len(next(iter(met.values()), ())) // MOST_STEPS)
     columns = [values[::every] for values in met.values()]
-    outputs = [name for name, _ in policy.equations]
-    slopes, sizes = [], []
     for place, values in enumerate(columns):
         spread = float(np.nanstd(values)) if np.isfinite(values).any() else 0.0
         moved = max(STEP * spread, 1e-9)
         up, down = ([*columns[:place], values + sign * moved, *columns[place + 1 :]] for sign in (1, -1))
-        slope = (np.array(policy.outputs(up)) - np.array(policy.outputs(down))) / (2 * moved)
-        slopes.append(slope)
-        sizes.append(np.abs(slope).mean(axis=0) * spread)
+        yield (np.array(policy.outputs(up)) - np.array(policy.outputs(down))) / (2 * moved), spread
+
+
+def effects(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[list[str], Numbers]:
+    """Return the quantities with an effect, and the mean slope of each output times their spread: (names, outputs)."""
+    met = visited(policy, episodes)
+    amounts = np.array([slope.mean(axis=0) * spread for slope, spread in _slopes(policy, met)])
+    # A quantity that changes nothing has no row.
+    kept = [i for i, row in enumerate(amounts) if np.abs(row).max() > LEAST_SHARE * np.abs(amounts).max()]
+    return [list(met)[i] for i in kept], amounts[kept]
+
+
+def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
+    """Return the gains of each output, the largest share first; only those with `LEAST_SHARE`."""
+    met = visited(policy, episodes)
+    found_slopes = list(_slopes(policy, met))
+    outputs, slopes = [name for name, _ in policy.equations], [slope for slope, _ in found_slopes]
+    sizes = [np.abs(slope).mean(axis=0) * spread for slope, spread in found_slopes]
     whole = np.sum(sizes, axis=0)
     found = []
     for k, output in enumerate(outputs):

@@ -130,7 +130,7 @@ class _ActionMap:
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
     names, held = deciding_quantities(policy), {}
-    if not 1 <= len(names) <= 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
+    if len(names) != 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
         names = most_telling(policy, episodes)
         held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
     if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):

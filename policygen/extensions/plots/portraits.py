@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
+from policygen.extensions.plots.gains import effects
 from policygen.extensions.plots.maps import (
     Letter,
     action_grids,
@@ -40,10 +41,12 @@ from policygen.extensions.plots.style import (
     write_cells,
 )
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import to_text
+from policygen.quantities.tree import read_by
 from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
@@ -314,10 +317,16 @@ def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, lett
 
 
 def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figure:
-    """Draw the contributions of all terms to all outputs; without episodes, only the weights."""
-    from matplotlib.figure import Figure
+    """Draw the contributions of all terms to all outputs; without episodes, only the weights.
+
+    If outputs are sums of nothing but features, the picture shows what is behind these: observations and remembered
+    values, each with the mean of its slope times its spread.
+    """
 
     names, amounts = weight_rows(policy)
+    if episodes and _hides_observations(policy):
+        names, amounts = effects(policy, episodes)
+        return _bars_or_matrix(policy, [quantity_label(policy, name) for name in names], amounts, "slope × spread", "")
     labels = [quantity_label(policy, name) for name in names]
     labels = [label if len(label) <= LONGEST_TERM else f"{label[: LONGEST_TERM - 3]}..." for label in labels]
     meaning, note = "weight", ""
@@ -328,9 +337,22 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
         sizes = np.abs(np.concatenate(values, axis=1)).mean(axis=1)
         amounts[:-1] *= sizes[:, None]
         labels = [f"{label}  ±{size:.2g}" for label, size in zip(labels, sizes, strict=False)] + labels[-1:]
-    if len(names) > MOST_TERMS:
+    return _bars_or_matrix(policy, labels, amounts, meaning, note)
+
+
+def _hides_observations(policy: LinearPolicy) -> bool:
+    features = {name: node for name, node in policy.reader.needed if not is_definition(name, node)}
+    return bool(policy.terms) and all(read_by([term]) and read_by([term]) <= features.keys() for term in policy.terms)
+
+
+def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Numbers, meaning: str, note: str) -> Figure:
+    """Draw amounts of shape (labels, outputs): bars for a single output, else a matrix."""
+    from matplotlib.figure import Figure
+
+    if len(labels) > MOST_TERMS:
         kept = np.sort(np.argsort(-np.abs(amounts).max(axis=1), kind="stable")[:MOST_TERMS])
-        note = f"\nthe {MOST_TERMS} largest of {len(names)} {'contributions' if episodes else 'weights'}{note}"
+        what = {"weight": "weights", "weight × usual size": "contributions"}.get(meaning, "effects")
+        note = f"\nthe {MOST_TERMS} largest of {len(labels)} {what}{note}"
         labels, amounts = [labels[i] for i in kept], amounts[kept]
     outputs = [name for name, _ in policy.equations]
     width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)

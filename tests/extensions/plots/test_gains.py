@@ -7,8 +7,9 @@ import pytest
 from support import Line
 
 import policygen
-from policygen.extensions.plots.gains import gains, gains_text, most_telling
+from policygen.extensions.plots.gains import effects, gains, gains_text, most_telling
 from policygen.extensions.plots.played import _action_map, decision_figure, play_episodes
+from policygen.extensions.plots.portraits import policy_figure
 from policygen.policies.linear import LinearPolicy
 
 
@@ -71,3 +72,13 @@ def test_show_prints_gains_with_units(line: Line) -> None:
     said = line("show", "lean.txt", "--task", "cartpole")
     assert said.code == 0, said.err
     assert "10 per rad" in said.out
+
+
+def test_the_picture_of_an_output_that_is_one_feature_shows_the_observations_behind_it() -> None:
+    policy, episodes = played("let asked = -4*sin - rate\ntorque = asked", "pendulum")
+    names, amounts = effects(policy, episodes)
+    assert names == ["sin", "rate"]
+    sin = np.concatenate([one.observations[:-1, 1] for one in episodes])
+    assert amounts[0, 0] == pytest.approx(-4 * sin.std(), rel=1e-4)
+    labels = [text.get_text() for text in policy_figure(policy).axes[0].get_yticklabels()]
+    assert labels == ["sin", "rate [rad/s]"]
