@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
@@ -37,6 +38,8 @@ NORMALISED = (
     "counts as solved). Better policies exceed 100."
 )
 T = TypeVar("T")
+_NUMBER = re.compile(r"[-+<≥≤$ ]*[\d.,]+")
+_ADDRESS = re.compile(r"https?://[^\s,;]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +290,18 @@ def _as_latex(report: Report) -> str:
         rows = [[_latex(name) for name in section.header], *_cells(section, _latex, r"\bfseries {}")]
         header, *lines = [f"{' & '.join(row)} \\\\" for row in rows]
         body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
-        table = f"\\begin{{tabular}}{{{'l' * len(section.header)}}}\n{body}\n\\end{{tabular}}\n"
-        parts.append(f"% {section.title}\n{table}")
-    return "\n".join([*parts, *(f"% {' '.join(note.split())}" for note in (*report.notes, report.sentence)), ""])
+        aligned = "".join("r" if _holds_numbers(column) else "l" for column in zip(*section.rows, strict=True))
+        label = re.sub(r"[^a-z]+", "-", section.title.partition(":")[0].lower()).strip("-")
+        parts.append(
+            f"\\begin{{table}}\n\\centering\n\\caption{{{_latex(section.title)}.}}\n\\label{{tab:{label}}}\n"
+            f"\\begin{{tabular}}{{{aligned}}}\n{body}\n\\end{{tabular}}\n\\end{{table}}\n"
+        )
+    notes = [_ADDRESS.sub("ADDRESS", " ".join(note.split())) for note in (*report.notes, report.sentence)]
+    return "\n".join([*parts, *(f"% {note}" for note in notes), ""])
+
+
+def _holds_numbers(column: Sequence[str]) -> bool:
+    return any(column) and all(_NUMBER.match(cell) for cell in column if cell)
 
 
 def _latex(text: str) -> str:
