@@ -28,7 +28,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "trackers", "export", "simplify", "sweeps", "cluster"),
+    *("worlds", "trackers", "export", "simplify", "distill", "sweeps", "cluster"),
     *("plots", "robust", "film", "compare", "seats", "page", "live"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]

@@ -14,13 +14,13 @@ from policygen.cli.experiments import compare, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import evaluate, export, film, plot, plot_episode, report, robust, serve, show, simplify
-from policygen.cli.running import comment, continue_run, pause, resume, run
+from policygen.cli.running import comment, continue_run, distill, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 
 GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
+    "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "robust", "film", "report", "serve"),
     "Use a policy elsewhere": ("export", "simplify"),
@@ -32,6 +32,7 @@ GROUPS = {
 NEEDS = {
     **{
         "sweep": "sweeps",
+        "distill": "distill",
         "drive": "seats",
         "mediate": "seats",
         "plot": "plots",
@@ -104,7 +105,7 @@ def commands() -> None:
 
 
 for _command in (
-    *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
+    *(run, resume, sweep, distill, drive, mediate, comment, pause, continue_run),
     *(show, evaluate, plot, plot_episode, compare, robust, film, report, serve, export, simplify),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
