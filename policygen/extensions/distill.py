@@ -7,15 +7,15 @@ the student visits, and a new student is fitted to all labels so far (DAgger; Ro
 Solar-Lezama 2018, arXiv 1805.08328).
 
 A cell of a table takes the label with most weight, or the mean of numbers; a cell without states copies the nearest
-one. Equations weigh a few terms, chosen one by one by their correlation with what the others leave unexplained
-(orthogonal matching pursuit; Pati, Rezaiifar and Krishnaprasad 1993, doi:10.1109/ACSSC.1993.342465): scores of labels
-by multinomial logistic regression, numbers by least squares, in which a label at its limit only bounds the output.
+one. Equations weigh all terms on offer at first, and then ever fewer, without those that cost least (estimated as in
+Hassibi and Stork 1992, "Second order derivatives for network pruning: Optimal brain surgeon", NIPS 5). Scores of labels
+are fitted by multinomial logistic regression, numbers by least squares in which a label at its limit only bounds them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.request_log import llm_options
 from policygen.search.run import Run
 from policygen.tasks.spaces import Actuator
-from policygen.tasks.task import Task, is_name, output_names
+from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 DEFAULTS = {"iterations": 3, "refine": "auto"}  # of the run that tunes a student
 ROUNDS, MOST_TERMS = 10, 12
@@ -49,12 +49,14 @@ STEPS_OF_A_ROUND, EPISODES_AT_A_TIME, MOST_EPISODES = 2_000, 5, 100
 HELD_OUT = 50  # episodes that choose among the students
 LABELLING, CHOOSING = "distillation", "distillation held-out"  # streams of seeds that runs do not use
 DIGITS = 4  # significant ones of an equation's weights and a table's numbers
-MOST_MULTIPLIED = 12  # observations; of more, no products are offered as terms
+MOST_COMBINED = 12  # observations; of more, no further terms are made
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an observation, where a term may begin to grow
-MOST_ROWS = 20_000  # labelled states, drawn at random, to which equations are fitted
-PAYS = 0.01  # least share of the loss of constant outputs that another term must save
-DEFINED = 0.5  # weight of the correlation of a term that needs a definition: quantities come first
+MOST_ROWS = 10_000  # labelled states, drawn at random, to which equations are fitted
+SPREAD = 1e-8  # least spread of a term
+TOLERATED = 0.02  # what leaving terms out may add to the loss, as a share of the loss of constant outputs
+PLAIN = 2.0  # factor on the cost of leaving out a quantity, which needs no definition
 RIDGE = 1e-5  # weight of the squared weights in the loss
+STEPS_OF_A_FIT = 500
 Array = npt.NDArray[np.float64]
 
 
@@ -273,85 +275,104 @@ class Term:
     text: str
     values: Array
 
+    @property
+    def standardised(self) -> Array:
+        """Its values, with mean 0 and spread 1."""
+        return (self.values - self.values.mean()) / self.values.std()
+
 
 def fit_equations(task: Task, lessons: Lessons, rng: np.random.Generator) -> Policy:
     """Return equations over a few terms that fit the labels; see the module."""
     count = len(lessons.weights)
     some = rng.choice(count, min(MOST_ROWS, count), replace=False)
     lessons = Lessons(lessons.observations[some], lessons.actions[some], lessons.weights[some])
-    terms = [term for term in candidates(task, lessons.observations) if term.values.std() > 1e-8]
-    columns = np.stack([(term.values - term.values.mean()) / term.values.std() for term in terms], axis=1)
+    terms = [term for term in candidates(task, lessons.observations) if term.values.std() > SPREAD]
+    columns = np.stack([term.standardised for term in terms], axis=1)
+    needs_definition = np.array([term.name != term.text for term in terms])
     regression = _Regression(task, lessons)
-    plainness = np.array([1.0 if term.name == term.text else DEFINED for term in terms])
-    chosen: list[int] = []
-    weights = regression.fitted(np.ones((len(columns), 1)))
-    loss, errors = regression.loss(np.ones((len(columns), 1)) @ weights)
-    enough = PAYS * loss
-    while len(chosen) < min(MOST_TERMS, len(terms)):
-        gains = plainness * np.linalg.norm(columns.T @ errors, axis=1)
-        gains[chosen] = -1.0
-        longer = [*chosen, int(np.argmax(gains))]
-        wider = np.column_stack([np.ones(len(columns)), columns[:, longer]])
-        found = regression.fitted(wider, np.vstack([weights, np.zeros((1, weights.shape[1]))]))
-        less, errors = regression.loss(wider @ found)
-        if loss - less < enough:
+    kept = np.arange(len(terms))
+    fit = regression.fitted(columns)
+    allowed = fit.loss + TOLERATED * regression.fitted(columns[:, :0]).loss
+    while len(kept):
+        costs = np.where(needs_definition[kept], 1.0, PLAIN) * regression.costs(columns[:, kept], fit)
+        fewer = np.sort(np.argsort(costs)[max(1, len(kept) // 8) :])
+        smaller = regression.fitted(columns[:, kept[fewer]], fit.weights[[0, *(fewer + 1)]])
+        if smaller.loss > allowed and len(kept) <= MOST_TERMS:
             break
-        chosen, weights, loss = longer, found, less
-    return _policy(task, [terms[i] for i in chosen], regression.in_units(weights))
+        kept, fit = kept[fewer], smaller
+    return _policy(task, [terms[i] for i in kept], regression.in_units(fit.weights))
 
 
 def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
     """Return the terms on offer with their values in some states.
 
-    They are the task's quantities, products of two observations, and the part of an observation above a quantile.
+    They are the task's quantities and, of few observations, products of two, and the part of each above a quantile.
     """
     reader = Reader(task)
     columns = reader.columns(observations.T)
-    named = dict(zip(reader.names, columns, strict=True))
-    names = task.observation_names
     texts = {name: name for name in task.quantity_names}
-    if len(names) <= MOST_MULTIPLIED:
-        for one, other in itertools.combinations_with_replacement(names, 2):
-            texts[f"{one}_squared" if one == other else f"{one}_{other}"] = f"{one}*{other}"
-    for name in names:
-        edges = dict.fromkeys(_rounded(float(edge)) for edge in np.quantile(named[name], QUANTILES))
+    few = task.observation_names if len(task.observations) <= MOST_COMBINED else ()
+    for one, other in itertools.combinations_with_replacement(few, 2):
+        texts[f"{one}_squared" if one == other else f"{one}_{other}"] = f"{one}*{other}"
+    for name, column in zip(few, columns, strict=False):
+        edges = dict.fromkeys(_rounded(float(edge)) for edge in np.quantile(column, QUANTILES))
         for k, edge in enumerate(edges, start=1):
             texts[f"{name}_above_{k}"] = f"max({name} - {edge:.10g}, 0)".replace("- -", "+ ")
-    taken = {*task.quantity_names, *output_names(task)}
-    return [
-        Term(name, text, finite(np.asarray(compile_batch(node, reader.names)(columns), np.float64)))
-        for name, text in texts.items()
-        if (name == text or (is_name(name) and name not in taken))
-        for node in [parse_expression(text, task.quantity_names, (), task.text_names)]
-    ]
+    terms = []
+    for name, text in texts.items():
+        if name == text or (is_name(name) and name not in {*task.quantity_names, *decision_names(task)}):
+            node = parse_expression(text, task.quantity_names)
+            values = np.asarray(compile_batch(node, reader.names)(columns), np.float64)
+            terms.append(Term(name, text, finite(np.broadcast_to(values, len(observations)))))
+    return terms
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Weights of a constant and of some columns, shape (1 + columns, outputs), and their loss."""
+
+    weights: Array
+    loss: float
 
 
 class _Regression:
-    """The loss of outputs that are linear in some columns, over all actuators."""
+    """Outputs of all actuators that are linear in a constant and some columns."""
 
     def __init__(self, task: Task, lessons: Lessons) -> None:
         self._weights = lessons.weights[:, None] / lessons.weights.sum()
-        self._targets = list(zip(task.actuators, _spans(task.actuators), lessons.actions.T, strict=True))
+        ends = itertools.accumulate(max(1, len(actuator.labels)) for actuator in task.actuators)
+        spans = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+        self._targets = list(zip(task.actuators, spans, lessons.actions.T, strict=True))
         self._outputs = len(output_names(task))
 
-    def fitted(self, columns: Array, start: Array | None = None) -> Array:
-        """Return the weights of columns of shape (n, k) with the least loss, shape (k, outputs)."""
+    def fitted(self, columns: Array, start: Array | None = None) -> _Fit:
+        """Return the fit of standardised columns, shape (n, k), with the least loss."""
         from scipy.optimize import minimize  # start-up time
 
-        shape = (columns.shape[1], self._outputs)
+        inputs = _with_ones(columns)
+        shape = (inputs.shape[1], self._outputs)
 
         def objective(flat: Array) -> tuple[float, Array]:
-            weights = flat.reshape(shape)
-            loss, errors = self.loss(columns @ weights)
-            return loss + RIDGE * float((flat**2).sum()), (columns.T @ errors).ravel() + 2 * RIDGE * flat
+            loss, slopes, _ = self._loss(inputs @ flat.reshape(shape))
+            return loss + RIDGE * float(flat @ flat), (inputs.T @ slopes).ravel() + 2 * RIDGE * flat
 
         begin = np.zeros(shape) if start is None else start
-        found: Array = minimize(objective, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-        return found.reshape(shape)
+        found = minimize(objective, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS_OF_A_FIT})
+        return _Fit(found.x.reshape(shape), float(found.fun))
 
-    def loss(self, outputs: Array) -> tuple[float, Array]:
-        """Return the mean loss of outputs of shape (n, outputs), and its derivative for each of them."""
-        total, errors = 0.0, np.zeros_like(outputs)
+    def costs(self, columns: Array, fit: _Fit) -> Array:
+        """Return an estimate, from second derivatives, of what the loss grows by without each column, shape (k,)."""
+        inputs = _with_ones(columns)
+        _, _, curvatures = self._loss(inputs @ fit.weights)
+        costs = np.zeros(len(fit.weights))
+        for weights, curvature in zip(fit.weights.T, curvatures.T, strict=True):
+            hessian = inputs.T @ (curvature[:, None] * inputs) + 2 * RIDGE * np.eye(len(weights))
+            costs += weights**2 / np.diag(np.linalg.inv(hessian)) / 2
+        return costs[1:]
+
+    def _loss(self, outputs: Array) -> tuple[float, Array, Array]:
+        """Return the mean loss of outputs of shape (n, outputs), and its first and second derivatives by each."""
+        total, slopes, curvatures = 0.0, np.zeros_like(outputs), np.zeros_like(outputs)
         for actuator, span, labels in self._targets:
             part = outputs[:, span]
             if actuator.is_choice:
@@ -359,16 +380,17 @@ class _Regression:
                 logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
                 right = np.arange(part.shape[1]) == labels[:, None]
                 total -= float((self._weights * logs * right).sum())
-                errors[:, span] = self._weights * (np.exp(logs) - right)
+                slopes[:, span] = self._weights * (np.exp(logs) - right)
+                curvatures[:, span] = self._weights * np.exp(logs) * (1 - np.exp(logs))
             else:
-                scale = _scale(actuator, labels)
-                wrong = part - labels[:, None] / scale
+                wrong = part - labels[:, None] / _scale(actuator, labels)
                 # The output is clipped, so beyond a limit it is as right as at the limit.
-                wrong[(labels >= actuator.high) & (wrong[:, 0] > 0)] = 0.0
-                wrong[(labels <= actuator.low) & (wrong[:, 0] < 0)] = 0.0
+                bound = np.where(labels >= actuator.high, wrong[:, 0] > 0, (labels <= actuator.low) & (wrong[:, 0] < 0))
+                wrong[bound] = 0.0
                 total += float((self._weights * wrong**2).sum()) / 2
-                errors[:, span] = self._weights * wrong
-        return total, errors
+                slopes[:, span] = self._weights * wrong
+                curvatures[:, span] = self._weights * ~bound[:, None]
+        return total, slopes, curvatures
 
     def in_units(self, weights: Array) -> Array:
         """Return weights in the units of the actuators, and with 0 for the first label of each choice."""
@@ -387,10 +409,8 @@ def _scale(actuator: Actuator, labels: Array) -> float:
     return half if np.isfinite(half) else float(labels.std()) or 1.0
 
 
-def _spans(actuators: Sequence[Actuator]) -> Iterator[slice]:
-    """Yield the outputs of each actuator."""
-    ends = itertools.accumulate(max(1, len(actuator.labels)) for actuator in actuators)
-    return (slice(start, end) for start, end in itertools.pairwise([0, *ends]))
+def _with_ones(columns: Array) -> Array:
+    return np.column_stack([np.ones(len(columns)), columns])
 
 
 def _policy(task: Task, terms: Sequence[Term], weights: Array) -> Policy:
