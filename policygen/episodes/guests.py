@@ -32,6 +32,16 @@ def is_guest(text: str) -> bool:
     return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
 
 
+def refuse_nameless_model(text: str) -> None:
+    """Refuse `MODEL.zip` without the name of its algorithm.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if text.endswith(".zip"):
+        raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
+
+
 def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
     """Load an agent for `play_guest`.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,11 @@ LABELLING, CHOOSING = "distillation", "distillation held-out"  # streams of seed
 DIGITS = 4  # significant ones of an equation's weights and a table's numbers
 MOST_COMBINED = 12  # observations; of more, no further terms are made
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an observation, where a term may begin to grow
-MOST_ROWS = 10_000  # labelled states, drawn at random, to which equations are fitted
+MOST_ROWS = 5_000  # labelled states, drawn at random, to which equations are fitted
 SPREAD = 1e-8  # least spread of a term
 TOLERATED = 0.02  # what leaving terms out may add to the loss, as a share of the loss of constant outputs
 PLAIN = 2.0  # factor on the cost of leaving out a quantity, which needs no definition
-RIDGE = 1e-5  # weight of the squared weights in the loss
+RIDGE = 1e-6  # weight of the squared weights in the loss
 STEPS_OF_A_FIT = 500
 Array = npt.NDArray[np.float64]
 
@@ -81,6 +81,7 @@ class Round:
 
     Attributes:
         labels: number of labelled states so far.
+        steps: steps of the environment so far, also those of held-out episodes.
         agreement: share of these (by weight) in which it acts like the teacher; of numbers the coefficient of
             determination R^2.
         score: on the held-out episodes.
@@ -89,6 +90,7 @@ class Round:
     number: int
     policy: Policy
     labels: int
+    steps: int
     agreement: float
     score: Score
 
@@ -139,7 +141,7 @@ def distilled(
     rounds: int = ROUNDS,
     on_round: Callable[[Round], None] = lambda done: None,
 ) -> Round:
-    """Return the best student of some rounds.
+    """Return the best student of some rounds, with the labels and steps of all of them.
 
     Args:
         teacher: a policy, an object with `predict`, or a function; see `episodes.guests.play_guest`.
@@ -147,17 +149,18 @@ def distilled(
         on_round: called with the student of each round.
 
     Raises:
-        UsageError: the teacher cannot act in this task, the task has no grid or no numbers for the student, or the run
-            cannot be carried out.
+        UsageError: the teacher cannot act in this task, the task has no grid for a table, or the run cannot be
+            carried out.
         PolicyError: the teacher fails, or returns something that is not an action.
     """
     make_proposer(connect(config.llm, llm_options(config)), config).check(task)  # now, not after the rounds
-    if config.policy == "linear" and not task.quantity_names:
-        raise UsageError(f"task {task.name} has no numbers to weigh in equations; use --policy table")
+    if config.policy == "table" and task.grid is None:
+        raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
     fit = fit_table if config.policy == "table" else fit_equations
     rng = np.random.default_rng([config.seed, 1])
     gathered: list[Lessons] = []
     best: Round | None = None
+    choosing = 0
     student: Any = teacher
     seeds = episode_seeds(config.seed, CHOOSING, HELD_OUT)
     with Players(task, config.jobs, step_timeout=config.step_timeout) as players:
@@ -165,17 +168,19 @@ def distilled(
             gathered.append(_lessons(teacher, student, task, config.seed, number))
             lessons = _joined(gathered)
             student = fit(task, lessons, rng)
-            score = sampled_score(players.play(student, seeds), players.engine)
-            done = Round(number, student, len(lessons.weights), _agreement(student, lessons), score)
+            played = players.play(student, seeds)
+            choosing += sum(episode.length for episode in played)
+            labels, score = len(lessons.weights), sampled_score(played, players.engine)
+            done = Round(number, student, labels, labels + choosing, _agreement(student, lessons), score)
             on_round(done)
             best = done if best is None or done.rank > best.rank else best
     assert best is not None, "there is at least one round"
-    return best
+    return replace(best, labels=done.labels, steps=done.steps)
 
 
 def text_of(student: Policy, teacher: str) -> str:
     """Return the text of a student with its origin, for the setting `start`."""
-    return f"# distilled from {teacher}\n{student.to_text()}"
+    return f"# distilled from {' '.join(teacher.split())}\n{student.to_text()}"
 
 
 def compared(teacher: Any, student: Policy, run: Run) -> Kept:
@@ -224,6 +229,8 @@ def _lessons(teacher: Any, student: Any, task: Task, seed: int, number: int) -> 
         if len(seen) >= STEPS_OF_A_ROUND:
             break
     values = action_values(teacher, seen) if task.action_space == "discrete" else None
+    if values is not None and not (values.ndim == 2 and np.isfinite(values).all()):
+        raise UsageError("the teacher's action_values(observation) must be finite numbers, one for each action")
     weights = np.ptp(values, axis=1) if values is not None else np.ones(len(seen))
     return Lessons(np.concatenate(rows), np.concatenate(actions).astype(np.float64), weights)
 
@@ -233,7 +240,7 @@ def _joined(parts: Sequence[Lessons]) -> Lessons:
     return Lessons(
         np.concatenate([part.observations for part in parts]),
         np.concatenate([part.actions for part in parts]),
-        weights / (weights.mean() or 1.0),
+        weights / weights.mean() if weights.any() else np.ones(len(weights)),
     )
 
 
@@ -287,7 +294,7 @@ def fit_equations(task: Task, lessons: Lessons, rng: np.random.Generator) -> Pol
     some = rng.choice(count, min(MOST_ROWS, count), replace=False)
     lessons = Lessons(lessons.observations[some], lessons.actions[some], lessons.weights[some])
     terms = [term for term in candidates(task, lessons.observations) if term.values.std() > SPREAD]
-    columns = np.stack([term.standardised for term in terms], axis=1)
+    columns = np.stack([np.zeros(len(some)), *(term.standardised for term in terms)], axis=1)[:, 1:]
     needs_definition = np.array([term.name != term.text for term in terms])
     regression = _Regression(task, lessons)
     kept = np.arange(len(terms))
@@ -393,11 +400,12 @@ class _Regression:
         return total, slopes, curvatures
 
     def in_units(self, weights: Array) -> Array:
-        """Return weights in the units of the actuators, and with 0 for the first label of each choice."""
+        """Return weights in the units of the actuators, with 0 for the first label of a choice and 1 as the largest."""
         scaled = weights.copy()
         for actuator, span, labels in self._targets:
-            if actuator.is_choice:  # only differences between its scores matter
+            if actuator.is_choice:  # its scores decide by the signs of their differences
                 scaled[:, span] -= weights[:, span.start : span.start + 1]
+                scaled[:, span] /= np.abs(scaled[:, span]).max() or 1.0
             else:
                 scaled[:, span] *= _scale(actuator, labels)
         return scaled
