@@ -131,28 +131,35 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
     return Labelled(episodes, seen, np.array(actions))
 
 
-def action_values(guest: Any, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
+def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
     """Return the values that an agent gives to each label of a choice in some states, shape (n, labels).
 
     These are Q-values or logarithms of probabilities: of a Stable-Baselines3 model, or from a method
     `action_values(observation)` of another agent. None if there are none.
+
+    Raises:
+        UsageError: that method does not return a finite number for each label.
     """
     if hasattr(guest, "action_values"):
-        return np.array([guest.action_values(one) for one in observations], np.float64)
-    network = getattr(guest, "policy", None)
+        labels = len(task.actuators[0].labels)
+        values = [np.ravel(guest.action_values(one)) for one in observations]
+        if any(len(row) != labels or row.dtype.kind not in "biuf" or not np.isfinite(row).all() for row in values):
+            raise UsageError(f"action_values(observation) of the agent must return {labels} finite numbers")
+        return np.array(values, np.float64)
+    network: Any = getattr(guest, "policy", None)
     if not hasattr(network, "obs_to_tensor") or not isinstance(guest.action_space, gym.spaces.Discrete):
         return None
     if not isinstance(guest.observation_space, gym.spaces.Box | gym.spaces.Discrete):
         return None  # only these stack to a batch
-    network.set_training_mode(False)
     batch, _ = network.obs_to_tensor(np.stack(observations))
+    network.set_training_mode(False)
     if hasattr(network, "q_net"):
-        values = network.q_net(batch)
+        found = network.q_net(batch)
     elif hasattr(network, "get_distribution"):
-        values = network.get_distribution(batch).distribution.logits
+        found = network.get_distribution(batch).distribution.logits
     else:
         return None
-    return np.asarray(values.detach().numpy(), np.float64)
+    return np.asarray(found.detach().numpy(), np.float64)
 
 
 def _play(begin: Callable[[], Callable[[Any], Any]], task: Task, seeds: Sequence[int]) -> list[Trajectory]:

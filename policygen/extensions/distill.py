@@ -228,9 +228,7 @@ def _lessons(teacher: Any, student: Any, task: Task, seed: int, number: int) -> 
         seen += played.seen
         if len(seen) >= STEPS_OF_A_ROUND:
             break
-    values = action_values(teacher, seen) if task.action_space == "discrete" else None
-    if values is not None and not (values.ndim == 2 and np.isfinite(values).all()):
-        raise UsageError("the teacher's action_values(observation) must be finite numbers, one for each action")
+    values = action_values(teacher, task, seen) if task.action_space == "discrete" else None
     weights = np.ptp(values, axis=1) if values is not None else np.ones(len(seen))
     return Lessons(np.concatenate(rows), np.concatenate(actions).astype(np.float64), weights)
 
@@ -285,7 +283,8 @@ class Term:
     @property
     def standardised(self) -> Array:
         """Its values, with mean 0 and spread 1."""
-        return (self.values - self.values.mean()) / self.values.std()
+        scaled: Array = (self.values - self.values.mean()) / self.values.std()
+        return scaled
 
 
 def fit_equations(task: Task, lessons: Lessons, rng: np.random.Generator) -> Policy:

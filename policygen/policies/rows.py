@@ -49,7 +49,8 @@ def nearest_seen(
     if seen.all() or not seen.any():
         return actions
     nearest = distance_transform_edt(~seen.reshape(shape), return_distances=False, return_indices=True)
-    return actions[np.ravel_multi_index(tuple(nearest), shape).ravel()]
+    copied: npt.NDArray[np.float64] = actions[np.ravel_multi_index(tuple(nearest), shape).ravel()]
+    return copied
 
 
 def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ class Valuing:
         return steady(observation)
 
     def action_values(self, observation):
-        return [1, 2, 3][: 1 + int(observation[0] < 5)]
+        return [0.0, -np.inf] if observation[0] > 0 else [1]
 """
 
 
@@ -46,18 +47,19 @@ def teachers(workplace: Path) -> Path:
 
 
 def test_equations_are_distilled_and_start_a_run(line: Line, teachers: Path) -> None:
-    done = line("distill", "own_teachers:steady", "cartpole", "--policy", "equations", *FEW, "--seed", 3)
+    done = line(
+        "distill", "own_teachers:steady", "cartpole", "--policy", "equations", *FEW, "--seed", 3, "--refine", "none"
+    )
     assert done.code == 0, done.err
-    assert "round 2: 500 [500, 500] over 50 episodes, 6 numbers" in done.out
+    assert "round 2: 500 [500, 500] over 50 episodes" in done.out
     assert "teacher: 500 [500, 500] over 10 episodes" in done.out
     assert "student: 500 [500, 500] over 10 episodes; difference +0 (p = 1)" in done.out
-    assert "the student has 6 numbers; keeps 100.0% of the teacher's gain over random actions" in done.out
-    shown = line("show", the_run(teachers / "results")).out
-    assert "# distilled from own_teachers:steady" in shown
-    weights = policygen.Policy.load(the_run(teachers / "results")).weights
-    found = weights[:, 1] / np.linalg.norm(weights[:, 1])
-    expected = np.array([0.3, 0.5, 10, 3]) / np.linalg.norm([0.3, 0.5, 10, 3])
-    assert found == pytest.approx(expected, abs=0.1)
+    assert "keeps 100.0% of the teacher's gain over random actions" in done.out
+    folder = the_run(teachers / "results")
+    assert "# distilled from own_teachers:steady" in line("show", folder).out
+    policy = policygen.Policy.load(folder / "best.json")
+    assert f"the student has {count_numbers(policy)} numbers" in done.out
+    assert count_numbers(policy) <= 15
 
 
 def test_a_table_gets_the_teachers_exact_return_where_all_states_are_visited(line: Line, teachers: Path) -> None:
@@ -119,6 +121,13 @@ def test_a_constant_teacher_has_a_constant_student() -> None:
     assert policy.act(states).tolist() == [1] * 5
 
 
+def test_a_table_needs_a_grid() -> None:
+    task = replace(policygen.load_task("cartpole"), grid=None)
+    config = effective_config(task, "cartpole", options={"policy": "table"})
+    with pytest.raises(UsageError, match="has no grid, which a table needs; use --policy equations"):
+        distilled(lambda seen: 0, task, config, rounds=1)
+
+
 def test_a_seed_gives_the_same_student() -> None:
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"policy": "linear", "seed": 4, "jobs": 1})
@@ -131,10 +140,9 @@ def test_a_seed_gives_the_same_student() -> None:
     [
         (("own_teachers:word", "cartpole"), "the scored agent returned 'left', not an action of CartPole-v1"),
         (("own_teachers:torque", "cartpole"), "the scored agent"),
-        (("own_teachers:Valuing", "cartpole"), "action_values(observation) must be finite numbers"),
+        (("own_teachers:Valuing", "cartpole"), "action_values(observation) of the agent must return 2 finite numbers"),
         (("own_teachers:nothing", "cartpole"), "the module has no function of this name"),
         (("own_teachers:steady", "no-such-task"), "no-such-task"),
-        (("own_teachers:steady", "hopper", "--policy", "table"), "has no grid, which a table needs"),
         (("model.zip", "cartpole"), "model.zip: which kind of model is this? write ppo:model.zip"),
         (("ppo:model.zip", "cartpole"), "can run any code in the file; if you trust its author, add --trust"),
         (("own_teachers:steady", "cartpole", "--llm", "openai:m"), "OPENAI_API_KEY"),
@@ -158,7 +166,8 @@ def test_a_model_is_distilled_and_others_are_refused(line: Line, teachers: Path)
         "dqn": DQN("MlpPolicy", "CartPole-v1", buffer_size=100, seed=0, device="cpu"),
     }.items():
         made.save(teachers / f"{name}.zip")
-        values = action_values(made, [made.observation_space.sample() for _ in range(3)])
+        task = policygen.load_task("pendulum" if name == "other" else "cartpole")
+        values = action_values(made, task, [made.observation_space.sample() for _ in range(3)])
         assert values is None if name == "other" else values.shape == (3, 2)
     (teachers / "broken.zip").write_bytes(b"no archive")
     done = line("distill", "ppo:ppo.zip", "cartpole", "--trust", *FEW, "--refine", "none", "--iterations", 1)
@@ -168,16 +177,3 @@ def test_a_model_is_distilled_and_others_are_refused(line: Line, teachers: Path)
         refused = line("distill", f"ppo:{model}.zip", "cartpole", "--trust", *FEW)
         assert refused.code == 2
         assert said in refused.err
-
-
-def test_a_teacher_must_value_every_action() -> None:
-    class Half:
-        def __call__(self, observation: object) -> int:
-            return 0
-
-        def action_values(self, observation: object) -> list[float]:
-            return [0.0, -np.inf]
-
-    task = policygen.load_task("cartpole")
-    with pytest.raises(UsageError, match="finite numbers"):
-        distilled(Half(), task, effective_config(task, "cartpole", options={"jobs": 1}), rounds=1)
