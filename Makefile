@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check lowest docs notebooks attack bench adviser shaping mediating learning first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check lowest docs notebooks attack bench adviser shaping mediating learning distill first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -67,6 +67,11 @@ mediating: $(DEV)
 # and PyTorch: .venv/bin/pip install -e '.[bench]' before.
 learning: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/learning.py --anew
+
+# Readable policies from two models of Stable-Baselines3, which are trained first: results/benchmarks/distill.md. Needs
+# PyTorch: .venv/bin/pip install -e '.[bench]' before.
+distill: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/distill.py --anew
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs

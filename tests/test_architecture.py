@@ -28,7 +28,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "trackers", "export", "check", "simplify", "sweeps", "cluster"),
+    *("worlds", "trackers", "export", "check", "simplify", "distill", "sweeps", "cluster"),
     *("plots", "robust", "training", "film", "compare", "seats", "page", "live"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]

@@ -26,13 +26,13 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, pause, resume, run
+from policygen.cli.running import comment, continue_run, distill, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 
 GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
+    "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
     "Use a policy elsewhere": ("check", "export", "simplify", "dataset"),
@@ -44,6 +44,7 @@ GROUPS = {
 NEEDS = {
     **{
         "sweep": "sweeps",
+        "distill": "distill",
         "drive": "seats",
         "mediate": "seats",
         "plot": "plots",
@@ -119,7 +120,7 @@ def commands() -> None:
 
 
 for _command in (
-    *(run, resume, sweep, drive, mediate, comment, pause, continue_run),
+    *(run, resume, sweep, distill, drive, mediate, comment, pause, continue_run),
     *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify, dataset),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):

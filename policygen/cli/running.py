@@ -1,11 +1,11 @@
-"""The commands of one run: `run`, `resume`, `comment`, `pause` and `continue`."""
+"""The commands of one run: `run`, `distill`, `resume`, `comment`, `pause` and `continue`."""
 
 # Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from policygen.cli.options import (
     TRUST,
     Place,
     RunPath,
+    all_of,
     assignment,
     code_of,
     fail,
@@ -42,6 +43,9 @@ from policygen.outgoing import exit_message_hook
 if TYPE_CHECKING:
     from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
+    from policygen.runs.config import RunConfig
+    from policygen.search.run import Run
+    from policygen.tasks.task import Task
 
 
 class RunCommand(click.Command):
@@ -55,49 +59,96 @@ class RunCommand(click.Command):
             formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
 
 
+_OPTIONS_OF_A_RUN = all_of(
+    RUN_SETTINGS,
+    TRUST,
+    BUDGET_OPTIONS,
+    click.option("--candidates", type=int, help="Proposals asked for in each round (default 1)."),
+    click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
+    click.option(
+        "--refine",
+        help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
+    ),
+    click.option("--jobs", type=int, help="Processes for episodes (default: all cores)."),
+    click.option(
+        "--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns."
+    ),
+    click.option("-o", "--out", type=PATH, default=Path("results"), help="Parent of the run's folder."),
+    PERTURB,
+    CACHE,
+    TRACK,
+)
+
+
 @click.command(cls=RunCommand)
 @click.argument("task")
-@RUN_SETTINGS
-@TRUST
-@BUDGET_OPTIONS
-@click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
-@click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
-@click.option(
-    "--refine",
-    help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
-)
-@click.option("--jobs", type=int, help="Processes for episodes (default: all cores).")
-@click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
-@click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
+@_OPTIONS_OF_A_RUN
 @START
 @click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
-@PERTURB
-@CACHE
-@TRACK
-def run(
-    task: str,
-    config_file: Path | None,
-    assignments: tuple[str, ...],
-    *,
-    out: Path,
-    trust: bool,
-    cache: Path | None,
-    track: tuple[str, ...],
-    **options: Any,
-) -> None:
+def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    loaded = _loaded(task, options)
+    _carry_out(*_started(loaded, _config(loaded, task, options), options))
+
+
+@click.command(cls=RunCommand)
+@click.argument("teacher", metavar=AGENT)
+@click.argument("task")
+@click.option("--rounds", type=click.IntRange(1), default=10, help="Rounds of labels from the teacher (default 10).")
+@_OPTIONS_OF_A_RUN
+def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
+    """Imitate TEACHER in TASK by a table or equations, and tune these in a run that starts from them.
+
+    The teacher is a neural network or any other agent. It labels the states that the student visits, the student is
+    fitted to the labels, and the best student becomes attempt 1 of a run (by default --iterations 3 --refine auto).
+    """
+    from policygen.extensions import distill as lessons
+    from policygen.runs.reading import read_agent
+    from policygen.search.prepare import prepared
+
+    loaded = _loaded(task, options)
+    known, config = prepared(loaded, _config(loaded, task, options, lessons.DEFAULTS))
+    agent = read_agent(teacher, known, trust=options["trust"])
+    student = lessons.distilled(agent, known, config, rounds=rounds, on_round=say).policy
+    options["start"] = lessons.text_of(student, teacher)
+    active_run, trackers = _started(loaded, _config(loaded, task, options, lessons.DEFAULTS), options)
+    _carry_out(active_run, trackers)
+    for line in lessons.compared(agent, student, active_run).lines():
+        say(line)
+
+
+_NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
+
+
+def _loaded(task: str, options: Mapping[str, Any]) -> Task:
+    from policygen.runs.config import step_timeout_of
+    from policygen.tasks.load import load_task
+
+    limit = step_timeout_of(options["config_file"], options["assignments"], {})
+    return perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+
+
+def _config(
+    loaded: Task, task: str, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Return the settings of a new run; `defaults` precede those of files and options."""
+    from policygen.runs.config import effective_config
+
+    settings = {name: value for name, value in options.items() if name not in _NO_SETTINGS}
+    file, assignments = options["config_file"], options["assignments"]
+    return effective_config(loaded, task, suite=defaults, file=file, assignments=assignments, options=settings)
+
+
+def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tuple[Run, Sequence[Tracker]]:
+    """Begin a run, print its settings, and return it with its trackers."""
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
-    from policygen.runs.config import effective_config, step_timeout_of
     from policygen.search.run import start
-    from policygen.tasks.load import load_task
     from policygen.tasks.task import KIND_WORDS
 
-    limit = step_timeout_of(config_file, assignments, {})
-    loaded = perturbed(load_task(task, trust=trust, step_timeout=limit), options.pop("perturb"))
-    config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
-    active_run = start(loaded, config.trusted() if trust else config, out, trust=trust)
+    cache, trust = options["cache"], options["trust"]
+    trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
+    active_run = start(loaded, config.trusted() if trust else config, options["out"], trust=trust)
     active_run.cache = answers
     kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
@@ -116,7 +167,7 @@ def run(
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
         best = max(episode.trajectory.episode_return for episode in shown)
         say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
-    _carry_out(active_run, trackers)
+    return active_run, trackers
 
 
 @click.command()

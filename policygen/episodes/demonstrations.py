@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays
 from policygen.episodes.datasets import are_choices, checked_trajectory, read_minari
-from policygen.episodes.guests import MODEL, play_guest, sb3_model
+from policygen.episodes.guests import MODEL, play_guest, refuse_nameless_model, sb3_model
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
@@ -44,12 +44,10 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     if model := MODEL.fullmatch(source):
         guest = sb3_model(model[1], model[2], task, trust=trust)
         episodes = play_guest(guest, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
-    elif source.endswith(".zip"):
-        raise UsageError(f"{source}: which kind of model is this? write ppo:{source}, sac:{source}, ...")
-    elif (path := _episodes_file(source)) is not None:
-        episodes = _read_file(path, task)
     else:
-        episodes = read_minari(source, task)
+        refuse_nameless_model(source)
+        path = _episodes_file(source)
+        episodes = _read_file(path, task) if path is not None else read_minari(source, task)
     if not episodes:
         raise UsageError(f"{source} holds no episodes")
     best = sorted(episodes, key=lambda episode: -episode.episode_return)[:KEPT_EXTREMES]

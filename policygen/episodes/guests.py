@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
@@ -27,6 +30,16 @@ _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 def is_guest(text: str) -> bool:
     """Whether a text names an agent of another library: `MODULE:NAME` or `ppo:MODEL.zip`."""
     return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
+
+
+def refuse_nameless_model(text: str) -> None:
+    """Refuse `MODEL.zip` without the name of its algorithm.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if text.endswith(".zip"):
+        raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
 
 
 def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
@@ -73,7 +86,85 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: it fails, or its action is not one of the environment's.
         EnvironmentFault: the environment fails.
     """
-    new_act = _act_factory(guest)
+    return _play(_act_factory(guest), task, seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Episodes with the action that a teacher takes in each of their states.
+
+    Attributes:
+        seen: the environment's own observations, one for each step of all episodes.
+        actions: the teacher's actions: shape (steps,) for Discrete, else (steps, m).
+    """
+
+    episodes: list[Trajectory]
+    seen: list[Any]
+    actions: npt.NDArray[Any]
+
+
+def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> Labelled:
+    """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_guest`.
+
+    Raises:
+        UsageError: one of them cannot act, or the environment's actions have several parts.
+        PolicyError: one of them fails, or returns something that is not an action.
+        EnvironmentFault: the environment fails.
+    """
+    teaching, acting = _act_factory(teacher), _act_factory(student)
+    env = make_env(task)
+    space = env.action_space
+    close(env)
+    seen: list[Any] = []
+    actions: list[Any] = []
+
+    def begin() -> Callable[[Any], Any]:
+        label, decide = teaching(), acting()
+
+        def act(observation: Any) -> Any:
+            seen.append(deepcopy(observation))  # an environment may reuse the array
+            actions.append(_converted(label(observation), space, task))
+            return actions[-1] if student is teacher else decide(observation)
+
+        return act
+
+    episodes = _play(begin, task, seeds)
+    return Labelled(episodes, seen, np.array(actions))
+
+
+def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
+    """Return the values that an agent gives to each label of a choice in some states, shape (n, labels).
+
+    These are Q-values or logarithms of probabilities: of a Stable-Baselines3 model, or from a method
+    `action_values(observation)` of another agent. None if there are none.
+
+    Raises:
+        UsageError: that method does not return a finite number for each label.
+    """
+    if hasattr(guest, "action_values"):
+        labels = len(task.actuators[0].labels)
+        values = [np.ravel(guest.action_values(one)) for one in observations]
+        if any(len(row) != labels or row.dtype.kind not in "biuf" or not np.isfinite(row).all() for row in values):
+            raise UsageError(f"action_values(observation) of the agent must return {labels} finite numbers")
+        return np.array(values, np.float64)
+    network: Any = getattr(guest, "policy", None)
+    if not hasattr(network, "obs_to_tensor") or not isinstance(guest.action_space, gym.spaces.Discrete):
+        return None
+    if not isinstance(guest.observation_space, gym.spaces.Box | gym.spaces.Discrete):
+        return None  # only these stack to a batch
+    batch, _ = network.obs_to_tensor(np.stack(observations))
+    network.set_training_mode(False)
+    if hasattr(network, "q_net"):
+        found = network.q_net(batch)
+    elif hasattr(network, "get_distribution"):
+        found = network.get_distribution(batch).distribution.logits
+    else:
+        return None
+    return np.asarray(found.detach().numpy(), np.float64)
+
+
+def _play(begin: Callable[[], Callable[[Any], Any]], task: Task, seeds: Sequence[int]) -> list[Trajectory]:
+    """Play one episode per seed; `begin` returns the function from observations to actions of an episode."""
     if task.action_layout is not None:
         raise UsageError(
             f"{task.gym_id} takes actions of several parts, for which only policies of policygen can be scored: "
@@ -84,7 +175,7 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         episodes = []
         for seed in seeds:
             env = renewed(env, task)
-            episodes.append(_episode(RunningEpisode.start(env, task, 0, seed), new_act()))
+            episodes.append(_episode(RunningEpisode.start(env, task, 0, seed), begin()))
         return episodes
     finally:
         close(env)

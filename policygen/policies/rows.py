@@ -40,6 +40,19 @@ def _block(rule: Rule) -> Any:
     return np.ix_(*rule.bins)
 
 
+def nearest_seen(
+    actions: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], shape: tuple[int, ...]
+) -> npt.NDArray[np.float64]:
+    """Return actions of shape (cells, actuators) in which each cell that is not `seen` has those of the nearest one."""
+    from scipy.ndimage import distance_transform_edt  # start-up time
+
+    if seen.all() or not seen.any():
+        return actions
+    nearest = distance_transform_edt(~seen.reshape(shape), return_distances=False, return_indices=True)
+    copied: npt.NDArray[np.float64] = actions[np.ravel_multi_index(tuple(nearest), shape).ravel()]
+    return copied
+
+
 def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
     """Return the rules without those whose cells are all covered by earlier rules."""
     covered = np.zeros(shape, np.bool_)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from policygen.errors import ProviderError
 from policygen.policies.features import CellReader, Lets, cell_reader
+from policygen.policies.rows import nearest_seen
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.runs.attempt import text_digest
@@ -60,17 +61,12 @@ def random_table(context: Context, rng: np.random.Generator) -> str:
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
     """Plan a table on the counted process, or on a drawn one; unvisited cells copy their neighbours."""
-    from scipy.ndimage import distance_transform_edt  # start-up time
-
     choices = _joint_choices(context)
     visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
     # Ties are broken at random, or an unvisited region would always get the same action.
     best = np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)
-    seen = visits.sum(axis=1).reshape(grid.shape) > 0
-    if seen.any() and not seen.all():
-        nearest = distance_transform_edt(~seen, return_distances=False, return_indices=True)
-        best = best.reshape(grid.shape)[tuple(nearest)].reshape(-1)
-    return TablePolicy.from_actions(context.task, choices[best], grid, lets)
+    planned = nearest_seen(choices[best], visits.sum(axis=1) > 0, grid.shape)
+    return TablePolicy.from_actions(context.task, planned, grid, lets)
 
 
 def _grid_of(task: Task) -> Grid:

@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen import __version__
 from policygen.episodes.demonstrations import check_shape
-from policygen.episodes.guests import is_guest, load_guest
+from policygen.episodes.guests import is_guest, load_guest, refuse_nameless_model
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.files import find_run
@@ -132,6 +132,7 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     """
     if is_guest(text):
         return load_guest(text, task, trust=trust)
+    refuse_nameless_model(text)
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":
         return _of_text(path, task)

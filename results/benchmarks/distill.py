@@ -1,0 +1,174 @@
+"""Measures what stands in distill.md: readable policies from two models of Stable-Baselines3.
+
+python results/benchmarks/distill.py [run] [page] [--tasks TASK ...] [--kinds KIND ...] [--seeds SEED ...] [--anew]
+
+Needs `pip install "policygen[bench]"`. Set OMP_NUM_THREADS=1. The teachers are trained if build/distill has none. Every
+student is a row of distill.csv and is not made again unless `--anew` forgets them all. `page` writes the table of
+distill.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import re
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import policygen
+from policygen.episodes.score import difference
+from policygen.extensions import distill
+from policygen.runs.config import effective_config
+from policygen.runs.reading import read_agent
+from policygen.search.run import carry_out, start
+
+HERE = Path(__file__).parent
+RECORDED, PAGE, MODELS = HERE / "distill.csv", HERE / "distill.md", Path("build/distill")
+COLUMNS = (
+    *("task", "kind", "seed", "teacher", "teacher_half", "before", "before_half", "after", "after_half"),
+    *("difference", "difference_half", "share", "numbers", "steps"),
+)
+TRAINED_WITH = 300  # seed of both trainings
+ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model of Stable-Baselines3: its algorithm, its hyperparameters and its steps.
+
+    `schedule` is a learning rate that falls to 0, as rl-baselines3-zoo has it for CartPole.
+    """
+
+    gym_id: str
+    algorithm: str
+    steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    schedule: float = 0.0
+    envs: int = 1
+
+
+TEACHERS = {
+    "cartpole": Teacher(
+        "CartPole-v1",
+        "ppo",
+        100_000,
+        {"n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20, "clip_range": 0.2},
+        schedule=0.001,
+        envs=8,
+    ),
+    "pendulum": Teacher("Pendulum-v1", "sac", 8_000, {"learning_rate": 0.001, "policy_kwargs": {"net_arch": [64, 64]}}),
+}
+KINDS = ("equations", "table")
+
+
+def model_of(task: str) -> str:
+    """Return the teacher as `policygen distill` takes it; train it if there is none."""
+    teacher = TEACHERS[task]
+    path = MODELS / f"{task}-{teacher.algorithm}-{TRAINED_WITH}.zip"
+    if not path.is_file():
+        import stable_baselines3  # only the training needs it here
+        from stable_baselines3.common.env_util import make_vec_env
+
+        settings = dict(teacher.settings)
+        if teacher.schedule:
+            settings["learning_rate"] = lambda left: left * teacher.schedule
+        env = make_vec_env(teacher.gym_id, n_envs=teacher.envs, seed=TRAINED_WITH)
+        algorithm = getattr(stable_baselines3, teacher.algorithm.upper())
+        model = algorithm("MlpPolicy", env, seed=TRAINED_WITH, device="cpu", **settings)
+        model.learn(teacher.steps)
+        MODELS.mkdir(parents=True, exist_ok=True)
+        model.save(path)
+    return f"{teacher.algorithm}:{path}"
+
+
+def measured(name: str, kind: str, seed: int) -> dict[str, Any]:
+    """Distil a teacher with the defaults of `policygen distill` except for the rounds; return the row."""
+    task, model = policygen.load_task(name), model_of(name)
+    teacher = read_agent(model, task, trust=True)
+    options: dict[str, Any] = {"policy": kind, "seed": seed, "jobs": 1, "fragility": False}
+    config = effective_config(task, name, suite=distill.DEFAULTS, options=options)
+    best = distill.distilled(teacher, task, config, rounds=ROUNDS)
+    options["start"] = distill.text_of(best.policy, model)
+    with tempfile.TemporaryDirectory() as folder:
+        run = start(task, effective_config(task, name, suite=distill.DEFAULTS, options=options), Path(folder))
+        carry_out(run)
+    kept = distill.compared(teacher, best.policy, run)
+    row: dict[str, Any] = {"task": name, "kind": kind, "seed": seed, "share": kept.share, "numbers": kept.numbers}
+    for column, score in (("teacher", kept.teacher), ("before", kept.before), ("after", kept.after)):
+        assert score.ci95 is not None
+        row |= {column: score.mean, f"{column}_half": (score.ci95[1] - score.ci95[0]) / 2}
+    gain = difference(kept.after, kept.teacher)
+    return {**row, "difference": gain.gain, "difference_half": gain.half, "steps": best.steps}
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Return every row measured so far, by seed."""
+    if not RECORDED.exists():
+        return []
+    with RECORDED.open(newline="") as file:
+        rows = [{**row, **{name: float(row[name]) for name in COLUMNS[2:]}} for row in csv.DictReader(file)]
+    return sorted(rows, key=lambda row: row["seed"])
+
+
+def record(name: str, kind: str, seed: int) -> None:
+    """Measure one student and write down its row, unless it is there."""
+    if any((row["task"], row["kind"], row["seed"]) == (name, kind, seed) for row in recorded()):
+        return
+    row = {
+        column: f"{value:.6g}" if isinstance(value, float) else value
+        for column, value in measured(name, kind, seed).items()
+    }
+    new = not RECORDED.exists()
+    with RECORDED.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+    print(row, flush=True)
+
+
+def lines() -> Iterator[str]:
+    """Yield the table of distill.md."""
+    yield "| task | student | seed | teacher | student before tuning | student | difference | kept | numbers |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for name, kind in itertools.product(TEACHERS, KINDS):
+        rows = [row for row in recorded() if (row["task"], row["kind"]) == (name, kind)]
+        for row in rows:
+            scores = [f"{row[one]:.4g} ± {row[f'{one}_half']:.2g}" for one in ("teacher", "before", "after")]
+            gain = f"{row['difference']:+.4g} ± {row['difference_half']:.2g}"
+            cells = [name, kind, f"{row['seed']:.0f}", *scores, gain, f"{row['share']:.1%}", f"{row['numbers']:.0f}"]
+            yield f"| {' | '.join(cells)} |"
+        if rows:
+            middle = [statistics.median(row[one] for row in rows) for one in ("teacher", "before", "after")]
+            share, size = (statistics.median(row[one] for row in rows) for one in ("share", "numbers"))
+            cells = [*(f"{one:.4g}" for one in middle), "", f"{share:.1%}", f"{size:g}"]
+            yield f"| {name} | {kind} | median | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Measure what is asked for, seed by seed, and write the page's table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", metavar="run|page", help="all by default")
+    parser.add_argument("--tasks", nargs="+", choices=list(TEACHERS), default=list(TEACHERS))
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(282, 287)))
+    parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
+    asked = parser.parse_args()
+    what = asked.what or ["run", "page"]
+    if asked.anew:
+        RECORDED.unlink(missing_ok=True)
+    if "run" in what:
+        for seed, name, kind in itertools.product(asked.seeds, asked.tasks, asked.kinds):
+            record(name, kind, seed)
+    if "page" in what:
+        table = "\n".join(lines())
+        PAGE.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table + "\n", PAGE.read_text(), count=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""`policygen distill`: tables and equations that imitate functions, objects and models."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import BEST_LAKE, Line, the_run
+
+import policygen
+from policygen.episodes.guests import action_values, play_labelled
+from policygen.errors import UsageError
+from policygen.extensions.distill import Lessons, count_numbers, distilled, fit_equations, fit_table
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.table import TablePolicy
+from policygen.runs.config import effective_config
+
+FEW = ("--episodes", 5, "--set", "final_episodes=10", "--set", "warmup_episodes=5", "--jobs", 1, "--rounds", 2)
+TEACHERS = """
+import numpy as np
+
+def steady(observation):
+    return int(observation @ [0.3, 0.5, 10, 3] > 0)
+
+def torque(observation):
+    return np.clip([-10 * observation[1] - 2 * observation[2]], -2, 2)
+
+def word(observation):
+    return "left"
+
+class Valuing:
+    def predict(self, observation):
+        return steady(observation)
+
+    def action_values(self, observation):
+        return [0.0, -np.inf] if observation[0] > 0 else [1]
+"""
+
+
+@pytest.fixture
+def teachers(workplace: Path) -> Path:
+    (workplace / "own_teachers.py").write_text(TEACHERS)
+    return workplace
+
+
+def test_equations_are_distilled_and_start_a_run(line: Line, teachers: Path) -> None:
+    done = line(
+        "distill", "own_teachers:steady", "cartpole", "--policy", "equations", *FEW, "--seed", 3, "--refine", "none"
+    )
+    assert done.code == 0, done.err
+    assert "round 2: 500 [500, 500] over 50 episodes" in done.out
+    assert "teacher: 500 [500, 500] over 10 episodes" in done.out
+    assert "student: 500 [500, 500] over 10 episodes; difference +0 (p = 1)" in done.out
+    assert "keeps 100.0% of the teacher's gain over random actions" in done.out
+    folder = the_run(teachers / "results")
+    assert "# distilled from own_teachers:steady" in line("show", folder).out
+    policy = policygen.Policy.load(folder / "best.json")
+    assert f"the student has {count_numbers(policy)} numbers" in done.out
+    assert count_numbers(policy) <= 15
+
+
+def test_a_table_gets_the_teachers_exact_return_where_all_states_are_visited(line: Line, teachers: Path) -> None:
+    (teachers / "best.txt").write_text(BEST_LAKE)
+    done = line("distill", "best.txt", "frozenlake", "--policy", "table", *FEW, "--refine", "none", "--iterations", 1)
+    assert done.code == 0, done.err
+    assert "teacher: 0.7402 (exact)" in done.out
+    assert "student before tuning: 0.7402 (exact); difference" in done.out
+
+
+def test_the_teacher_labels_the_states_that_the_student_visits() -> None:
+    task = policygen.load_task("cartpole")
+    always_left = policygen.parse("left = 1\nright = 0", task)
+    played = play_labelled(lambda seen: int(seen[2] > 0), always_left, task, [1, 2])
+    assert [set(episode.actions) for episode in played.episodes] == [{0}, {0}]
+    angles = np.concatenate([episode.observations[:-1, 2] for episode in played.episodes])
+    assert np.array_equal(played.actions, angles > 0)
+    assert {*played.actions} == {0, 1}
+    assert np.array_equal(np.array(played.seen)[:, 2], angles)
+
+
+def test_a_cell_takes_the_label_with_most_weight_and_an_unseen_one_that_of_its_neighbour() -> None:
+    task = policygen.load_task("cartpole")
+    states = np.array([[0, 0, 0.1, 0.3]] * 4 + [[0, 0, -0.1, -0.3]], np.float32)
+    labels = np.array([0, 0, 0, 1, 0], float)[:, None]
+    rng = np.random.default_rng(0)
+    equal = fit_table(task, Lessons(states, labels, np.ones(5)), rng)
+    assert {*equal.act(states).tolist()} == {0}
+    weighed = fit_table(task, Lessons(states, labels, np.array([1, 1, 1, 9, 1.0])), rng)
+    assert weighed.act(states).tolist() == [1, 1, 1, 1, 0]
+    assert weighed.act([[2, 0, 0.2, 0.9], [-2, 0, -0.2, -0.9]]).tolist() == [1, 0]
+
+
+def test_numbers_in_a_table_are_means() -> None:
+    task = policygen.load_task("pendulum")
+    states = np.array([[1, 0.05, 0.5]] * 2, np.float32)
+    table = fit_table(task, Lessons(states, np.array([[1.0], [0.5]]), np.ones(2)), np.random.default_rng(0))
+    assert isinstance(table, TablePolicy)
+    assert table.act(states).tolist() == [[0.75], [0.75]]
+
+
+def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> None:
+    task = policygen.load_task("pendulum")
+    rng = np.random.default_rng(0)
+    angle, rate = rng.uniform(-3, 3, 3_000), rng.uniform(-2, 2, 3_000)
+    states = np.stack([np.cos(angle), np.sin(angle), rate], axis=1).astype(np.float32)
+    labels = np.clip(-10 * states[:, 1:2] - 2 * states[:, 2:], -2, 2).astype(float)
+    policy = fit_equations(task, Lessons(states, labels, np.ones(len(states))), rng)
+    assert isinstance(policy, LinearPolicy)
+    weights = dict(zip(map(repr, policy.terms), policy.weights[:, 0], strict=True))
+    assert weights == pytest.approx({"Name(name='sin')": -10, "Name(name='rate')": -2}, rel=0.05)
+    assert count_numbers(policy) == 3
+
+
+def test_a_constant_teacher_has_a_constant_student() -> None:
+    task = policygen.load_task("cartpole")
+    states = np.zeros((5, 4), np.float32)
+    policy = fit_equations(task, Lessons(states, np.ones((5, 1)), np.ones(5)), np.random.default_rng(0))
+    assert policy.act(states).tolist() == [1] * 5
+
+
+def test_a_table_needs_a_grid() -> None:
+    task = replace(policygen.load_task("cartpole"), grid=None)
+    config = effective_config(task, "cartpole", options={"policy": "table"})
+    with pytest.raises(UsageError, match="has no grid, which a table needs; use --policy equations"):
+        distilled(lambda seen: 0, task, config, rounds=1)
+
+
+def test_a_seed_gives_the_same_student() -> None:
+    task = policygen.load_task("cartpole")
+    config = effective_config(task, "cartpole", options={"policy": "linear", "seed": 4, "jobs": 1})
+    texts = {distilled(lambda seen: int(seen[2] > 0), task, config, rounds=1).policy.to_text() for _ in range(2)}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("own_teachers:word", "cartpole"), "the scored agent returned 'left', not an action of CartPole-v1"),
+        (("own_teachers:torque", "cartpole"), "the scored agent"),
+        (("own_teachers:Valuing", "cartpole"), "action_values(observation) of the agent must return 2 finite numbers"),
+        (("own_teachers:nothing", "cartpole"), "the module has no function of this name"),
+        (("own_teachers:steady", "no-such-task"), "no-such-task"),
+        (("model.zip", "cartpole"), "model.zip: which kind of model is this? write ppo:model.zip"),
+        (("ppo:model.zip", "cartpole"), "can run any code in the file; if you trust its author, add --trust"),
+        (("own_teachers:steady", "cartpole", "--llm", "openai:m"), "OPENAI_API_KEY"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(line: Line, teachers: Path, words: tuple[str, ...], said: str) -> None:
+    refused = line("distill", *words, *FEW)
+    assert refused.code != 0
+    assert said in refused.err
+    assert "Traceback" not in refused.err
+    assert not (teachers / "results").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("stable_baselines3") is None, reason="needs stable-baselines3")
+def test_a_model_is_distilled_and_others_are_refused(line: Line, teachers: Path) -> None:
+    from stable_baselines3 import DQN, PPO
+
+    for name, made in {
+        "ppo": PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=0, device="cpu"),
+        "other": PPO("MlpPolicy", "Pendulum-v1", n_steps=64, seed=0, device="cpu"),
+        "dqn": DQN("MlpPolicy", "CartPole-v1", buffer_size=100, seed=0, device="cpu"),
+    }.items():
+        made.save(teachers / f"{name}.zip")
+        task = policygen.load_task("pendulum" if name == "other" else "cartpole")
+        values = action_values(made, task, [made.observation_space.sample() for _ in range(3)])
+        assert values is None if name == "other" else values.shape == (3, 2)
+    (teachers / "broken.zip").write_bytes(b"no archive")
+    done = line("distill", "ppo:ppo.zip", "cartpole", "--trust", *FEW, "--refine", "none", "--iterations", 1)
+    assert done.code == 0, done.err
+    assert "# distilled from ppo:ppo.zip" in line("show", the_run(teachers / "results")).out
+    for model, said in (("other", "is a model of another environment"), ("broken", "cannot be loaded as a model")):
+        refused = line("distill", f"ppo:{model}.zip", "cartpole", "--trust", *FEW)
+        assert refused.code == 2
+        assert said in refused.err
