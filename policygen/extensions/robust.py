@@ -11,11 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from policygen.episodes.guests import score_guest
+from policygen.episodes.guests import ENGINE, play_guest
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
-from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score, score_with_violations
-from policygen.episodes.trajectory import RandomActor
+from policygen.episodes.score import (
+    Score,
+    engine_words,
+    episode_seeds,
+    paired_gain,
+    sampled_score,
+    score_with_violations,
+)
+from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, check_suffix, save, style
 from policygen.extensions.plots.tables import markdown_cell
@@ -58,6 +65,7 @@ class Trial:
         policy: name of the policy.
         gain, p: mean difference from the baseline in the same episodes, and one-sided p-value; None without one.
         holds: whether it still meets hard requirements and scores at least `Margins.threshold`.
+        worst: the episode with the lowest return.
     """
 
     policy: str
@@ -66,6 +74,7 @@ class Trial:
     gain: float | None
     p: float | None
     holds: bool
+    worst: Trajectory | None = None
 
     @property
     def name(self) -> str:
@@ -213,23 +222,43 @@ def margins(
     thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
     found: dict[str, list[Trial]] = {name: [] for name in policies}
     for entry in perturbations:
-        scores = scores_of(policies, replace(task, perturb=entry), seeds)
-        for name, score in scores.items():
+        played = _played(policies, replace(task, perturb=entry), seeds)
+        scores = {name: score for name, (score, _) in played.items()}
+        for name, (score, episodes_played) in played.items():
             gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
             holds = score.mean >= thresholds[name] and not excess(score.violations)
-            found[name].append(Trial(name, entry, score, gain, p, holds))
+            worst = min(episodes_played, key=lambda one: one.episode_return)
+            found[name].append(Trial(name, entry, score, gain, p, holds, worst))
     return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
 
 
 def scores_of(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
     """Score policies, and agents of other libraries, on the same episodes, one per seed."""
+    return {name: score for name, (score, _) in _played(policies, task, seeds).items()}
+
+
+def _played(
+    policies: Mapping[str, Any], task: Task, seeds: Sequence[int]
+) -> dict[str, tuple[Score, Sequence[Trajectory]]]:
+    found: dict[str, tuple[Score, Sequence[Trajectory]]] = {}
     with Players(task) as players:
-        return {
-            name: score_with_violations(task, players.play(policy, seeds), players.engine)
-            if isinstance(policy, Policy)
-            else score_guest(policy, task, seeds)
-            for name, policy in policies.items()
-        }
+        for name, policy in policies.items():
+            own = isinstance(policy, Policy)
+            episodes = players.play(policy, seeds) if own else play_guest(policy, task, seeds)
+            engine = players.engine if own else engine_words(ENGINE, task)
+            found[name] = score_with_violations(task, episodes, engine), episodes
+    return found
+
+
+def worst_of(margins: Margins) -> list[tuple[str, Trajectory]]:
+    """Return the worst episode of each perturbation at the size with the lowest mean, with a title."""
+    lowest: dict[str, Trial] = {}
+    for trial in margins.trials:
+        if trial.name not in lowest or trial.score.mean < lowest[trial.name].score.mean:
+            lowest[trial.name] = trial
+    return [
+        (", ".join(map(str, trial.perturbations)), trial.worst) for trial in lowest.values() if trial.worst is not None
+    ]
 
 
 def _threshold(nominal: Score, random: float, solved: float | None) -> float:
@@ -390,7 +419,8 @@ def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
     if path.suffix == ".png":
         return save(picture(found), path)
     if path.suffix == ".json":
-        record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in found]
+        plain = [replace(one, trials=tuple(replace(trial, worst=None) for trial in one.trials)) for one in found]
+        record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in plain]
         text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"
     else:
         header, rows = table(found)

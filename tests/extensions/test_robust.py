@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -233,3 +234,19 @@ def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
     assert "The environment differs from what is described above; sizes are drawn anew for each episode" in said
     assert "- action_delay 0 to 2 (number of steps after which a decision acts" in said
     assert "The environment differs" not in line("prompt", "cartpole").out
+
+
+def test_the_worst_episode_of_each_perturbation_is_drawn_at_its_hardest_size(line: Line) -> None:
+    Path("swing.txt").write_text("torque = -10*sin - 2*rate\n")
+    options = ("--perturb", "action_delay=1,4", "--perturb", "actuator_gain=0.5", "--episodes", 5)
+    said = line("robust", "swing.txt", "--task", "pendulum", *options, "-o", "page.html", "-o", "page.json")
+    assert said.code == 0, said.err
+    page = Path("page.html").read_text()
+    (record,) = json.loads(Path("page.json").read_text())["policies"]
+    delays = {one["perturbations"][0]["low"]: one["score"] for one in record["trials"] if "delay" in str(one)}
+    hardest = min(delays, key=lambda size: delays[size]["mean"])
+    assert re.findall(r"<summary>(action_delay=\d|actuator_gain=0.5)</summary>", page) == [
+        f"action_delay={hardest:g}",
+        "actuator_gain=0.5",
+    ]
+    assert all(one.get("worst") is None for one in record["trials"])

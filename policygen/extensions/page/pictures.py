@@ -145,6 +145,12 @@ def signals_picture(task: Task, episodes: Sequence[Trajectory]) -> Picture | Non
     return Picture(_data_url(wide), "Observations and actions over the steps", _data_url(narrow))
 
 
+def episode_picture(task: Task, title: str, episode: Trajectory) -> Picture:
+    """Draw one episode over its steps."""
+    wide, narrow = signals_figure(task, [(title, episode)]), signals_figure(task, [(title, episode)], narrow=True)
+    return Picture(_data_url(wide), f"Observations and actions over the steps, {title}", _data_url(narrow))
+
+
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
     """Return the plant of the best attempt; None without one."""
     account = best.tuned.fitted_plant

@@ -21,6 +21,7 @@ from policygen.extensions.page.content import RunContent, command_of, proposals_
 from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
+    episode_picture,
     own_episodes,
     picture,
     plant_content,
@@ -31,7 +32,17 @@ from policygen.extensions.page.pictures import (
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import missing_parts
-from policygen.extensions.robust import HEAT, LINES, Margins, margins, names_of, perturbations_for, protocol, table
+from policygen.extensions.robust import (
+    HEAT,
+    LINES,
+    Margins,
+    margins,
+    names_of,
+    perturbations_for,
+    protocol,
+    table,
+    worst_of,
+)
 from policygen.extensions.robust import picture as margins_picture
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
@@ -104,11 +115,11 @@ def margins_of(policy: Policy) -> dict[str, Any]:
     """Score a policy under all perturbations that fit its task; return what a page shows."""
     perturbations = perturbations_for(policy.task)
     found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
-    return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0))
+    return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
 
 
-def margins_content(found: Sequence[Margins], about: str) -> dict[str, Any]:
-    """Return what a page shows of margins; `about` is their protocol."""
+def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[str, Any]:
+    """Return what a page shows of margins; `about` is their protocol. Episodes are those of the first policy."""
     header, rows = table(found)
     names = names_of(found)
     grid = " and " in names[0]
@@ -116,7 +127,8 @@ def margins_content(found: Sequence[Margins], about: str) -> dict[str, Any]:
     drawn = picture(margins_picture(found), "score over the size of each perturbation", narrow)
     caption = HEAT if grid else LINES
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
-    return {**shown_parts, "drawn": drawn, "caption": caption}
+    worst = [(title, episode_picture(task, title, one)) for title, one in worst_of(found[0])] if not grid else []
+    return {**shown_parts, "drawn": drawn, "caption": caption, "worst": worst}
 
 
 def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
@@ -125,7 +137,7 @@ def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) 
     Raises:
         LogbookError: it cannot be written.
     """
-    write_named(path, render("robust.html.j2", {"task": task.name, **margins_content(found, about)}))
+    write_named(path, render("robust.html.j2", {"task": task.name, **margins_content(found, about, task)}))
     return path
 
 
