@@ -64,12 +64,12 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
 
 def _show_gains(policy: Policy) -> None:
-    """Print the gains of equations over a few episodes, unless they are the weights that the map shows."""
+    """Print the gains of equations over a few episodes."""
     from policygen.extensions.plots.gains import gains_text
     from policygen.extensions.plots.played import EPISODES, play_episodes
     from policygen.policies.linear import LinearPolicy
 
-    if isinstance(policy, LinearPolicy) and policy.reader.needed:
+    if isinstance(policy, LinearPolicy):
         episodes, why = play_episodes(policy)
         if why:
             say(f"\n(no gains: {why})")

@@ -242,7 +242,8 @@ def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *,
     axes.set_xlabel(quantity_label(policy, action_map.names[0]))
     axes.set_ylabel(quantity_label(policy, action_map.names[1]))
     if not actuator.is_choice:
-        axes.figure.colorbar(mesh, ax=axes, label=actuator.name)
+        unit = f" [{actuator.unit}]" if actuator.unit else ""
+        axes.figure.colorbar(mesh, ax=axes, label=f"{actuator.name}{unit}")
         return
     taken = [i for i in range(len(actuator.labels)) if (actions == i).any()]
     handles = [Patch(color=colors(norm(i)), label=actuator.labels[i]) for i in taken]
