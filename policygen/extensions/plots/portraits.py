@@ -319,7 +319,7 @@ def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, lett
 def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figure:
     """Draw the contributions of all terms to all outputs; without episodes, only the weights.
 
-    If outputs are sums of nothing but features, the picture shows what is behind these: observations and remembered
+    If outputs read features, the picture shows what is behind these: observations and remembered
     values, each with the mean of its slope times its spread.
     """
 
@@ -342,7 +342,7 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
 
 def _hides_observations(policy: LinearPolicy) -> bool:
     features = {name: node for name, node in policy.reader.needed if not is_definition(name, node)}
-    return bool(policy.terms) and all(read_by([term]) and read_by([term]) <= features.keys() for term in policy.terms)
+    return any(read_by([term]) & features.keys() for term in policy.terms)
 
 
 def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Numbers, meaning: str, note: str) -> Figure:

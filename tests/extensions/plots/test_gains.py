@@ -82,3 +82,9 @@ def test_the_picture_of_an_output_that_is_one_feature_shows_the_observations_beh
     assert amounts[0, 0] == pytest.approx(-4 * sin.std(), rel=1e-4)
     labels = [text.get_text() for text in policy_figure(policy).axes[0].get_yticklabels()]
     assert labels == ["sin", "rate [rad/s]"]
+
+
+def test_a_sum_of_features_and_observations_shows_observations_alone() -> None:
+    policy, _ = played("let error = 0.2 - sin\ntorque = 8*error - 0.5*rate", "pendulum")
+    labels = [text.get_text() for text in policy_figure(policy).axes[0].get_yticklabels()]
+    assert labels == ["sin", "rate [rad/s]"]
