@@ -238,6 +238,7 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         metavar="RUN|best.json",
         help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
     ),
+    click.option("--lineages", type=int, help="Policies of different structure that are revised in turn (default 1)."),
     click.option(
         "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
     ),

@@ -33,7 +33,7 @@ class AttemptView:
     """An attempt in the history: number, score, verdict, the model's idea, and the changes.
 
     Attributes:
-        parent: number of the best attempt of its time.
+        parent: number of the attempt that it revises: the best of its time, or of its lineage.
         gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
             one-sided p-value; None, 0 and None without a comparison.
         verdict: the result of the comparison, in words.
@@ -108,7 +108,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
 
     The time that this takes does not grow with the number of earlier attempts.
     """
-    attempts, best = context.attempts, context.best
+    attempts, best = context.own_attempts, context.best
     same_as = context.tried.same_as
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
@@ -117,6 +117,8 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
+        if attempt.lineage:
+            parent = context.attempts[attempt.parent] if attempt.parent is not None else None
         policy, score, proposed = attempt.policy, attempt.score, attempt.proposed
         changed = ""
         if isinstance(proposed, LinearPolicy):
@@ -241,6 +243,19 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         played,
         tuple(name for name, _ in best.played.terms),
     )
+
+
+def other_views(context: Context) -> list[dict[str, Any]]:
+    """Return the best policies of the other lineages in short: number, score, idea, and their lines."""
+    return [
+        {
+            "number": one.number,
+            "mean": one.score.value if one.score is not None else None,
+            "idea": one.idea,
+            "lines": _squeezed(one.policy.to_text()).splitlines() if one.policy is not None else [],
+        }
+        for one in context.others
+    ]
 
 
 def _squeezed(text: str) -> str:

@@ -21,7 +21,7 @@ from policygen.policies.parts import Scope, most_features, read_parts
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, reached_its_goal
 from policygen.prompts.columns import relevance_of
-from policygen.prompts.history import BestView, attempt_views, best_view, shortened
+from policygen.prompts.history import BestView, attempt_views, best_view, other_views, shortened
 from policygen.prompts.objectives import objective_views
 from policygen.prompts.plant import plant_view
 from policygen.prompts.requirements import requirement_views
@@ -176,6 +176,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
         },
+        "others": other_views(context),
         "comments": list(context.comments),
         "requirements": requirement_views(context),
         "random": random_view(context.attempts),

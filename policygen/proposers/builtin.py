@@ -109,8 +109,11 @@ class PlainSearch:
                 f"{llm} would weigh {count} quantities in each equation, more than can be read; name those that "
                 "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
             )
-        if self._config.memory and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
-            raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
+        if self._config.lineages > 1 and self._config.policy == "table":
+            raise UsageError(f"--lineages: {llm} proposes tables of one structure; add --policy equations, or --llm")
+        remembering = self._config.memory or self._config.lineages > 1
+        if remembering and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
+            raise UsageError(f"{llm} defines `{min(taken)}` with memory, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return the next policy of the search, parsed from its reply like any other."""

@@ -10,6 +10,7 @@ integrals.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.policy import Policy
 from policygen.proposers import memory
-from policygen.proposers.starts import policy_to_continue, with_labels_exchanged
+from policygen.proposers.starts import FIRST, policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name, Node, constants, with_constants
 from policygen.runs.attempt import Attempt
@@ -31,6 +32,7 @@ _FIRST_STEP = 1.0
 _FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
+_PRODUCT = "product_"
 _FASTER = 0.5  # step of the logarithm of the clock's rate, where the step of a weight is 1
 
 
@@ -54,9 +56,11 @@ def too_many(task: Task, remembering: bool) -> int:
 
 def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     """Return a note, and the next equations as text."""
-    inputs = inputs_of(context.task)
-    terms = terms_of(context.task, context.memory)
-    scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
+    inputs, remembering, products = inputs_of(context.task), context.memory, list[tuple[str, str]]()
+    if context.lineage.number:
+        remembering, products = _structure_of_lineage(context)
+    terms = terms_of(context.task, remembering) + [f"{_PRODUCT}{one}_{other}" for one, other in products]
+    scored = [a for a in context.own_attempts if a.number > 0 and a.score is not None]
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, faster = memory.rate_of(best), 0.0
@@ -88,9 +92,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
     matrix[:, ~_free_outputs(context)] = 0.0
-    remembered: list[str] = []
-    if context.memory:
-        remembered = memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
+    remembered = [f"let {_PRODUCT}{one}_{other} = {PREFIX}{one}*{PREFIX}{other}" for one, other in products]
+    if remembering:
+        remembered += memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
     return note, _standardised_policy(context, inputs, remembered, terms, matrix)
 
 
@@ -107,7 +111,7 @@ def _policy_to_tune(context: Context) -> Policy | None:
     best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
-    return policy_to_continue(_own(context))
+    return policy_to_continue(_own(context), 1 if context.lineage.number else FIRST)
 
 
 def _first_proposed(context: Context) -> Policy | None:
@@ -120,7 +124,22 @@ def _first_proposed(context: Context) -> Policy | None:
 
 
 def _own(context: Context) -> list[Attempt]:
-    return [one for one in context.attempts if one.requests.model in OWN]
+    return [one for one in context.own_attempts if one.requests.model in OWN]
+
+
+def _structure_of_lineage(context: Context) -> tuple[bool, list[tuple[str, str]]]:
+    """Return whether a lineage's policies have memory, and which pairs of standardised inputs they multiply.
+
+    The first lineage has neither, the next has products, then memory, then both, and so on. There are at most twice as many
+    products as inputs, drawn for each lineage.
+    """
+    earlier = {one.lineage for one in context.attempts if 0 < one.lineage < context.lineage.number}
+    remembering, multiplying = len(earlier) % 4 >= 2 or context.memory, len(earlier) % 2 == 1
+    inputs = inputs_of(context.task)
+    pairs = list(combinations_with_replacement(inputs, 2)) if multiplying else []
+    rng = np.random.default_rng([context.seed, context.lineage.number, 1])
+    chosen = sorted(rng.permutation(len(pairs))[: 2 * len(inputs)].tolist())
+    return remembering, [pairs[i] for i in chosen]
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
@@ -158,7 +177,7 @@ def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float
 def _step_size(context: Context) -> float:
     """Return the step size: smaller after failures, larger after successes (1/5th rule)."""
     step = _FIRST_STEP
-    for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
+    for attempt in context.own_attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
             step *= 1.5 if attempt.accepted else 1.5**-0.25
     return float(np.clip(step, 0.02, 4.0))

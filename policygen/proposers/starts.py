@@ -32,16 +32,17 @@ OVER = 3
 EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
 
 
-def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
+def policy_to_continue(attempts: Sequence[Attempt], searches_first: int = FIRST) -> Policy | None:
     """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
         attempts: the attempts of the run so far. Number 0 is random actions; each search from zero starts with the same
             policy as the first proposal.
+        searches_first: number of searches before the better one is continued.
     """
     tuned = _tuned(attempts)
     searches = _searches(tuned)
-    if len(searches) < FIRST:
+    if len(searches) < searches_first:
         return None
     if len(searches) == len(tuned):  # none has been continued yet
         present = max(searches, key=_best)

@@ -128,6 +128,7 @@ class SearchSettings(_Settings):
         Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
     )
     memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
+    lineages: int = Field(1, ge=1, le=16, description="policies of different structure that are revised in turn")
 
 
 class EpisodeSettings(_Settings):
@@ -352,6 +353,8 @@ def effective_config(
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
+    if config.lineages > 1 and config.conversation == "continued":
+        raise UsageError("--lineages revises several policies, and a continued conversation only one: leave one out")
     if config.shape and config.refine.method is None:
         raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
     if config.refine.method == "policy-iteration" and config.score != MEAN:

@@ -19,6 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
+from policygen.runs.lineages import Lineage, lineage_for, lineages_of
 from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
@@ -166,13 +167,15 @@ class Search:
         observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
         standing = self.attempts[-1].standing if self.attempts else Standing()
         exact = self.mdp is not None
+        lineage = lineage_for(number, self.attempts, self.best, config)
+        others = lineages_of(self.attempts, config.lineages) if lineage.number else []
         return Context(
             self.task,
             config.policy,
             number,
             config.seed,
-            self.best,
-            self.reported_score,
+            lineage.best,
+            self.reported_score if lineage.best is self.best else lineage.best and lineage.best.score,
             tuple(self.attempts),
             self.tried,
             self.buffer,
@@ -183,7 +186,14 @@ class Search:
             self.example,
             config.memory,
             demonstrations=self.demonstrations,
+            lineage=lineage,
+            others=tuple(one.best for one in others if one.best is not None and one.number != lineage.number),
         )
+
+    def lineage_of(self, attempt: Attempt) -> Lineage:
+        """Return the lineage of an attempt, whose next policy revises this attempt's."""
+        own = tuple(one for one in self.attempts if one.lineage == attempt.lineage) if attempt.lineage else ()
+        return Lineage(attempt.lineage, own, attempt if attempt.lineage else self.best)
 
 
 def revised(task: Task, attempts: Sequence[Attempt]) -> Plant:
@@ -197,13 +207,16 @@ class Context:
     """The input that a prompt is rendered from, and that the `builtin` provider searches with.
 
     Attributes:
-        reported_score: the best policy's score to show, see `Search.reported_score`.
+        best: the policy to revise: the best of the run, or of a lineage.
+        reported_score: its score to show, see `Search.reported_score`.
         tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
         tuning: budget and method of the numerical search that tunes the proposal.
         definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
             resumed run reads recorded replies in the same way; empty unless the run normalises.
         memory: whether `builtin` proposes policies with memory.
         comments: the user's comments for the model.
+        lineage: the attempts that led to `best`.
+        others: the best policies of the other lineages, best first.
     """
 
     task: Task
@@ -221,8 +234,15 @@ class Context:
     memory: bool = False
     comments: tuple[str, ...] = ()
     demonstrations: tuple[Episode, ...] = ()
+    lineage: Lineage = Lineage(0)
+    others: tuple[Attempt, ...] = ()
 
     @property
     def incumbent(self) -> Policy | None:
-        """The best policy so far."""
+        """The policy to revise."""
         return self.best.policy if self.best is not None else None
+
+    @property
+    def own_attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of the lineage after random actions; all attempts in a run without lineages."""
+        return (*self.attempts[:1], *self.lineage.attempts) if self.lineage.number else self.attempts

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from policygen.runs.attempt import START, Attempt, costs_of
 from policygen.runs.config import RunConfig
+
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,25 @@ def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], 
     before = [attempt for attempt in attempts if attempt.number < first]
     round_so_far: list[str] = []
     for _ in range(first, number + 1):
-        round_so_far.append(_best_bet(before, models, round_so_far))
+        round_so_far.append(_next_model(before, models, round_so_far))
     return round_so_far[-1]
 
 
-def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Sequence[str]) -> str:
-    """UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002) over gains.
+def best_bet(values: Mapping[T, float], tried: Mapping[T, int]) -> T:
+    """Return the choice with the highest upper confidence bound, or the first untried one.
+
+    UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002) over values
+    that are divided by the largest.
+    """
+    if untried := [one for one in values if not tried[one]]:
+        return untried[0]
+    most, total = max(values.values()), sum(tried[one] for one in values)
+    scale = 1 / most if most > 0 and math.isfinite(most) else 0.0
+    return max(values, key=lambda one: scale * values[one] + math.sqrt(2 * math.log(total) / tried[one]))
+
+
+def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Sequence[str]) -> str:
+    """Return the model with the best bet (`best_bet`).
 
     A model's value is the gain of its proposals divided by their cost, relative to the best model's (as in
     ShinkaEvolve, arXiv 2509.19349). The cost is in dollars if all models have a price, else in replies. `waiting` are
@@ -70,13 +86,11 @@ def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seque
     untried = [model for model in models if not tried[model]]
     if untried:
         return min(untried, key=lambda model: turns[model])
-    values = _values(counted, models)
-    total = sum(tried[model] for model in models)
-    return max(models, key=lambda model: values[model] + math.sqrt(2 * math.log(total) / tried[model]))
+    return best_bet(_values(counted, models), tried)
 
 
 def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:
-    """Return gain by cost of each model, from 0 to 1."""
+    """Return gain by cost of each model."""
     gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
     priced = True
     for attempt in attempts:
@@ -88,9 +102,7 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
             priced = priced and asked.price is not None
     priced = priced and all(dollars[model] > 0 for model in models if replies[model])
     costs = dollars if priced else replies
-    values = {model: gains[model] / costs[model] if costs[model] else 0.0 for model in models}
-    most = max(values.values())
-    return {model: value / most if most > 0 and math.isfinite(most) else 0.0 for model, value in values.items()}
+    return {model: gains[model] / costs[model] if costs[model] else 0.0 for model in models}
 
 
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:

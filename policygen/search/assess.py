@@ -18,6 +18,7 @@ from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
+from policygen.runs.lineages import Lineage
 from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Search
 from policygen.search.judge import (
@@ -56,13 +57,16 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
 
-def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
+def assess(
+    proposal: Proposal, lineage: Lineage, search: Search, runner: EpisodeRunner, trials: Trials | None = None
+) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
     An exception fails only this attempt, which records it. It does not end the run, because a resumed run would fail
     again. Only a used-up budget and an environment that keeps failing end the run.
 
     Args:
+        lineage: the lineage that the proposal continues.
         trials: budget for tuning an earlier policy further; by default a proposal's share.
 
     Raises:
@@ -70,14 +74,14 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     """
     started = time.perf_counter()
     runner.reserve_for_round(proposal.number if trials is None else 0)
-    attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
+    attempt, unchanged = _proposed(proposal, lineage), (search.best_score, search.validation)
     if trials is not None:
         attempt = replace(attempt, kind="tuning")
     if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, proposal, search, runner, trials)
+        assessed = _assessed(attempt, proposal, lineage, search, runner, trials)
         assessed = replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
         runner.faults = 0
     except BudgetExhausted:
@@ -98,7 +102,12 @@ def in_a_sentence(error: Exception) -> str:
 
 
 def _assessed(
-    attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
+    attempt: Attempt,
+    proposal: Proposal,
+    lineage: Lineage,
+    search: Search,
+    runner: EpisodeRunner,
+    trials: Trials | None,
 ) -> Assessment:
     """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
@@ -115,7 +124,7 @@ def _assessed(
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     attempt = replace(attempt, saved=saved(policy))
-    better = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
+    better = _tuned(attempt, policy, performance, lineage, search, runner, trials=trials, floor=floor)
     policy, performance, tuned = better.policy, better.performance, better.tuned
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
@@ -176,7 +185,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     return score
 
 
-def _proposed(proposal: Proposal) -> Attempt:
+def _proposed(proposal: Proposal, lineage: Lineage) -> Attempt:
     """Return an attempt that records the proposal and its requests; scores follow later."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
@@ -196,6 +205,8 @@ def _proposed(proposal: Proposal) -> Attempt:
         None,
         None,
         kind="resignation" if proposal.parsed.resigned else "proposal",
+        lineage=lineage.number,
+        parent=lineage.best.number if lineage.number and lineage.best is not None else None,
         idea=proposal.idea,
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
@@ -228,6 +239,7 @@ def _tuned(
     attempt: Attempt,
     policy: Policy,
     performance: Performance,
+    lineage: Lineage,
     search: Search,
     runner: EpisodeRunner,
     *,
@@ -249,8 +261,8 @@ def _tuned(
             mdp=search.mdp,
             floor=floor,
             state=None
-            if floor and starts_new_search(attempt, search.attempts)
-            else _tuning_state(policy, attempt.shaping, search),
+            if floor and starts_new_search(attempt, lineage.attempts if lineage.number else search.attempts)
+            else _tuning_state(policy, attempt.shaping, lineage, search),
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -282,8 +294,8 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
     return first_episodes(one, common), first_episodes(other, common)
 
 
-def _tuning_state(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
-    """Return the state of this policy's last tuning; else the best policy's, for the constants that both share.
+def _tuning_state(policy: Policy, shaping: Shaping | None, lineage: Lineage, search: Search) -> TuningState | None:
+    """Return the state of this policy's last tuning; else the revised policy's, for the constants that both share.
 
     None if there is no such state, or if this tuning has a new objective: other constants may matter now.
     """
@@ -291,7 +303,7 @@ def _tuning_state(policy: Policy, shaping: Shaping | None, search: Search) -> Tu
     for attempt in reversed(search.attempts):
         if attempt.tuned.tuning is not None and attempt.digests[1] == digest:
             return attempt.tuned.tuning if not objective or objective == _objective(attempt.shaping) else None
-    best = search.best
+    best = lineage.best if lineage.number else search.best
     if best is None or best.policy is None or best.tuned.tuning is None:
         return None
     if objective and objective != _objective(best.shaping):

@@ -61,7 +61,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 check_shown(scorable, prompts, config, request_log)
                 asked = propose_round(proposer, prompts, scorable, request_log)
                 for proposal in asked.proposals:
-                    yield search.keep(assess(proposal, search, runner))
+                    yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
                 if asked.stopped:
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
@@ -82,7 +82,7 @@ def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
         chosen, trials = turn
         proposal = Proposal(len(search.attempts), Parsed(chosen.policy, (), chosen.coverage), ())
         try:
-            yield search.keep(assess(proposal, search, runner, trials))
+            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
         except BudgetExhausted:
             return
 

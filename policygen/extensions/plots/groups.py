@@ -31,7 +31,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 
 # Settings that a group's name states whenever they are not the default.
 _ALWAYS_NAMED = {
-    *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
+    *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "lineages", "ablate", "grid"),
     *("conversation", "unseeded", "start", "score"),
 }
 # ... and settings that never do: some are named anyway, the others cannot change a score.

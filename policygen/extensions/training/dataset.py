@@ -116,7 +116,10 @@ def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iter
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
         first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # attempt of its round
         known = (None, (), TriedPolicies(), ReplayBuffer())  # all else that a reply is not read with
-        context = Context(task, config.policy, first, config.seed, best_of(attempts[:first]), *known)
+        revised = best_of(attempts[:first])
+        if attempt.lineage:
+            revised = attempts[attempt.parent] if attempt.parent is not None else None
+        context = Context(task, config.policy, first, config.seed, revised, *known)
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
         mean = score.mean if score is not None and last and math.isfinite(score.mean) else None
         # The run keeps the problems of an attempt's last reply only; the others are read again.

@@ -1,0 +1,103 @@
+"""Lineages: families of policies that differ in structure, and the choice of the one that the next proposals revise.
+
+A lineage begins with a proposal that is asked to be unlike all lineages; later proposals revise its best policy. All
+is computed from recorded attempts, so that a resumed run chooses the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from policygen.episodes.requirements import excess
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.text import to_text
+from policygen.quantities.tree import Name, Node, linear_terms, replaced, with_constants
+from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.config import RunConfig
+from policygen.runs.turns import best_bet
+
+NEW_EVERY = 4  # one round in so many, the first included, begins a lineage
+LEAST_ATTEMPTS = 2  # of a lineage before it is dropped as worse than the others
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Attempts that revise each other, and the best of them.
+
+    Attributes:
+        number: number of the attempt that began it; 0 in a run without lineages.
+        attempts: its attempts, oldest first; none in a run without lineages.
+        best: the policy that the next proposal revises; None if it has none.
+    """
+
+    number: int
+    attempts: tuple[Attempt, ...] = ()
+    best: Attempt | None = None
+
+
+def lineages_of(attempts: Sequence[Attempt], most: int) -> list[Lineage]:
+    """Return the lineages to continue: the one with the run's best policy, then those with the highest scores.
+
+    Of two lineages whose best policies have the same structure, only the better one is continued. Beyond `most`, only
+    lineages with fewer than `LEAST_ATTEMPTS` are kept.
+    """
+    families: dict[int, list[Attempt]] = {}
+    for attempt in attempts[1:]:
+        families.setdefault(attempt.lineage, []).append(attempt)
+    best_of_run = best_of(attempts)
+
+    def rank(attempt: Attempt) -> tuple[bool, float, float]:
+        assert attempt.score is not None
+        return attempt is best_of_run, -excess(attempt.violations), attempt.score.value
+
+    found: list[Lineage] = []
+    for number, own in families.items():
+        if scored := [attempt for attempt in own if attempt.score is not None]:
+            found.append(Lineage(number, tuple(own), max(scored, key=rank)))
+    found.sort(key=lambda lineage: rank(lineage.best) if lineage.best is not None else (), reverse=True)
+    different: dict[object, Lineage] = {}
+    for lineage in found:
+        if lineage.best is not None and lineage.best.policy is not None:
+            different.setdefault(structure(lineage.best.policy), lineage)
+    kept = list(different.values())
+    return kept[:most] + [lineage for lineage in kept[most:] if len(lineage.attempts) < LEAST_ATTEMPTS]
+
+
+def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, config: RunConfig) -> Lineage:
+    """Return the lineage that attempt `number` continues, or a new one; `best` is the best attempt of the run.
+
+    A round continues the lineage with the highest upper confidence bound on the gain of a call, see `turns.best_bet`.
+    """
+    if config.lineages == 1:
+        return Lineage(0, best=best)
+    known = {lineage.number: lineage for lineage in lineages_of(attempts, config.lineages)}
+    if not known or (number - 1) // config.candidates % NEW_EVERY == 0:
+        return Lineage(number)
+    tried = {one: len(lineage.attempts) - 1 for one, lineage in known.items()}
+    chosen = best_bet({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)
+    return known[chosen]
+
+
+def _gain_a_call(lineage: Lineage) -> float:
+    """Return the gain of the best policy of a lineage over its first, divided by the number of replies."""
+    first = next((attempt.score.value for attempt in lineage.attempts if attempt.score is not None), 0.0)
+    best = lineage.best.score.value if lineage.best is not None and lineage.best.score is not None else first
+    return max(0.0, best - first) / sum(attempt.requests.repairs + 1 for attempt in lineage.attempts)
+
+
+def structure(policy: Policy) -> object:
+    """Return a policy's expressions without their numbers and without the names of its features; equal if alike."""
+    names = {name: Name(f"feature{i}") for i, (name, _) in enumerate(policy.lets)}
+
+    def terms(node: Node) -> frozenset[str]:
+        # A sum is the set of its terms: tuning may change the sign and so the operator before a number.
+        parts = (replaced(term, names) for term in linear_terms(node) if term is not None)
+        return frozenset(to_text(with_constants(part, repeat(0.0))) for part in parts)
+
+    equations = policy.equations if isinstance(policy, LinearPolicy) else ()
+    found = tuple(terms(node) for _, node in (*policy.lets, *equations))
+    return (found, policy.grid.names, policy.grid.shape) if isinstance(policy, TablePolicy) else found
