@@ -111,9 +111,9 @@ class PlainSearch:
             )
         if self._config.lineages > 1 and self._config.policy == "table":
             raise UsageError(f"--lineages: {llm} proposes tables of one structure; add --policy equations, or --llm")
-        remembering = self._config.memory or self._config.lineages > 1
-        if remembering and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
-            raise UsageError(f"{llm} defines `{min(taken)}` with memory, which task {task.name} has already; rename it there")
+        cause = "--memory" if self._config.memory else "--lineages" if self._config.lineages > 1 else ""
+        if cause and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
+            raise UsageError(f"{cause} defines `{min(taken)}`, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return the next policy of the search, parsed from its reply like any other."""

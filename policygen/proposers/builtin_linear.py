@@ -130,8 +130,8 @@ def _own(context: Context) -> list[Attempt]:
 def _structure_of_lineage(context: Context) -> tuple[bool, list[tuple[str, str]]]:
     """Return whether a lineage's policies have memory, and which pairs of standardised inputs they multiply.
 
-    The first lineage has neither, the next has products, then memory, then both, and so on. There are at most twice as many
-    products as inputs, drawn for each lineage.
+    The first lineage has neither, the next has products, then memory, then both, and so on. There are at most twice as
+    many products as inputs, drawn for each lineage.
     """
     earlier = {one.lineage for one in context.attempts if 0 < one.lineage < context.lineage.number}
     remembering, multiplying = len(earlier) % 4 >= 2 or context.memory, len(earlier) % 2 == 1

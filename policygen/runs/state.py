@@ -234,7 +234,7 @@ class Context:
     memory: bool = False
     comments: tuple[str, ...] = ()
     demonstrations: tuple[Episode, ...] = ()
-    lineage: Lineage = Lineage(0)
+    lineage: Lineage = field(default_factory=lambda: Lineage(0))
     others: tuple[Attempt, ...] = ()
 
     @property

@@ -81,7 +81,7 @@ def assess(
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, proposal, lineage, search, runner, trials)
+        assessed = _assessed(attempt, proposal, search, runner, trials)
         assessed = replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
         runner.faults = 0
     except BudgetExhausted:
@@ -102,12 +102,7 @@ def in_a_sentence(error: Exception) -> str:
 
 
 def _assessed(
-    attempt: Attempt,
-    proposal: Proposal,
-    lineage: Lineage,
-    search: Search,
-    runner: EpisodeRunner,
-    trials: Trials | None,
+    attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
 ) -> Assessment:
     """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
@@ -124,7 +119,7 @@ def _assessed(
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     attempt = replace(attempt, saved=saved(policy))
-    better = _tuned(attempt, policy, performance, lineage, search, runner, trials=trials, floor=floor)
+    better = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     policy, performance, tuned = better.policy, better.performance, better.tuned
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
@@ -239,7 +234,6 @@ def _tuned(
     attempt: Attempt,
     policy: Policy,
     performance: Performance,
-    lineage: Lineage,
     search: Search,
     runner: EpisodeRunner,
     *,
@@ -261,8 +255,8 @@ def _tuned(
             mdp=search.mdp,
             floor=floor,
             state=None
-            if floor and starts_new_search(attempt, lineage.attempts if lineage.number else search.attempts)
-            else _tuning_state(policy, attempt.shaping, lineage, search),
+            if floor and starts_new_search(attempt, [one for one in search.attempts if one.lineage == attempt.lineage])
+            else _tuning_state(policy, attempt, search),
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -294,16 +288,16 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
     return first_episodes(one, common), first_episodes(other, common)
 
 
-def _tuning_state(policy: Policy, shaping: Shaping | None, lineage: Lineage, search: Search) -> TuningState | None:
+def _tuning_state(policy: Policy, new: Attempt, search: Search) -> TuningState | None:
     """Return the state of this policy's last tuning; else the revised policy's, for the constants that both share.
 
     None if there is no such state, or if this tuning has a new objective: other constants may matter now.
     """
-    digest, objective = text_digest(policy), _objective(shaping)
+    digest, objective = text_digest(policy), _objective(new.shaping)
     for attempt in reversed(search.attempts):
         if attempt.tuned.tuning is not None and attempt.digests[1] == digest:
             return attempt.tuned.tuning if not objective or objective == _objective(attempt.shaping) else None
-    best = lineage.best if lineage.number else search.best
+    best = search.best if not new.lineage else search.attempts[new.parent] if new.parent is not None else None
     if best is None or best.policy is None or best.tuned.tuning is None:
         return None
     if objective and objective != _objective(best.shaping):
