@@ -169,13 +169,16 @@ class Search:
         exact = self.mdp is not None
         lineage = lineage_for(number, self.attempts, self.best, config)
         others = lineages_of(self.attempts, config.lineages) if lineage.number else []
+        reported = self.reported_score
+        if lineage.best is not self.best:
+            reported = lineage.best.score if lineage.best is not None else None
         return Context(
             self.task,
             config.policy,
             number,
             config.seed,
             lineage.best,
-            self.reported_score if lineage.best is self.best else lineage.best and lineage.best.score,
+            reported,
             tuple(self.attempts),
             self.tried,
             self.buffer,
