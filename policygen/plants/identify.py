@@ -153,11 +153,7 @@ class _Identification:
         return self._written(sums, limits, later)
 
     def _explicit(
-        self,
-        values: Column,
-        targets: dict[int, Column],
-        inside: dict[int, npt.NDArray[np.bool_]],
-        sines: set[int],
+        self, values: Column, targets: dict[int, Column], inside: dict[int, npt.NDArray[np.bool_]], sines: set[int]
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
         """Return sums over the values before the step, each of the degree that predicts held-out steps best."""
         sums: dict[int, _Sum] = {}

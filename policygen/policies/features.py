@@ -228,7 +228,6 @@ class CellReader(Reader):
 
 
 def _quantity(index: int) -> Callable[[Any, Any], Any]:
-    """Return a function for the quantity at `index`."""
     return lambda quantities, action: quantities[index]
 
 
@@ -249,6 +248,12 @@ def _part(index: int | None, label: int | None) -> Callable[[Any, Any], Any]:
         return own if label is None else (own == label) * 1.0
 
     return part
+
+
+def decision_columns(task: Task) -> Callable[[npt.NDArray[Any]], list[npt.NDArray[np.float64]]]:
+    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) for each `decision_names`."""
+    parts = [part_of_decision(task, name) for name in decision_names(task)]
+    return lambda actions: [np.asarray(part(None, actions), np.float64) for part in parts]
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:

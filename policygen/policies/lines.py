@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policygen.errors import ExpressionError
-from policygen.policies.cells import ascii_signs, is_rule_line, split_comment
+from policygen.policies.cells import is_rule_line, split_comment
 from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000

@@ -18,7 +18,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
 from policygen.plants.account import PlantAccount, equations_of
-from policygen.plants.environment import PlantEnv, action_space
+from policygen.plants.simulate import PlantEnv, action_space
 from policygen.policies.plant import Equations
 from policygen.runs.reading import kept_episodes
 from policygen.tasks.discovery import task_of
@@ -131,11 +131,7 @@ def test_actions_are_clipped_or_refused(plant_run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gym_id", "space"),
-    [
-        ("FrozenLake-v1", gym.spaces.Discrete(4)),
-        ("Pendulum-v1", gym.spaces.Box(-2, 2, (1,))),
-    ],
+    ("gym_id", "space"), [("FrozenLake-v1", gym.spaces.Discrete(4)), ("Pendulum-v1", gym.spaces.Box(-2, 2, (1,)))]
 )
 def test_spaces_of_actions(gym_id: str, space: gym.Space) -> None:
     assert action_space(task_of(gym.make(gym_id))) == space
