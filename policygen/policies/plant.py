@@ -350,7 +350,13 @@ class Equations:
         return tuple(_moments(*starts[name]) if name in starts else (0.0, 1.0) for name in self.plant.hidden)
 
     def step(
-        self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Any, n: int | None = None
+        self,
+        observed: Sequence[Any],
+        memory: Sequence[Any],
+        decided: Sequence[Any],
+        values: Any,
+        *,
+        n: int | None = None,
     ) -> tuple[list[Any], list[Any]]:
         """Return the observations after a step, and the memory.
 
@@ -373,6 +379,7 @@ class Equations:
         decided: Sequence[Any],
         values: Any,
         after: Sequence[Any],
+        *,
         n: int | None = None,
     ) -> tuple[Any, Any]:
         """Return the reward of a step, and whether the episode ends after it (1 or 0); for the arguments see `step`."""
