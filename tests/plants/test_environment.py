@@ -18,10 +18,9 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
 from policygen.plants.account import PlantAccount, equations_of
-from policygen.plants.simulate import PlantEnv, action_space
+from policygen.plants.simulate import PlantEnv
 from policygen.policies.plant import Equations
 from policygen.runs.reading import kept_episodes
-from policygen.tasks.discovery import task_of
 from policygen.tasks.trust import check_id
 
 CARTPOLE = policygen.load_task("cartpole")
@@ -128,13 +127,6 @@ def test_actions_are_clipped_or_refused(plant_run: Path) -> None:
     one, other = policygen.plant(plant_run).unwrapped, policygen.plant(plant_run).unwrapped
     one.reset(seed=0), other.reset(seed=0)
     assert np.array_equal(one.step(np.float32([9.0]))[0], other.step(np.float32([2.0]))[0])
-
-
-@pytest.mark.parametrize(
-    ("gym_id", "space"), [("FrozenLake-v1", gym.spaces.Discrete(4)), ("Pendulum-v1", gym.spaces.Box(-2, 2, (1,)))]
-)
-def test_spaces_of_actions(gym_id: str, space: gym.Space) -> None:
-    assert action_space(task_of(gym.make(gym_id))) == space
 
 
 def test_a_run_without_a_plant_says_so(tmp_path: Path) -> None:

@@ -64,12 +64,6 @@ def pendulum() -> Policy:
     return read(PENDULUM, load_task("pendulum"), "linear")
 
 
-def test_what_is_remembered_is_what_the_text_reads_a_step_later(cartpole, pendulum):
-    assert cartpole.remembers == ("angle", "left", "phase", "right", "smooth", "sum")
-    assert pendulum.remembers == ("late", "later", "sum", "torque")
-    assert read("left = 0\nright = angle", load_task("cartpole")).remembers == ()
-
-
 def test_a_controller_does_what_the_equations_say():
     policy = read(
         "let n = prev(n, 10) + 1\nlet was = prev(angle, 7)\nleft = was\nright = n - 11", load_task("cartpole")
@@ -90,6 +84,12 @@ def test_a_controller_does_what_the_equations_say():
 @pytest.mark.parametrize("name", ["cartpole", "pendulum"])
 def test_text_record_and_pickle_keep_the_memory(name, request):
     policy = request.getfixturevalue(name)
+    remembered = {
+        "cartpole": ("angle", "left", "phase", "right", "smooth", "sum"),
+        "pendulum": ("late", "later", "sum", "torque"),
+    }
+    assert policy.remembers == remembered[name]
+    assert read("left = 0\nright = angle", load_task("cartpole")).remembers == ()
     again = read(policy.to_text(), policy.task, "linear")
     assert again == policy
     assert from_record(policy.to_record()) == policy
@@ -138,31 +138,30 @@ def plays(policy: Policy, players: Simulator | Players, seeds: range) -> list[tu
     return [(t.observations.tobytes(), t.actions.tobytes()) for t in players.play(policy, seeds)]
 
 
-def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, pendulum, monkeypatch):
+def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, monkeypatch):
     # More episodes than copies: environments are filled again, and rows compacted, while others run.
-    seeds = range(40)
-    with Simulator(cartpole.task) as simulator:
+    task, seeds = replace(cartpole.task, max_steps=60), range(40)
+    with Simulator(task) as simulator:
         assert simulator.engine == "vector"
         vector = plays(cartpole, simulator, seeds)
     import policygen.episodes.simulator as module
 
     monkeypatch.setattr(module, "has_vector_form", lambda env: False)
-    with Simulator(cartpole.task) as simulator:
+    with Simulator(task) as simulator:
         assert simulator.engine == "copies"
         assert plays(cartpole, simulator, seeds) == vector
-    assert len({len(actions) for _, actions in vector}) >= 1
-    for t, (_, actions) in zip(seeds, vector, strict=True):
-        assert actions, t
+    assert all(actions for _, actions in vector)
 
 
 def test_worker_processes_play_the_same_episodes(pendulum, monkeypatch):
     import policygen.episodes.players as module
 
-    with Players(pendulum.task, jobs=1) as alone:
+    task = replace(pendulum.task, max_steps=60)
+    with Players(task, jobs=1) as alone:
         here = plays(pendulum, alone, range(8))
     monkeypatch.setattr(module, "SECONDS_WORTH_SHARING", -1.0)
     monkeypatch.setattr(module, "SECONDS_WORTH_STARTING", -1.0)
-    with Players(pendulum.task, jobs=2) as two:
+    with Players(task, jobs=2) as two:
         assert plays(pendulum, two, range(8)) == here
 
 
@@ -198,9 +197,13 @@ def test_exact_scores_go_through_states_and_memories():
     assert exact is not None
     assert exact.exact
     with Simulator(policy.task) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(3_000)), "copies")
-    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(3_000)
-    assert exact.std == pytest.approx(sampled.std, rel=0.05)
+        sampled = sampled_score(simulator.play(policy, range(600)), "copies")
+    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(600)
+    assert exact.std == pytest.approx(sampled.std, rel=0.25)
+    # An exact score and a sampled one are compared by the episodes of the latter.
+    (gain, p), (other, q) = paired_gain(sampled, exact), paired_gain(exact, sampled)
+    assert gain == pytest.approx(-other)
+    assert p == pytest.approx(1 - q)
 
 
 def test_an_exact_score_of_a_policy_that_forgets_what_it_remembers_is_that_without_memory():
@@ -225,26 +228,12 @@ def test_where_memory_is_too_much_for_an_exact_score_episodes_are_sampled(monkey
     assert score.episodes == 50
 
 
-def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_latter():
-    policy = read(COUNTING, load_task("frozenlake"))
-    mdp = finite_mdp(policy.task)
-    assert mdp is not None
-    exact = exact_score(policy, mdp)
-    assert exact is not None
-    with Simulator(policy.task) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(40)), "copies")
-    gain, p = paired_gain(sampled, exact)
-    other, q = paired_gain(exact, sampled)
-    assert gain == pytest.approx(-other)
-    assert p == pytest.approx(1 - q)
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("let a = a + 1\nleft = a\nright = 0", "a value would need itself (a -> a)"),
         ("let a = b\nlet b = a + prev(a)\nleft = b\nright = 0", "a value would need itself"),
-        ("left = prev(anlge)\nright = 0", "did you mean"),
+        ("left = prev(anlge)\nright = 0", "unknown name `anlge`; known are angle"),
         ("left = prev(angle + 1)\nright = 0", "prev() takes the name of one quantity"),
         ("left = prev(angle, spin, 1)\nright = 0", "prev() takes the name of one quantity"),
         ("left = prev\nright = 0", "unknown name `prev`"),
@@ -254,8 +243,7 @@ def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_la
 def test_what_cannot_be_remembered_is_a_problem_with_its_line(text, problem):
     parsed = parse(text, load_task("cartpole"), "linear")
     assert parsed.policy is None
-    listed = " ".join(map(str, parsed.problems))
-    assert problem in listed or (problem == "did you mean" and "anlge" in listed and "angle" in listed)
+    assert problem in " ".join(map(str, parsed.problems))
 
 
 def test_tuning_moves_the_constants_inside_but_not_a_start_of_nothing():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import EXACT, LINE, PENDULUM, equations, plant, played, policy, read, swings
+from planted import LINE, PENDULUM, equations, plant
 
 from policygen.errors import PolicyError
 from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
@@ -79,16 +79,6 @@ def test_a_number_with_a_range_is_fitted_within_it() -> None:
     assert moved == "tune(0, 0, 2)*rate + tune(0, -1, 0)*torque^tune(1, 1, 3) - 15*sin"
 
 
-def test_an_exact_plant_steps_as_the_environment_does() -> None:
-    made, data = equations(EXACT), swings()
-    decided = made.decided(data.actions)
-    after, memory = made.step(list(data.before.T), [], decided, made.values)
-    assert np.abs(np.stack(after, axis=1) - data.after).max() < 1e-5
-    paid, ends = made.outcome(list(data.before.T), memory, decided, made.values, after)
-    assert np.abs(paid - data.rewards).max() < 1e-4
-    assert not np.any(ends)
-
-
 def test_powers_of_powers_and_long_products_are_computed_in_no_time() -> None:
     cubes, squares = "x", [("a0", "x"), *((f"a{i}", f"a{i - 1}*a{i - 1}") for i in range(1, 14))]
     for _ in range(40):
@@ -123,9 +113,9 @@ def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, 
     assert float(margin([np.array(inside)])[0]) < 0 < float(margin([np.array(outside)])[0])
 
 
-@pytest.mark.parametrize("ends", ["x", "1", "x == 2", "x > prev(x)"])
-def test_an_end_that_is_no_bound_of_the_state_has_no_margin(ends: str) -> None:
-    assert equations(f"ends = {ends}", LINE).margin is None
+def test_an_end_that_is_no_bound_of_the_state_has_no_margin() -> None:
+    for ends in ("x", "1", "x == 2", "x > prev(x)"):
+        assert equations(f"ends = {ends}", LINE).margin is None
 
 
 def test_an_observation_called_ends_is_that_observation() -> None:
@@ -179,12 +169,9 @@ def test_the_worst_prediction_of_an_earlier_run_is_one_observation() -> None:
     [
         ("plant", "next", [["rate", "import os"]]),
         ("plant", "next", [["speed", "1"]]),
-        ("plant", "next", 3),
         ("plant", "lets", [["rate", "1"]]),
         ("plant", "lets", [["a", "b"], ["b", "a"]]),
         ("plant", "starts", [["rate", "normal(0)"]]),
-        ("plant", "starts", [["speed", "normal(0, 1)"]]),
-        ("plant", "noise", [["rate", -1]]),
         ("plant", "noise", [["rate", float("nan")]]),
         ("plant", "noise", [["speed", 1]]),
         ("plant", "reward", "(" * 5000),
@@ -192,7 +179,6 @@ def test_the_worst_prediction_of_an_earlier_run_is_one_observation() -> None:
         ("fitted_plant", "steps", "many"),
         ("fitted_plant", "errors", [["rate"]]),
         ("fitted_plant", "worst", {}),
-        ("fitted_plant", "worst", ["rate", 1, 2, "three", 4]),
         ("fitted_plant", "worst", [4, "-2", [["rate", 1, 2]]]),
         ("fitted_plant", "text", None),
     ],
@@ -203,14 +189,6 @@ def test_a_damaged_plant_in_the_log_is_refused_in_one_sentence(part: str, name: 
     with pytest.raises(PolicyError) as refused:
         attempt_from_record(record, PENDULUM)
     assert len(str(refused.value).splitlines()) == 1
-
-
-def test_a_plant_does_not_change_what_is_played() -> None:
-    beside = read(EXACT, incumbent=policy("torque = -rate"))
-    assert beside.policy is not None
-    assert beside.policy.to_text() == "torque = -rate"
-    plain = played(PENDULUM, (5,), policy("torque = -rate"))[0]
-    assert played(PENDULUM, (5,), beside.policy)[0].episode_return == plain.episode_return
 
 
 def test_a_hidden_state_that_nothing_reads_any_more_falls_away_with_its_lines() -> None:
