@@ -14,7 +14,7 @@ from policygen.episodes.score import paired_gain, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
 from policygen.policies import LinearPolicy, Policy, TablePolicy
-from policygen.policies.features import Reader, cell_reader
+from policygen.policies.features import cell_reader
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
 from policygen.quantities.grid import Dimension, Grid
@@ -96,21 +96,16 @@ def test_text_record_and_pickle_keep_the_memory(name, request):
     assert from_record(policy.to_record()).remembers == policy.remembers
 
 
-def test_the_last_action_may_be_read_by_label_and_by_index():
+def test_the_last_action_may_be_read_by_label_by_index_and_as_a_number():
     task = load_task("cartpole")
     policy = read("left = 1 - 2*prev(left)\nright = 0", task)
     controller = policy.controller()
     assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
-    by_index = read("left = 2*prev(action, 1) - 1\nright = 0", task)
-    controller = by_index.controller()
+    controller = read("left = 2*prev(action, 1) - 1\nright = 0", task).controller()
     assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
-
-
-def test_the_last_number_is_the_one_that_was_done_not_the_one_that_was_asked_for():
-    policy = read("torque = 100 + prev(torque)", load_task("pendulum"), "linear")
-    controller = policy.controller()
+    controller = read("torque = 100 + prev(torque)", load_task("pendulum"), "linear").controller()
     assert [controller([0.0] * 3).tolist() for _ in range(2)] == [[2.0], [2.0]]
-    assert controller.memory == [2.0]
+    assert controller.memory == [2.0], "the number that was done, not the one that was asked for"
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum"])
@@ -189,7 +184,7 @@ def test_cells_are_those_that_the_table_acted_in():
     assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
 
 
-def test_exact_scores_go_through_states_and_memories():
+def test_exact_scores_go_through_states_and_memories(monkeypatch):
     policy = read(COUNTING, load_task("frozenlake"))
     mdp = finite_mdp(policy.task)
     assert mdp is not None
@@ -204,28 +199,14 @@ def test_exact_scores_go_through_states_and_memories():
     (gain, p), (other, q) = paired_gain(sampled, exact), paired_gain(exact, sampled)
     assert gain == pytest.approx(-other)
     assert p == pytest.approx(1 - q)
-
-
-def test_an_exact_score_of_a_policy_that_forgets_what_it_remembers_is_that_without_memory():
-    task = load_task("frozenlake")
-    mdp = finite_mdp(task)
-    assert mdp is not None
+    # A policy that forgets what it remembers scores as one without memory.
     rows = "bins row: 0.5, 1.5, 2.5\n| row | action |\n| 0 | left |\n| 1 | up |\n| * | down |"
-    plain = exact_score(read(rows, task), mdp)
-    idle = exact_score(read("let idle = 0*prev(idle) + row\n" + rows.replace("row", "idle"), task), mdp)
-    assert plain is not None
-    assert idle is not None
+    plain = exact_score(read(rows, policy.task), mdp)
+    idle = exact_score(read("let idle = 0*prev(idle) + row\n" + rows.replace("row", "idle"), policy.task), mdp)
     assert (idle.mean, idle.std) == pytest.approx((plain.mean, plain.std))
-
-
-def test_where_memory_is_too_much_for_an_exact_score_episodes_are_sampled(monkeypatch):
-    import policygen.episodes.exact as module
-
-    monkeypatch.setattr(module, "MAX_EXACT_STATES", 20)
-    policy = read(COUNTING, load_task("frozenlake"))
+    monkeypatch.setattr("policygen.episodes.exact.MAX_EXACT_STATES", 20)
     score = policygen.score(policy, episodes=50)
-    assert not score.exact
-    assert score.episodes == 50
+    assert (score.exact, score.episodes) == (False, 50)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +245,6 @@ def test_a_revision_may_keep_what_only_memory_reads():
     assert new is not None
     assert new.remembers == ("b",)
     assert dict(new.lets).keys() == {"a", "b"}
-
-
-def test_quantities_that_nothing_needs_are_not_remembered():
-    task = load_task("cartpole")
-    lets = (("a", parse_expression("prev(spin)", task.observation_names)),)
-    assert Reader(task, lets, frozenset(["angle"])).remembered == ()
-    assert Reader(task, lets, frozenset(["a"])).remembered == ("spin",)
 
 
 def test_bins_of_what_is_remembered():
