@@ -627,7 +627,6 @@ def repeated(piece: str) -> str:
 
 HUGE = {
     "pipes": repeated("|"),
-    "the same row": repeated("| * | * | * | * | left |\n"),
     "wrong rows": repeated("| * | * | * | * | lft |\n"),
     "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
     "unknown names": repeated("let q = velocty\n"),
