@@ -30,6 +30,7 @@ from policygen.quantities.tree import (
     constants,
     limits,
     names_in,
+    needed_by,
     nodes_of,
     remembered_in,
     replaced,
@@ -284,12 +285,9 @@ class Equations:
 
     def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:
         """Return expressions of `computed` and the definitions that they need."""
-        found, known = list(nodes), set[str]()
-        for node in found:  # grows
-            new = [name for name in names_in(node) if name in self.definitions and name not in known]
-            known.update(new)
-            found += [self.definitions[name] for name in new]
-        return found
+        nodes = list(nodes)
+        names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
+        return nodes + [node for name, node in self.definitions.items() if name in names]
 
     def compiled(self, nodes: Sequence[Node], names: Sequence[str]) -> Any:
         """Compile expressions of `computed`; see `compile_together`."""

@@ -14,7 +14,7 @@ from policygen.policies.parts import ENDS, HIDDEN, NOTHING_FOUND, Parts, Reading
 from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
-from policygen.quantities.tree import Node, names_in, read_by, remembered_in
+from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, output_names
 
 
@@ -128,15 +128,8 @@ def _misplaced(
 
 def _remembered(node: Node, features: Mapping[str, Node]) -> str:
     """Return a name whose previous value an expression, or a feature that it needs, reads; usually empty."""
-    seen, waiting = set[str](), [node]
-    while waiting:
-        one = waiting.pop()
-        if recalled := remembered_in(one):
-            return min(recalled)
-        new = (names_in(one) & features.keys()) - seen
-        seen |= new
-        waiting += [features[name] for name in new]
-    return ""
+    needed = needed_by(names_in(node), features, now=True) & features.keys()
+    return min(remembered_in(node).union(*(remembered_in(features[name]) for name in needed)), default="")
 
 
 def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: Problems) -> Shaping | None:

@@ -90,6 +90,17 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
+def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
+    """Return the wanted quantities and all that they read through definitions; `now`: only current values count."""
+    found, waiting = set[str](), list(wanted)
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            if (node := definitions.get(name)) is not None:
+                waiting += names_in(node) if now else read_by([node])
+    return found
+
+
 @lru_cache(maxsize=4_096)  # it is called several times for each policy
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
