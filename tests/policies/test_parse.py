@@ -340,10 +340,6 @@ def test_numbered_observations_are_read_unless_the_text_defines_the_name():
     assert to_text(dict(parsed.equations)["left"]) == "obs0 + velocity"
 
 
-def test_an_equation_may_be_repeated_word_for_word():
-    assert read("left = row\ndown = 0\nup = 0\nright = 0\nleft = row").to_text().startswith("left = row")
-
-
 def test_parts_of_a_dict_are_not_called_by_number():
     room = ActionLayout("parts", parts=(ActionLayout("array", "float32", (1,)),) * 2, keys=("heater", "vent"))
     task = replace(
@@ -356,12 +352,12 @@ def test_parts_of_a_dict_are_not_called_by_number():
 def test_all_problems_are_reported_with_their_own_lines():
     text = "Prose.\n```\nlet a = rwo\nbins colum: 1\n| row | column | action |\n|---|---|---|\n| 9 | * | up |\n\n| 0 | x | upp |\n| 1 |\n```"
     assert [problem.line for problem in parse(text, LAKE).problems] == [3, 4, 7, 9, 9, 10]
-
-
-def test_problems_are_counted_but_not_all_listed():
     found = parse("| 9 | * | up |\n" * 50, LAKE).problems
     assert len(found) == MOST_PROBLEMS + 1
     assert str(found[-1]) == "there are 30 more problems; correct these first"
+    partial = parse("| 0 | * | up |", LAKE)
+    assert (partial.policy, partial.coverage) == (None, 0.25)
+    assert read("left = row\ndown = 0\nup = 0\nright = 0\nleft = row").to_text().startswith("left = row")
 
 
 # --- revisions -------------------------------------------------------------------------------------------------------
@@ -383,12 +379,6 @@ def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task)
     assert parsed.coverage == pytest.approx(decided.mean())
     assert np.array_equal(parsed.policy.actions[decided], other.actions[decided])
     assert np.array_equal(parsed.policy.actions[~decided], incumbent.actions[~decided])
-
-
-def test_without_an_incumbent_a_partial_table_is_reported_with_its_coverage():
-    parsed = parse("| 0 | * | up |", LAKE)
-    assert parsed.policy is None
-    assert parsed.coverage == 0.25
 
 
 def test_equations_that_a_revision_leaves_out_are_kept_and_so_are_features():

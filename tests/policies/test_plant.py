@@ -59,6 +59,10 @@ def test_a_revised_quantity_may_read_a_new_one_and_one_that_nothing_reads_falls_
     revised = old.revised_by(new)
     assert [name for name, _ in revised.lets] == ["grip", "pull", "late"]
     assert Equations(PENDULUM, revised).remembered == ("late",)
+    hidden = plant("hidden push\nnext push = 0.9*push\nstart push = normal(0, 2)\nnext rate = rate + push")
+    assert hidden.revised_by(plant("next cos = 1")).hidden == ("push",)
+    assert hidden.revised_by(plant("hidden push\nnext push = push\nnext rate = rate + push")).starts == hidden.starts
+    assert hidden.revised_by(plant("next rate = rate")).lines == ("next rate = rate",)
 
 
 def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
@@ -189,11 +193,3 @@ def test_a_damaged_plant_in_the_log_is_refused_in_one_sentence(part: str, name: 
     with pytest.raises(PolicyError) as refused:
         attempt_from_record(record, PENDULUM)
     assert len(str(refused.value).splitlines()) == 1
-
-
-def test_a_hidden_state_that_nothing_reads_any_more_falls_away_with_its_lines() -> None:
-    old = plant("hidden push\nnext push = 0.9*push\nstart push = normal(0, 2)\nnext rate = rate + push")
-    assert old.revised_by(plant("next cos = 1")).hidden == ("push",)
-    assert old.revised_by(plant("hidden push\nnext push = push\nnext rate = rate + push")).starts == old.starts
-    without = old.revised_by(plant("next rate = rate"))
-    assert without.lines == ("next rate = rate",)

@@ -74,11 +74,6 @@ def test_a_table_of_few_rows_is_found_again_as_few_rows(seed):
     assert len(rows_of(table)) <= 16
 
 
-def test_random_actions_still_take_fewer_rows_than_cells():
-    table = np.random.default_rng(0).integers(2, size=(8, 8, 8))
-    assert len(rows_of(table)) <= 80
-
-
 def test_several_actuators_are_one_action():
     dense = np.stack([(ROW < 4).ravel(), (ROW < 4).ravel() * -0.5], axis=1)
     rules = compressed(dense, (8, 8))

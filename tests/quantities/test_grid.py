@@ -95,13 +95,9 @@ def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
         assert grid.look_up(columns, held).dtype == held.dtype
 
 
-def test_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
-    grid = Grid((Dimension("a", (0.0, 0.1)),))
+def test_integers_have_a_bin_each_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
     column = np.array([-np.inf, -1e-9, -0.0, 0.0, 0.05, np.float32(0.1), 5, np.inf, np.nan], np.float32)
-    assert grid.cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
-
-
-def test_integers_have_a_bin_each():
+    assert Grid((Dimension("a", (0.0, 0.1)),)).cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     grid = Grid((integers("row", 4), integers("column", 3)))
     rows, columns = np.divmod(np.arange(12), 3)
     assert grid.cells([rows, columns]).tolist() == list(range(12))
