@@ -167,13 +167,11 @@ class Played:
     def rows(self) -> list[tuple[float, int, str, dict[str, float]]]:
         """The saved form, see `of_rows`."""
         endings = [_ENDINGS[ended] for ended in self.terminated.tolist()]
-        terms = [dict(zip((name for name, _ in self.terms), values, strict=True)) for values in self._values_of_terms()]
+        terms: list[dict[str, float]] = [{} for _ in endings]
+        for name, values in self.terms:
+            for row, value in zip(terms, values.tolist(), strict=True):
+                row[name] = value
         return list(zip(self.returns.tolist(), self.lengths.tolist(), endings, terms, strict=True))
-
-    def _values_of_terms(self) -> list[tuple[float, ...]]:
-        if not self.terms:
-            return [()] * len(self)
-        return list(zip(*(values.tolist() for _, values in self.terms), strict=True))
 
 
 _ENDINGS: dict[bool, Ending] = {True: "terminated", False: "cut"}

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, Valued, difference
-from policygen.errors import LogbookError, PolicyError, explain
+from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 
 
 def _shallow(record: Any) -> dict[str, Any]:
-    """Return the fields of a record by name, without the deep copies that `asdict` makes of thousands of numbers."""
+    # `asdict` would copy thousands of numbers.
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -161,25 +161,9 @@ def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
     return replace(result, gain=found.gain, difference=f"{found}{paired}")
 
 
-_BASELINE = TypeAdapter(Baseline)
-
-
-def baseline_from_record(record: Any) -> Baseline:
-    """Read a baseline from its fields as JSON values.
-
-    Raises:
-        LogbookError: it is damaged; the message says where.
-    """
-    try:
-        return _BASELINE.validate_python(record)
-    except ValidationError as error:
-        raise LogbookError(explain(error)) from None
-
-
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
-    shared = {one.name: getattr(score, one.name) for one in fields(FinalScore)}
-    return FinalScore(**shared)
+    return FinalScore(**{one.name: getattr(score, one.name) for one in fields(FinalScore)})
 
 
 def score_record(score: Score) -> dict[str, Any]:
@@ -258,25 +242,13 @@ class Summary:
     finished: bool = True
 
 
-_SUMMARY = TypeAdapter(Summary)  # writes NaN as null
+BASELINE, SUMMARY = TypeAdapter(Baseline), TypeAdapter(Summary)
 
 
 def summary_to_record(summary: Summary) -> dict[str, Any]:
-    """Return the saved form of a summary, as JSON values."""
-    record: dict[str, Any] = json.loads(_SUMMARY.dump_json(summary))
+    """Return the saved form of a summary, as JSON values; NaN is null."""
+    record: dict[str, Any] = json.loads(SUMMARY.dump_json(summary))
     return record
-
-
-def summary_from_record(record: Any) -> Summary:
-    """Read a summary that `summary_to_record` wrote, in this version or an earlier one.
-
-    Raises:
-        LogbookError: it is damaged; the message says where.
-    """
-    try:
-        return _SUMMARY.validate_python(record)
-    except ValidationError as error:
-        raise LogbookError(explain(error)) from None
 
 
 CURVE_COLUMNS = (

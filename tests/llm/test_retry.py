@@ -12,7 +12,7 @@ from services import PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.faults import rejected_parameter, requested_wait
+from policygen.llm.hosted import rejected_parameter, requested_wait
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.llm.retry import Wait, ask
 

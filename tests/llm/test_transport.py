@@ -94,10 +94,14 @@ def test_a_body_without_end_is_given_up_for_its_size(
     assert asked.waits == []
 
 
-def test_a_wrong_encoding_is_an_answer_that_cannot_be_read(service: Service, asked: Asked) -> None:
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\nabcd")
-
-    with serving(answer) as url, pytest.raises(ProviderError, match="cannot be read"):
-        asked(service.connect(url))
+def test_an_answer_that_cannot_be_read_is_final(service: Service, asked: Asked) -> None:
+    page = b"content-type: text/html\r\ncontent-length: 20\r\n\r\n<html>welcome</html>"
+    for answer in (b"content-encoding: gzip\r\ncontent-length: 4\r\n\r\nabcd", page):
+        sent = b"HTTP/1.1 200 OK\r\n" + answer
+        with (
+            serving(lambda to, sent=sent: to.sendall(sent)) as url,  # type: ignore[misc]
+            pytest.raises(ProviderError, match=url) as failure,
+        ):
+            asked(service.connect(url))
+        assert not isinstance(failure.value, TransientProviderError)
     assert asked.waits == []

@@ -83,7 +83,7 @@ def test_exchanges_come_back_as_they_were() -> None:
     reply = Reply("| 0 | left |\u2028", "m", 3, None, None, 0.5, True, "hm\n", "length")
     exchanges = [Exchange(1, 0, PROMPT, reply, 2), FailedExchange(1, 1, PROMPT, 6, "gave up")]
     for exchange in exchanges:
-        logbook.record_exchange(exchange)
+        logbook.transcript.record(exchange)
     assert list(logbook.exchanges()) == exchanges
 
 
@@ -120,30 +120,30 @@ def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() 
 
 def test_a_torn_last_line_is_passed_over_and_one_before_others_is_damage() -> None:
     logbook = new()
-    logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "é"))
+    logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "é"))
     path = logbook.folder / "transcript.jsonl"
     whole = path.read_bytes()
     for cut in (1, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole + whole[:cut])
         assert len(list(logbook.exchanges())) == 1
-        logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
+        logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
         with pytest.raises(LogbookError, match=r"line 2 is not JSON.*it records the run's spending: restore"):
             list(logbook.exchanges())
         path.write_bytes(whole + whole[:cut])
         logbook.clear_up([])
-        logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
+        logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
         assert [line["attempt"] for line in lines_of(path)] == [1, 2]  # every line can be read again by any reader
 
 
 def test_a_request_without_an_answer_is_counted_and_one_with_an_answer_only_once() -> None:
     logbook = new()
     for attempt, request in ((1, 0), (1, 0), (1, 1)):
-        logbook.record_sent(attempt, request)
-    logbook.record_exchange(Exchange(1, 1, PROMPT, Reply("x", "m"), 1))
-    logbook.record_sent(2, 0)
-    logbook.record_sent(2, 0)
-    logbook.record_exchange(Exchange(2, 0, PROMPT, Reply("x", "m"), 2))
-    logbook.record_sent(3, 0)
+        logbook.transcript.record_sent(attempt, request)
+    logbook.transcript.record(Exchange(1, 1, PROMPT, Reply("x", "m"), 1))
+    logbook.transcript.record_sent(2, 0)
+    logbook.transcript.record_sent(2, 0)
+    logbook.transcript.record(Exchange(2, 0, PROMPT, Reply("x", "m"), 2))
+    logbook.transcript.record_sent(3, 0)
     found = list(logbook.exchanges())
     assert [(type(e).__name__, e.attempt, e.requests) for e in found] == [
         ("FailedExchange", 1, 1),
@@ -159,10 +159,10 @@ def test_a_long_message_is_written_once_and_read_everywhere() -> None:
     prompts = [Prompt((Message("system", long), Message("user", f"attempt {n}"))) for n in range(5)]
     exchanges = [Exchange(n, 0, prompt, Reply("x", "m"), 1) for n, prompt in enumerate(prompts)]
     for exchange in exchanges[:3]:
-        logbook.record_exchange(exchange)
+        logbook.transcript.record(exchange)
     again = Logbook(logbook.folder)  # another process, which does not know what is there
     for exchange in exchanges[3:]:
-        again.record_exchange(exchange)
+        again.transcript.record(exchange)
     assert list(again.exchanges()) == exchanges
     assert (logbook.folder / "transcript.jsonl").stat().st_size < 2.5 * len(long)
 
@@ -207,7 +207,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence() -> None:
     logbook = new()
     (logbook.folder / "transcript.jsonl").symlink_to("/dev/full")
     with pytest.raises(LogbookError, match=r"^cannot write \S+transcript.jsonl: it is a link[^\n]*$"):
-        logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x"))
+        logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "x"))
 
 
 def test_a_folder_that_went_away_is_one_sentence() -> None:
@@ -217,7 +217,7 @@ def test_a_folder_that_went_away_is_one_sentence() -> None:
     logbook.folder.rmdir()
     for write in (
         lambda: logbook.write_summary(Summary()),
-        lambda: logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x")),
+        lambda: logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "x")),
     ):
         with pytest.raises(LogbookError, match="cannot write"):
             write()
