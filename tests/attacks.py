@@ -9,6 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 LONG = os.environ.get("POLICYGEN_ATTACK") == "long"
+# Of runs that are disturbed: small, so that most of a try is what is tried.
+SETTINGS = (
+    *("--iterations", 5, "--episodes", 5, "--seed", 3, "--jobs", 1),
+    *("--set", "warmup_episodes=5", "--set", "final_episodes=5"),
+)
 
 
 def amount(usual: int, long: int) -> int:

@@ -68,6 +68,9 @@ class _Chat(HostedModel):
             # Explicit: otherwise a header from OPENAI_CUSTOM_HEADERS would go to any server.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
+        if server.provider_id != "openai":
+            # The SDK reads these from the environment; they are for OpenAI only.
+            self._client.organization = self._client.project = None
 
     def drop(self, parameter: str) -> bool:
         """Stop sending `parameter`, or one name in `limits`; False if it was dropped before or is required."""
@@ -174,16 +177,7 @@ class OpenAI(_Chat):
         super().__init__(Server("openai", "OpenAI", _OPENAI_URL, key, start), model, options)
 
 
-class _Other(_Chat):
-    """A server that is not OpenAI's."""
-
-    def __init__(self, server: Server, model: str, options: LLMOptions) -> None:
-        super().__init__(server, model, options)
-        # The SDK reads these from the environment; they are for OpenAI only.
-        self._client.organization = self._client.project = None
-
-
-class Compatible(_Other):
+class Compatible(_Chat):
     """`compatible:MODEL` at `LLMOptions.base_url`; the key, if the server wants one, in OPENAI_COMPATIBLE_API_KEY."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
@@ -196,7 +190,7 @@ class Compatible(_Other):
         super().__init__(Server("compatible", "the server", "", key, start, missing), model, options)
 
 
-class Ollama(_Other):
+class Ollama(_Chat):
     """`ollama:MODEL` on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:

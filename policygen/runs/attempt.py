@@ -228,13 +228,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of several attempts together.
-
-    Attributes:
-        requests: number of all requests, those to `builtin` included.
-        llm_calls: number of requests to a language model.
-        usd: None if a price is unknown.
-    """
+    """The costs of several attempts together; `requests` includes those to `builtin`, `llm_calls` does not."""
 
     requests: int = 0
     llm_calls: int = 0
@@ -382,7 +376,7 @@ class Attempt:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy as it was scored; see `SavedPolicy.policy` for what it raises."""
+        """The policy as it was scored; raises as `SavedPolicy.policy` does."""
         return self.saved.policy if self.saved is not None else None
 
     @property
@@ -435,11 +429,7 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
 class StepsPlayed:
     """The steps of the environment that a run has played before its final score, by their purpose.
 
-    Attributes:
-        total: all of them.
-        random: with random actions, before any proposal.
-        tuning: for tuning proposals; None in a run begun before these were recorded.
-        judging: for scoring and comparing policies; None if `tuning` is None.
+    `tuning` and `judging` (scoring and comparing policies) are None in a run begun before they were recorded.
     """
 
     total: int

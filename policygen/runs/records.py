@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -251,23 +251,33 @@ def summary_to_record(summary: Summary) -> dict[str, Any]:
     return record
 
 
-CURVE_COLUMNS = (
-    "attempt",
-    "proposed",
-    "score",
-    "std",
-    "best",
-    "best_search",
-    "accepted",
-    "failed",
-    "calls",
-    "tokens_in",
-    "tokens_out",
-    "usd",
-    "episodes",
-    "env_steps",
-    "wall_seconds",
-)
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _value(score: Score | None) -> str:
+    return _cell(score.value if score else None)
+
+
+# The columns of the learning curve, each with its value for an attempt and the costs up to it.
+_CURVE: dict[str, Callable[[Attempt, Costs], object]] = {
+    "attempt": lambda attempt, _: attempt.number,
+    "proposed": lambda attempt, _: _value(attempt.tuned.proposed_score),
+    "score": lambda attempt, _: _value(attempt.score),
+    "std": lambda attempt, _: _cell(attempt.score.std if attempt.score else None),
+    "best": lambda attempt, _: _cell(attempt.standing.reported_best),
+    "best_search": lambda attempt, _: _cell(attempt.standing.best_mean),
+    "accepted": lambda attempt, _: int(attempt.accepted),
+    "failed": lambda attempt, _: int(attempt.failed),
+    "calls": lambda _, costs: costs.llm_calls,
+    "tokens_in": lambda _, costs: costs.tokens_in,
+    "tokens_out": lambda _, costs: costs.tokens_out,
+    "usd": lambda _, costs: _cell(costs.usd),
+    "episodes": lambda attempt, _: attempt.standing.episodes,
+    "env_steps": lambda attempt, _: attempt.standing.env_steps,
+    "wall_seconds": lambda attempt, _: f"{attempt.standing.wall_seconds:.3f}",
+}
+CURVE_COLUMNS = tuple(_CURVE)
 
 
 def curve_csv(attempts: Sequence[Attempt]) -> str:
@@ -283,28 +293,5 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     costs = Costs()
     for attempt in attempts:
         costs = costs.plus(attempt.requests)
-        standing, score, before = attempt.standing, attempt.score, attempt.tuned.proposed_score
-        writer.writerow(
-            [
-                attempt.number,
-                _cell(before.value if before else None),
-                _cell(score.value if score else None),
-                _cell(score.std if score else None),
-                _cell(standing.reported_best),
-                _cell(standing.best_mean),
-                int(attempt.accepted),
-                int(attempt.failed),
-                costs.llm_calls,
-                costs.tokens_in,
-                costs.tokens_out,
-                _cell(costs.usd),
-                standing.episodes,
-                standing.env_steps,
-                f"{standing.wall_seconds:.3f}",
-            ]
-        )
+        writer.writerow([value(attempt, costs) for value in _CURVE.values()])
     return text.getvalue()
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

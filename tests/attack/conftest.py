@@ -17,16 +17,27 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attack.bad_server import MODES
-from attacks import LONG, Tally
+from attacks import LONG, SETTINGS, Tally
+from support import in_a_process, outcome, the_run
 
 RESULTS = Path(__file__).parents[2] / "results" / "benchmarks" / "attack.md"
 _MARK = "attack"  # what a test reports its tallies under; reports also come from other processes
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outcome of a run of cartpole with `SETTINGS` that nothing disturbs, which takes `seconds`."""
+    begun, cwd = time.monotonic(), tmp_path_factory.mktemp("undisturbed")
+    done = in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return {"outcome": outcome(the_run(cwd / "whole")), "seconds": time.monotonic() - begun}
 
 
 @pytest.fixture

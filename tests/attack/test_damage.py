@@ -181,7 +181,7 @@ def test_damage_ends_in_a_sentence(
     held = tally("a damaged file of a run folder ends in a sentence")
     outside = tmp_path / "outside.txt"
     failures: list[AssertionError] = []
-    for seed in range(part, amount(40, 1_200), 4):
+    for seed in range(part, amount(28, 1_200), 4):
         rng = random.Random(seed)
         name = rng.choice(sorted(folders))
         folder = tmp_path / "damaged"

@@ -91,7 +91,7 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_file(
 ) -> None:
     held = tally("a link, pipe or folder in the place of a file is not followed")
     number, readers = FILES.index(name), ("show", "eval", "plot")
-    for command in ("resume", *(readers if LONG else readers[number % 3 :][:1])):
+    for command in ("resume", *(readers if LONG else readers[number % 3 :][: what == "link"])):
         folder, victim = tmp_path / "stranger" / made.name, tmp_path / "victim"
         shutil.rmtree(folder.parent, ignore_errors=True)
         shutil.copytree(made, folder)
