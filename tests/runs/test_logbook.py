@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from support import (
     LEANING,
     NO_POLICY,
     Written,
-    attempts_of,
     fenced,
     lines_of,
 )
@@ -41,6 +41,18 @@ PROMPT = Prompt((Message("system", "a\u2028b"), Message("user", "c | d\n\n\tÃ© æ
 def a_run(texts: list[str], task: str = "cartpole", **settings: Any) -> policygen.RunResult:
     chosen = {"iterations": len(texts), "episodes": 5, "final_episodes": 5, "repairs": 0, **settings}
     return policygen.run(task, llm=Written(texts), **chosen)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    return a_run([LEANING], out=tmp_path_factory.mktemp("made")).folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
 
 
 def new(out: str = "out", **settings: Any) -> Logbook:
@@ -70,10 +82,7 @@ def test_settings_and_task_come_back_as_they_were() -> None:
     assert read.origin("llm") == str(logbook.folder / "config.toml")  # not the user's own choice any more
     assert logbook.task().observations == policygen.load_task("frozenlake").observations
     assert logbook.task().grid == policygen.load_task("frozenlake").grid
-
-
-def test_the_settings_say_with_which_versions_the_run_was_made() -> None:
-    versions = tomllib.loads((new().folder / "config.toml").read_text())["versions"]
+    versions = tomllib.loads((logbook.folder / "config.toml").read_text())["versions"]
     assert versions["policygen"] == policygen.__version__
     assert {"python", "numpy", "gymnasium"} <= set(versions)
 
@@ -91,10 +100,7 @@ def test_every_run_gets_a_folder_of_its_own() -> None:
     folders = [new().folder for _ in range(5)]
     assert len(set(folders)) == 5
     assert all(folder.name.startswith("frozenlake-builtin-") for folder in folders)
-
-
-def test_the_folder_is_named_after_the_provider_not_its_address() -> None:
-    assert "-replay-" in new(llm="replay:a/b/c").folder.name
+    assert "-replay-" in new(llm="replay:a/b/c").folder.name  # and not the address
 
 
 def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() -> None:
@@ -167,8 +173,7 @@ def test_a_long_message_is_written_once_and_read_everywhere() -> None:
     assert (logbook.folder / "transcript.jsonl").stat().st_size < 2.5 * len(long)
 
 
-def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at() -> None:
-    folder = a_run([LEANING]).folder
+def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path) -> None:
     for name, read in (
         ("config.toml", lambda book: book.config()),
         ("task.json", lambda book: book.task()),
@@ -187,8 +192,7 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at() -> None:
         path.write_text(text)
 
 
-def test_files_from_before_there_were_marks_are_read() -> None:
-    folder = a_run([LEANING]).folder
+def test_files_from_before_there_were_marks_are_read(folder: Path) -> None:
     for name in ("task.json", "templates.json", "summary.json", "attempts.jsonl", "transcript.jsonl"):
         path = folder / name
         path.write_text(re.sub(r'"format": "policygen-(?!policy)[a-z]+/1",', "", path.read_text()))
@@ -201,13 +205,6 @@ def test_files_from_before_there_were_marks_are_read() -> None:
     assert (book.config().task, book.task().name, len(book.templates())) == ("cartpole", "cartpole", 1)
     assert (len(book.attempts()), len(list(book.exchanges()))) == (2, 1)
     assert book.summary() is not None
-
-
-def test_a_log_that_cannot_be_written_is_one_sentence() -> None:
-    logbook = new()
-    (logbook.folder / "transcript.jsonl").symlink_to("/dev/full")
-    with pytest.raises(LogbookError, match=r"^cannot write \S+transcript.jsonl: it is a link[^\n]*$"):
-        logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "x"))
 
 
 def test_a_folder_that_went_away_is_one_sentence() -> None:
@@ -223,49 +220,19 @@ def test_a_folder_that_went_away_is_one_sentence() -> None:
             write()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"number": 1}', "attempts.jsonl is damaged: after attempt 0"),
-        ('{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}', "is damaged"),
-    ],
-)
-def test_a_damaged_attempt_is_one_sentence(line: str, said: str) -> None:
-    folder = a_run([LEANING]).folder
+def test_damage_is_one_sentence(folder: Path) -> None:
     first = (folder / "attempts.jsonl").read_text().split("\n")[0]
-    (folder / "attempts.jsonl").write_text(f"{first}\n{line}\n")
-    with pytest.raises(LogbookError) as failure:
-        Logbook(folder).attempts()
-    assert said in str(failure.value)
-    assert "\n" not in str(failure.value)
-
-
-def test_a_damaged_transcript_or_summary_is_one_sentence() -> None:
-    folder = a_run([LEANING]).folder
-    (folder / "transcript.jsonl").write_text('{"attempt": 1}\n')
-    (folder / "summary.json").write_text("{")
-    with pytest.raises(LogbookError, match=r"transcript.jsonl is damaged"):
-        list(Logbook(folder).exchanges())
-    with pytest.raises(LogbookError, match=r"summary.json is damaged"):
-        Logbook(folder).summary()
-
-
-def test_an_unknown_setting_in_a_run_folder_is_one_sentence() -> None:
-    logbook = new()
-    with open(logbook.folder / "config.toml", "r+") as file:
-        text = file.read()
-        file.seek(0)
-        file.write("colour = 3\n" + text)
-    with pytest.raises(LogbookError, match=r"^[^\n]*config.toml is damaged: [^\n]*colour[^\n]*$"):
-        logbook.config()
-
-
-def test_the_log_holds_no_task_twice_and_no_policy_of_a_failure() -> None:
-    result = a_run([LEANING, NO_POLICY])
-    _, first, second = attempts_of(result.folder)
-    assert "task" not in first["policy"]
-    assert second["policy"] is None
-    assert second["problems"][0].keys() == {"line", "found", "expected"}
+    tree = '{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}'
+    for name, content, fault, read in (
+        ("attempts.jsonl", f'{first}\n{{"number": 1}}\n', "after attempt 0", Logbook.attempts),
+        ("attempts.jsonl", f"{first}\n{tree}\n", "after attempt 0", Logbook.attempts),
+        ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.exchanges())),
+        ("summary.json", "{", "", Logbook.summary),
+        ("config.toml", "colour = 3\n" + (folder / "config.toml").read_text(), ".*colour", Logbook.config),
+    ):
+        (folder / name).write_text(content)
+        with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged: {fault}[^\n]*$"):
+            read(Logbook(folder))
 
 
 def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
@@ -305,8 +272,7 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     assert list(Path("out").iterdir()) == []
 
 
-def test_a_finished_run_gets_the_files_it_lacks() -> None:
-    folder = a_run([LEANING]).folder
+def test_a_finished_run_gets_the_files_it_lacks(folder: Path) -> None:
     names = ["best.json", "learning_curve.csv", "learning_curve.png"]
     for name in names:
         (folder / name).unlink()
