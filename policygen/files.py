@@ -192,11 +192,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there.
-
-    Raises:
-        LogbookError: it cannot be made.
-    """
+    """Make a folder, unless it is there; raise LogbookError if it cannot be made."""
     try:
         path.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:

@@ -187,11 +187,7 @@ def _check_journal(path: Path) -> None:
 
 
 def _reply(text: object, tokens: int) -> Reply:
-    """Read a cached reply, no longer than `tokens` allow.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Read a cached reply, no longer than `tokens` allow; raise ValueError if it is damaged."""
     try:
         reply = _REPLY.validate_json(text if isinstance(text, str) else "", strict=True)
     except ValidationError:
@@ -220,11 +216,7 @@ class Content:
 
 
 def content(folder: Path) -> Content:
-    """Read the content of the cache in a folder.
-
-    Raises:
-        UsageError: there is no cache, or it is damaged.
-    """
+    """Read the content of the cache in a folder; raise UsageError if there is no cache, or it is damaged."""
     if not (folder / _FILE).exists():
         raise UsageError(
             f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run cartpole "

@@ -108,11 +108,7 @@ class Ledger:
     _estimate_ratio: float = ESTIMATE_MARGIN
 
     def charge_call(self) -> None:
-        """Count one request to the model, before it is sent.
-
-        Raises:
-            BudgetExhausted: it would be one too many.
-        """
+        """Count one request to the model, before it is sent; raise BudgetExhausted if it would be one too many."""
         limit = self.config.max_calls
         if limit is not None and self.calls >= limit:
             raise BudgetExhausted(f"all {limit} calls (--max-calls) are used")
@@ -160,11 +156,7 @@ class Ledger:
         return tokens_in, tokens_out
 
     def charge_episodes(self, count: int) -> None:
-        """Count episodes, before they are played.
-
-        Raises:
-            BudgetExhausted: they would exceed the limit.
-        """
+        """Count episodes, before they are played; raise BudgetExhausted if they would exceed the limit."""
         if not self.affords_episodes(count):
             limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             if self._steps_are_scarcer:

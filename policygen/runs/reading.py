@@ -24,11 +24,7 @@ from policygen.tasks.trust import trusted
 
 
 def best_policy(path: Path) -> Policy:
-    """Return the policy of a run folder or of a saved file.
-
-    Raises:
-        PolicyError: there is none.
-    """
+    """Return the policy of a run folder or of a saved file; raise PolicyError if there is none."""
     if path.is_dir():
         folder, path = path, path / "best.json"
         if not path.exists():
