@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import tomli_w
 from attacks import Tally, amount
+from searched import made
 from support import ALWAYS_DOWN, LEANING, NO_POLICY, Written, lake
 
 import policygen
@@ -41,15 +42,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished run, an interrupted one with an example, and one of a linear policy."""
     out = tmp_path_factory.mktemp("runs")
     small: dict[str, Any] = {"iterations": 3, "episodes": 3, "warmup_episodes": 3, "final_episodes": 2, "jobs": 1}
+    small["fragility"] = False
     written = Written([LEANING, NO_POLICY, NO_POLICY, NO_POLICY, LEANING])
     lakes = Written([ALWAYS_DOWN, lake("| * | * | up |"), ALWAYS_DOWN])
-    made = {
-        "table": policygen.run("cartpole", llm=written, out=out, **small),
-        "exact": policygen.run("frozenlake", llm=lakes, out=out, **small),
-        "linear": policygen.run("cartpole", policy="linear", refine="cma:12", out=out, **small),
+    found = {
+        "table": made("cartpole", out, written, **small),
+        "exact": made("frozenlake", out, lakes, **small),
+        "linear": made("cartpole", out, policy="linear", refine="cma:12", **small),
     }
-    example = policygen.run("cartpole", example=made["table"].folder, out=out, **small).folder
-    found = {name: result.folder for name, result in made.items()}
+    example = policygen.run("cartpole", example=found["table"], out=out, **small).folder
     found["unfinished"] = example
     (example / "summary.json").unlink()
     lines = (example / "attempts.jsonl").read_text().splitlines(keepends=True)

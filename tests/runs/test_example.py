@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
+from searched import searched
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, Written, sentences, the_run
 
 import policygen
@@ -17,15 +18,9 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.plots.groups import grouped, read_member
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
-from policygen.proposers.builtin import Builtin
-from policygen.proposers.make import make_proposer
-from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.config import effective_config
 from policygen.runs.example import ExampleScore, example_from_record, example_of
 from policygen.runs.reading import read_example
-from policygen.runs.request_log import RequestLog
-from policygen.runs.state import Context
-from policygen.search.loop import new_search, optimize
 from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
 from policygen.tasks.task import Task
@@ -51,15 +46,6 @@ def section(text: str) -> str:
     """The example in a prompt, up to the next heading."""
     assert text.count(TITLE) == 1
     return text.split(TITLE)[1].split("\n## ")[0]
-
-
-def later(name: str, **settings: Any) -> tuple[Context, RunConfig]:
-    """A search after some attempts: what its next prompt is made from."""
-    task = policygen.load_task(name)
-    config = effective_config(task, name, options={"episodes": 4, "warmup_episodes": 4, "iterations": 4, **settings})
-    search = new_search(task, config)
-    list(optimize(search, config, make_proposer(Builtin(), config), RequestLog(Ledger(config))))
-    return search.context(len(search.attempts), config), config
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
@@ -130,7 +116,7 @@ def test_a_long_description_is_shortened() -> None:
     ],
 )
 def test_a_score_says_what_it_rests_on(worth: ExampleScore, said: str) -> None:
-    context, config = later("frozenlake", iterations=1)
+    context, config = searched("frozenlake", "table", iterations=1)
     shown = dataclasses.replace(context, example=example_of(policygen.parse(LAW, "cartpole"), worth))
     assert said in section(render_prompt(shown, config).messages[-1].content)
 
@@ -145,7 +131,7 @@ def test_a_policy_of_the_same_task_is_not_said_to_be_of_another() -> None:
 
 
 def test_an_example_is_shortened_and_then_left_out_where_tokens_are_few() -> None:
-    context, config = later("cartpole", policy="table")
+    context, config = searched("cartpole", "table", iterations=4)
     rows = "\n".join(f"| {r} | {c} | {'left' if (r + c) % 2 else 'right'} |" for r in range(8) for c in range(9))
     cells = "bins angle: -3,-2,-1,0,1,2,3\nbins spin: -4,-3,-2,-1,1,2,3,4\n| angle | spin | action |\n|---|---|---|\n"
     policy = policygen.parse(cells + rows, "cartpole")
@@ -172,7 +158,7 @@ def test_an_example_is_shortened_and_then_left_out_where_tokens_are_few() -> Non
 
 
 def test_equations_are_shown_whole_or_not_at_all() -> None:
-    context, config = later("frozenlake")
+    context, config = searched("frozenlake", "table", iterations=4)
     with_one = dataclasses.replace(context, example=example_of(policygen.parse(LAW, "cartpole")))
     shown = 0
     for tokens in range(2_600, 1_000, -200):

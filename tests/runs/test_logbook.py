@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from searched import made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -44,15 +45,16 @@ def a_run(texts: list[str], task: str = "cartpole", **settings: Any) -> policyge
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run."""
-    return a_run([LEANING], out=tmp_path_factory.mktemp("made")).folder
+    settings = {"iterations": 1, "episodes": 5, "final_episodes": 5, "fragility": False}
+    return made("cartpole", tmp_path_factory.mktemp("made"), Written([LEANING]), **settings)
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(finished: Path, tmp_path: Path) -> Path:
     """A copy of it, which a test may change."""
-    return Path(shutil.copytree(made, tmp_path / "copy"))
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
 def new(out: str = "out", **settings: Any) -> Logbook:
@@ -61,7 +63,7 @@ def new(out: str = "out", **settings: Any) -> Logbook:
 
 
 def test_attempts_come_back_as_they_were() -> None:
-    linear = policygen.run("Pendulum-v1", policy="linear", iterations=2, episodes=3, final_episodes=3)
+    linear = policygen.run("pendulum", policy="linear", iterations=2, episodes=3, final_episodes=3)
     own_grid = fenced(
         "let lean = angle + 0.3*spin", "bins lean: -0.1, 0, 0.1", "| lean | action |", "| 0-1 | left |", "| * | right |"
     )
@@ -275,7 +277,7 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
 def test_a_finished_run_gets_the_files_it_lacks(folder: Path) -> None:
     names = ["best.json", "learning_curve.csv", "learning_curve.png"]
     for name in names:
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
     assert make_missing(folder) == names
     assert all((folder / name).is_file() for name in names)
     assert make_missing(folder) == []
