@@ -55,13 +55,6 @@ class SavedPolicy:
     log: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, policy: Policy) -> SavedPolicy:
-        """Save a policy, and cache it."""
-        saved = cls.of_record(policy.to_record(task=False), policy.task)
-        _cache(saved, copy(policy))  # the copy has no compiled functions
-        return saved
-
-    @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
         """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
@@ -108,8 +101,12 @@ def _cache(saved: SavedPolicy, policy: Policy) -> None:
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
-    """Save a policy, if there is one."""
-    return SavedPolicy.of(policy) if policy is not None else None
+    """Save a policy, if there is one, and cache it."""
+    if policy is None:
+        return None
+    found = SavedPolicy.of_record(policy.to_record(task=False), policy.task)
+    _cache(found, copy(policy))  # the copy has no compiled functions
+    return found
 
 
 def text_digest(policy: Policy) -> bytes:

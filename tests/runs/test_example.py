@@ -15,7 +15,6 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, Written, sentenc
 
 import policygen
 from policygen.errors import LogbookError, PolicygenError
-from policygen.extensions.plots.groups import grouped, read_member
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
 from policygen.runs.config import effective_config
@@ -299,9 +298,3 @@ def test_where_knowledge_is_withheld_only_an_example_the_user_names_is_shown() -
     shown = request("frozenlake", ablate="knowledge", example=str(saved()))
     assert "angle" in section(shown)
     assert "ice" not in shown.replace(section(shown), "")
-
-
-def test_runs_with_an_example_are_not_averaged_with_those_without() -> None:
-    without = policygen.run("frozenlake", **SMALL, seed=1).folder
-    with_one = policygen.run("frozenlake", **SMALL, seed=2, example=saved()).folder
-    assert len(grouped([read_member(without), read_member(with_one)])) == 2
