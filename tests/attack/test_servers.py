@@ -125,9 +125,11 @@ def test_a_body_without_end_is_given_up_for_its_size(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(OPENAI.variable, OPENAI.key)
     monkeypatch.setattr(transport, "LONGEST_BODY", 2**20)
     asked = Asked()
-    with BadServer("", OPENAI.key, "a body without end") as server:
-        with pytest.raises(ProviderError, match="longer than 1 MB"):
-            asked(OPENAI.connect(server.url))
+    with (
+        BadServer("", OPENAI.key, "a body without end") as server,
+        pytest.raises(ProviderError, match="longer than 1 MB"),
+    ):
+        asked(OPENAI.connect(server.url))
     assert asked.waits == []
 
 
