@@ -206,10 +206,10 @@ def test_a_run_whose_transcript_is_gone_does_not_begin_to_spend_anew(
         path.unlink()
         if damaged is not None:
             path.write_bytes(b"".join(lines[:damaged]))
-        code, said = line("resume", folder)
-        assert code == 1
-        assert "transcript.jsonl is missing or damaged: it has" in said
-        assert "restore it from a copy, or start a new run" in said
+        said = line("resume", folder)
+        assert said.code == 1
+        assert "transcript.jsonl is missing or damaged: it has" in said.err
+        assert "restore it from a copy, or start a new run" in said.err
 
 
 def test_what_is_damaged_is_an_error_of_ours_for_the_library_too(folders: dict[str, Path], tmp_path: Path) -> None:
