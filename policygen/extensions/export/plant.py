@@ -12,11 +12,10 @@ import numpy as np
 
 from policygen.errors import PolicyError
 from policygen.extensions.export.c import C
-from policygen.extensions.export.expressions import number, weighted_sum
 from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
-from policygen.extensions.export.words import remark
+from policygen.extensions.export.writing import number, remark, weighted_sum
 from policygen.plants.account import PlantAccount, lines_with_units
 from policygen.plants.fit import FittedPlant
 from policygen.policies.features import Lets
@@ -256,13 +255,8 @@ static double pg_normal(uint64_t *random)
         yield from (f" * {line}".rstrip() for line in self.plant_heading(usage))
         yield from (" */", "#include <math.h>", "#include <stdint.h>", "")
         yield from (f"#define {name.upper()}_MAX_STEPS {self.task.max_steps}", "")
-        yield from (f"{helper}\n" for helper in self.used_helpers())
-        yield from (
-            *self.data,
-            f"struct {name} {{",
-            f"    double state[{len(self.states)}];",
-            "    double left; /* steps */",
-        )
+        yield from (*self.used_helpers(), *self.data, f"struct {name} {{")
+        yield from (f"    double state[{len(self.states)}];", "    double left; /* steps */")
         for slot, remembered in zip(self.memory, self.equations.remembered, strict=True):
             yield f"    double {slot.removeprefix(self.own)}; /* {remark(remembered)} one step before */"
         yield from ("    uint64_t random;", *(f"    {word[2:]};" for word in noise), "};", "")
@@ -309,12 +303,9 @@ class PlantInPython(PlantSource, Python):
         usage.append("observation, reward, ended = plant.step(action)")
         yield from (f"# {line}".rstrip() for line in self.plant_heading(usage))
         yield from ("", "import math", "import struct", "", *self.data)
-        yield from (f"\n{helper}\n" for helper in self.used_helpers())
+        yield from (f"\n{helper}" for helper in self.used_helpers())
         yield from ("\nclass Plant:", f"    MAX_STEPS = {self.task.max_steps}", "")
-        yield from (
-            f"    def reset(self, seed=0{noise}):",
-            f"        self.state = [0.0] * {len(self.states)}",
-        )
+        yield from (f"    def reset(self, seed=0{noise}):", f"        self.state = [0.0] * {len(self.states)}")
         yield from (f"    {line}" for line in self.resetting)
         yield from ("        return observation", "", "    def step(self, action):")
         yield from (f"    {line}" for line in self.stepping)

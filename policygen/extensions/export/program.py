@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.extensions.export.words import plain_ascii
+from policygen.extensions.export.writing import plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy

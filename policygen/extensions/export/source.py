@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.expressions import Writer, number, weighted_sum
 from policygen.extensions.export.program import (
     Program,
     Recollection,
@@ -19,7 +18,7 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.words import Identifiers, in_columns, remark
+from policygen.extensions.export.writing import Identifiers, Writer, in_columns, number, remark, weighted_sum
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -171,11 +170,11 @@ class Source(Writer, ABC):
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
     def used_helpers(self) -> list[str]:
-        """Return the definitions of all helpers that the code calls, in order."""
+        """Return the definitions of all helpers that the code calls, in order, each with an empty line after it."""
         code, used = "\n".join([*self.data, *self.body]), list[str]()
         for name, definition in reversed(self.helpers.items()):
             if f"{name}(" in code:
-                used.insert(0, definition)
+                used.insert(0, f"{definition}\n")
                 code += definition
         return used
 
