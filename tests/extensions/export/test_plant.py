@@ -324,17 +324,6 @@ def test_whatever_a_task_calls_its_things_no_word_of_it_becomes_code(tmp_path: P
         assert len(by_c(plant, [[0, 1]], tmp_path)) >= 2
 
 
-def test_no_name_declares_an_encoding_in_which_a_comment_is_code(tmp_path: Path) -> None:
-    evil = "coding:utf-7 +AAo-open('marker', 'w').close()+AAo-+ACM-"  # line ends and a comment in UTF-7
-    plant = hostile_plant()
-    task = replace(plant.equations.task, name=evil, gym_id=evil)
-    text = exported_plant(replace(plant, equations=Equations(task, plant.equations.plant)), "python")
-    (tmp_path / "plant.py").write_text(text)
-    done = subprocess.run([sys.executable, "plant.py"], cwd=tmp_path, check=False, timeout=60)
-    assert done.returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["plant.py"]
-
-
 @dataclass(frozen=True, slots=True)
 class Hiding(Plant):
     """A plant with a part that the language may gain one day."""
