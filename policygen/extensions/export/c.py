@@ -17,7 +17,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program
-from policygen.extensions.export.source import PLAIN, Options, PolicySource, Source
+from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
 from policygen.extensions.export.writing import number, remark
 from policygen.quantities.compiled import INFINITE
 
@@ -203,7 +203,7 @@ def seen_and_done(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np
     )
 
 
-class PolicyInC(PolicySource, C):
+class PolicyInC(PolicyWithArrays, C):
     """A policy as C99."""
 
     def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:

@@ -13,12 +13,14 @@ from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
 from policygen.extensions.export.python import PolicyInPython
 from policygen.extensions.export.source import PLAIN, Options
+from policygen.extensions.export.st import PolicyInST
 from policygen.plants.fit import FittedPlant
 from policygen.policies.policy import Policy
 
 FORMATS: dict[str, Callable[[Program, Sequence[str], Options], str]] = {
     "c": lambda program, facts, options: PolicyInC(program, facts, options).text(),
     "python": lambda program, facts, _: PolicyInPython(program, facts).text(),
+    "st": lambda program, facts, _: PolicyInST(program, facts).text(),
     "json": lambda program, *_: as_json(program),
     "latex": lambda program, *_: as_latex(program),
 }
@@ -33,7 +35,7 @@ def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Option
     """Write the policy in the format `to`, one of `FORMATS`.
 
     Args:
-        facts: sentences about its origin and score, for the first comment of C and Python.
+        facts: sentences about its origin and score, for the first comment of source code.
 
     Raises:
         UsageError: the format is unknown, or an option does not apply to it.

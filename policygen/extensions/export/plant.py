@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from policygen.quantities.tree import Name, Number, names_in, replaced
 from policygen.tasks.task import decision_names
 
 MOST_STARTS = 500  # first observations in a file; more are thinned out evenly
-_KNOWN = ("lets", "next", "reward", "ends", "starts", "noise", "hidden")  # the parts of a plant that are written below
 _ABOUT_UNIFORM = "A number drawn from 0 to 1, 1 excluded: splitmix64 (Steele, Lea and Flood, 2014)."
 _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and Muller, 1958)."
 
@@ -46,7 +44,7 @@ class PlantSource(Source):
         resetting, stepping: lines of the functions that begin an episode and take a step.
 
     Raises:
-        PolicyError: the plant has parts that are unknown here, or its data hold numbers that are not finite.
+        PolicyError: two quantities have the same name, or the data hold numbers that are not finite.
     """
 
     own: ClassVar[str]
@@ -62,7 +60,10 @@ class PlantSource(Source):
         self.definitions = (*self.task.parsed_features, *lets)
         quantities = [*self.states, *(name for name, _ in self.definitions)]
         before = [*quantities, *decision_names(self.task)]
-        self._check(before)
+        if len(set(before)) < len(before):
+            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
+        if not np.isfinite([*plant.low, *plant.high, plant.worst]).all():
+            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
         self.memory = [self.own + self.identifiers.new("m", name) for name in self.equations.remembered]
         self.names = {
             ENDS: "ends",  # unless a quantity has that name
@@ -75,16 +76,6 @@ class PlantSource(Source):
         self.resetting, self.body = self.body, []
         self._step()
         self.stepping, self.body = self.body, self.resetting + self.body
-
-    def _check(self, names: Sequence[str]) -> None:
-        plant = self.equations.plant
-        unknown = [field.name for field in fields(plant) if field.name not in _KNOWN and getattr(plant, field.name)]
-        if unknown:
-            raise PolicyError(f"a plant with `{unknown[0]}` cannot be exported; use `policygen.plant(RUN)` in Python")
-        if len(set(names)) < len(names):
-            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
-        if not np.isfinite([*self.plant.low, *self.plant.high, self.plant.worst]).all():
-            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
 
     def _reset(self) -> None:
         self.add(f"{self.own}random = seed")
@@ -119,8 +110,6 @@ class PlantSource(Source):
         read = set(self.equations.remembered).union(*map(names_in, (*moved, reward, ends)))
         for name, node in reversed(self.definitions + later):
             read |= names_in(node) if name in read else set()
-        if unknown := sorted(read - self.names.keys()):
-            raise PolicyError(f"a plant that reads `{unknown[0][:40]}` cannot be exported: no step gives its value")
         self._take_action(read)
         for i, name in enumerate(names):
             if name in read:

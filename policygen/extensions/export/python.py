@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from policygen.extensions.export.source import PolicySource, Source
+from policygen.extensions.export.source import PolicyWithArrays, Source
 from policygen.extensions.export.writing import remark
 from policygen.quantities.compiled import INFINITE
 
@@ -120,7 +120,7 @@ class Python(Source):
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
 
-class PolicyInPython(PolicySource, Python):
+class PolicyInPython(PolicyWithArrays, Python):
     """A policy as plain Python."""
 
     def lines(self) -> Iterator[str]:

@@ -137,13 +137,16 @@ class Identifiers:
         self._taken: set[str] = set()
 
     def new(self, prefix: str, name: str) -> str:
-        """Return `PREFIX_NAME` with forbidden characters replaced by underscores, and with a number if it is taken."""
-        wanted = f"{prefix}_{re.sub('[^A-Za-z0-9_]', '_', name)[:MOST_CHARACTERS]}"
+        """Return `PREFIX_NAME` with one underscore for forbidden characters, and with a number if it is taken.
+
+        Structured Text does not distinguish case, and takes no two underscores in a row.
+        """
+        wanted = "_".join([prefix, *re.findall("[A-Za-z0-9]+", name[:MOST_CHARACTERS])])
         found, count = wanted, 1
-        while found in self._taken:
+        while found.lower() in self._taken:
             count += 1
             found = f"{wanted}_{count}"
-        self._taken.add(found)
+        self._taken.add(found.lower())
         return found
 
 
@@ -155,11 +158,11 @@ def plain_ascii(text: str) -> str:
 
 
 def remark(text: str) -> str:
-    """Make `text` safe inside a comment of C or Python: it can neither close nor continue it."""
+    """Make `text` safe inside a comment of C, Python or Structured Text: it can neither close nor continue it."""
     quiet = plain_ascii(text).replace("\\", "_")
     # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)
-    return re.sub(r"\*(?=/)|/(?=\*)", lambda found: found[0] + " ", quiet)
+    return re.sub(r"\*(?=[/)])|[/(](?=\*)", lambda found: found[0] + " ", quiet)
 
 
 def in_columns(rows: Iterable[Iterable[str]]) -> list[str]:
