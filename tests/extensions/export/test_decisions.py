@@ -149,7 +149,7 @@ def numpy_s(policy: Policy, rows: npt.NDArray[np.floating]) -> Any:
 
 
 @functools.cache
-def expected(name: str) -> tuple[Policy, Rows, Any]:
+def expected(name: str) -> tuple[Policy, npt.NDArray[np.floating], Any]:
     """A policy, observations, and its actions."""
     policy = CASES[name]()
     rows = trying(policy, 300, np.float64)

@@ -39,6 +39,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.operations import OPERATIONS
 from policygen.tasks.spaces import Actuator, Observation
 
 parse_source_code = pytest.importorskip("blark.parse").parse_source_code
@@ -53,7 +54,13 @@ FUNCTIONS = {
     "SEL": lambda test, no, yes: yes if test else no,
     "MAX": lambda *values: max(values),
     **{"ABS": np.abs, "SIN": np.sin, "COS": np.cos, "TAN": np.tan, "EXP": np.exp, "SQRT": np.sqrt, "LN": np.log},
-    **{"ATAN": np.arctan, "EXPT": np.power, "LREAL_TO_LINT": round, "LINT_TO_LREAL": float, "DINT_TO_LREAL": float},
+    **{
+        "ATAN": np.arctan,
+        "EXPT": OPERATIONS["^"].scalar,
+        "LREAL_TO_LINT": round,
+        "LINT_TO_LREAL": float,
+        "DINT_TO_LREAL": float,
+    },
 }
 
 
