@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from exporting import (
-    EQUATIONS,
     EXPORTED,
     MIXED,
     REMEMBERING,
@@ -184,7 +183,6 @@ CASES: dict[str, Callable[[], Policy]] = {
     **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
     **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
     **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
-    "equations": lambda: written(EQUATIONS["cartpole"], "cartpole"),
     "one row": lambda: written("| row | action |\n| * | down |", "frozenlake"),
 }
 
