@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
+from policygen.outgoing import as_html
 from policygen.plants.account import equations_of
 from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
@@ -71,9 +73,28 @@ class RunResult:
 
     def __str__(self) -> str:
         """Describe the result on one screen."""
+        lines = self._facts()
+        if self.policy is not None:
+            text = self.policy.to_text().splitlines()
+            cut = [f"... {len(text) - _MOST_LINES + 1} more lines"] if len(text) > _MOST_LINES else []
+            shown = text[: _MOST_LINES - len(cut)]
+            lines += ["", *(line if len(line) <= 160 else f"{line[:157]}..." for line in shown), *cut]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        try:
+            from policygen.extensions.notebook import curve_html
+        except ModuleNotFoundError:
+            curve = ""
+        else:
+            curve = curve_html(self.folder)
+        facts = as_html("\n".join(self._facts()))
+        return f"<pre>{facts}</pre>{curve}<br>{self.policy._repr_html_() if self.policy is not None else ''}"
+
+    def _facts(self) -> list[str]:
         summary = self.summary
         cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
-        lines = [
+        return [
             f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
             f"proposals from {summary.llm}",
             f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
@@ -81,12 +102,6 @@ class RunResult:
             f"final score: {self.final}" if self.final is not None else "no policy was found",
             f"folder: {self.folder}",
         ]
-        if self.policy is not None:
-            text = self.policy.to_text().splitlines()
-            cut = [f"... {len(text) - _MOST_LINES + 1} more lines"] if len(text) > _MOST_LINES else []
-            shown = text[: _MOST_LINES - len(cut)]
-            lines += ["", *(line if len(line) <= 160 else f"{line[:157]}..." for line in shown), *cut]
-        return "\n".join(lines)
 
 
 def run(
@@ -204,8 +219,21 @@ def learning_curve() -> tuple[Listener, ...]:
     return (LearningCurve(),)
 
 
+def _notebook_progress(active_run: Run) -> tuple[Listener, ...]:
+    """Return the listener that shows the progress of a run in a Jupyter notebook; empty elsewhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is None:  # no IPython, or one in a terminal
+        return ()
+    try:
+        from policygen.extensions.notebook import NotebookProgress
+    except ModuleNotFoundError:
+        return ()
+    return (NotebookProgress(active_run),)
+
+
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(active_run, (*listeners, *learning_curve()), on_attempt)
+    shown = (*_notebook_progress(active_run), *listeners, *learning_curve())
+    summary = carry_out(active_run, shown, on_attempt)
     best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,

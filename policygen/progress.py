@@ -197,30 +197,47 @@ def _spending(run: Run) -> str:
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
-    planned = _planned(run)
-    number = done[-1].number if done else 0
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(style="bold", width=9, no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # cut long lines
-    table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
+    table.add_row("done", ProgressBar(total=_planned(run), completed=done[-1].number if done else 0, width=60))
+    for row in progress_rows(run, done, elapsed, activity)[1:]:
+        table.add_row(*row)
+    return table
+
+
+def progress_rows(
+    run: Run, done: Sequence[Attempt], elapsed: float, activity: Activity | None
+) -> list[tuple[str, str]]:
+    """Describe the progress of a run in rows of a name and a text.
+
+    Args:
+        done: the attempts since the start or the resumption, in order.
+        elapsed: seconds since then.
+    """
+    planned = _planned(run)
+    number = done[-1].number if done else 0
     best = run.search.best
-    table.add_row("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet")
-    table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
+    rows = [
+        ("done", f"{number} of {planned}"),
+        ("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet"),
+        ("last", attempt_line(run, done[-1]).strip() if done else "playing random actions"),
+    ]
     if activity is not None:
-        table.add_row("now", shown(activity_line(activity, time.time())))
+        rows.append(("now", activity_line(activity, time.time())))
     calls = run.llm_calls
     if calls or run.ledger.cached:
         hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
-        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
+        rows.append(("model", f"{run.proposer.introduction}: {calls} calls, {hits}{spent}"))
     else:
-        table.add_row("proposals", run.proposer.introduction)
+        rows.append(("proposals", run.proposer.introduction))
     if isinstance(run.provider, ProviderPool):
-        table.add_row("turns", shown(_shares_in_short(run, run.provider)))
+        rows.append(("turns", _shares_in_short(run, run.provider)))
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
-    table.add_row("time", f"{duration(elapsed)}{left}")
-    return table
+    rows.append(("time", f"{duration(elapsed)}{left}"))
+    return [(name, shown(text)) for name, text in rows]
 
 
 def activity_line(activity: Activity, now: float) -> str:
