@@ -30,6 +30,7 @@ from policygen.cli.running import comment, continue_run, distill, pause, resume,
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
+from policygen.portable import escape_unprintable
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate"),
@@ -78,6 +79,7 @@ class GroupedCommands(click.Group):
 
 def main() -> None:
     """Run the command line: errors end in one sentence and a non-zero exit code."""
+    escape_unprintable()
     warnings.showwarning = _warn
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import inspect
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -20,6 +19,7 @@ from typing import IO, Any, Self
 import gymnasium as gym
 import numpy as np
 
+from policygen import portable
 from policygen.errors import EnvironmentFault
 from policygen.outgoing import exit_message_hook
 
@@ -196,8 +196,8 @@ class Watchdog:
     """Raises an exception inside a step that takes more than `seconds` (at most a quarter more).
 
     Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal. In
-    other threads, or if the signal is in use, nothing is watched. Code that never returns to Python cannot be
-    interrupted; its process can be ended instead, after three times the limit.
+    other threads, if the signal is in use, and on Windows, nothing is watched. Code that never returns to Python cannot
+    be interrupted; its process can be ended instead, after three times the limit.
 
     Args:
         progress: returns any value that differs from one step to the next; called by another thread.
@@ -223,13 +223,9 @@ class Watchdog:
         self._on = False
 
     def __enter__(self) -> Self:
-        self._on = (
-            hasattr(signal, "pthread_kill")
-            and threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-        )
+        self._on = portable.can_be_interrupted()
         if self._on:
-            signal.signal(signal.SIGALRM, self._interrupt)
+            portable.on_interrupt(self._interrupt)
             self._restart_the_timer()
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
@@ -241,7 +237,7 @@ class Watchdog:
             self._on = False
             with self._lock:  # no signal is sent after this, when it would end the process
                 self._over.set()
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            portable.on_interrupt(None)
             if self._expendable or self._say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
@@ -261,7 +257,7 @@ class Watchdog:
                 if not quiet:
                     self._restart_the_timer()
                 if quiet >= _TICKS:
-                    signal.pthread_kill(watched, signal.SIGALRM)
+                    portable.interrupt(watched)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
                     place = self._current_line(watched)
                     self._say(
@@ -291,4 +287,4 @@ class Watchdog:
 @cache
 def _nowhere() -> IO[str]:
     """Return a file that discards the traceback; it is open for as long as the process lives."""
-    return open(os.devnull, "w")
+    return open(os.devnull, "w", encoding="utf-8")
