@@ -1,4 +1,7 @@
-"""The library in a few calls, as the README shows them."""
+"""The library in a few calls, as the README shows them.
+
+It tests `tasks.user_env`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line: every command, every option, and one sentence for every mistake."""
+"""The command line: every command, every option, and one sentence for every mistake.
+
+It tests `cli.experiments`, `cli.options`, `cli.preparing`, `cli.results` and `cli.running`.
+"""
 
 from __future__ import annotations
 

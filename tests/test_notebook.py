@@ -1,4 +1,7 @@
-"""The notebooks run from top to bottom, with and without runs to read."""
+"""The notebooks run from top to bottom, with and without runs to read.
+
+It tests `extensions.notebook`.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class NotebookProgress(Listener):
         from IPython.display import display  # exists only where a notebook runs
 
         self._start_time = self._updated = time.monotonic()
-        self._handle = display(self._content(), raw=True, display_id=True, metadata=MARK)
+        self._handle = display(self._content(), raw=True, display_id=True, metadata=MARK)  # type: ignore[no-untyped-call]
 
     def attempted(self, attempt: Attempt) -> None:
         """Show an attempt as the last one."""

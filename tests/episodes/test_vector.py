@@ -1,4 +1,7 @@
-"""The vectorised engine plays the episodes of single environments, to the last bit."""
+"""The vectorised engine plays the episodes of single environments, to the last bit.
+
+It tests `episodes.batched` and `episodes.dynamics`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The sandbox of the templates: plain data is all they reach, and every rendering ends."""
+"""The sandbox of the templates: plain data is all they reach, and every rendering ends.
+
+It tests `prompts.views`.
+"""
 
 from __future__ import annotations
 

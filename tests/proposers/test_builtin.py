@@ -1,4 +1,7 @@
-"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with."""
+"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with.
+
+It tests `proposers.builtin_linear` and `proposers.builtin_tables`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requirements in a run: the judge, tuning, prompts, records, pages and comparisons."""
+"""Requirements in a run: the judge, tuning, prompts, records, pages and comparisons.
+
+It tests `prompts.requirements`.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Tasks that are discovered from environments without a task file.
+
+It tests `tasks.stated` and `tasks.vocabulary`.
+"""
+
 from __future__ import annotations
 
 from importlib.util import find_spec

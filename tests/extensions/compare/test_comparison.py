@@ -1,4 +1,7 @@
-"""Comparisons: of made-up results with known answers, and of real runs and sweeps through the command line."""
+"""Comparisons: of made-up results with known answers, and of real runs and sweeps through the command line.
+
+It tests `extensions.compare.played`.
+"""
 
 from __future__ import annotations
 

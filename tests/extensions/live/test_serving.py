@@ -1,4 +1,7 @@
-"""The served pages: a real server process, real requests, and a real browser; and who is refused."""
+"""The served pages: a real server process, real requests, and a real browser; and who is refused.
+
+It tests `extensions.live.app`.
+"""
 
 from __future__ import annotations
 

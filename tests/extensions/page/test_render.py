@@ -1,4 +1,7 @@
-"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do."""
+"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do.
+
+It tests `extensions.page.sweep`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Sweeps: each cell is the run it would be alone, and nothing is lost whatever ends them.
 
 Starting a worker process takes seconds, so with one worker these tests carry out the cells in this process.
+
+It tests `extensions.sweeps.executor` and `extensions.sweeps.worker`.
 """
 
 from __future__ import annotations
