@@ -36,11 +36,9 @@ def lake_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_lists_every_command_under_a_heading(line: Line) -> None:
     said = line("--help")
     assert said.code == 0
-    for heading, names in cli.GROUPS.items():
+    for heading, group in cli.GROUPS.items():
         assert f"{heading}:" in said.out
-        for name in names:
-            assert f"  {name} " in said.out
-    assert {name for names in cli.GROUPS.values() for name in names} == set(cli.commands.commands)
+        assert all(f"  {command.name} " in said.out for command in group)
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands.commands))

@@ -209,8 +209,8 @@ def _as_good(episode: Episode, task: Task) -> bool:
 
 def _same_reward(episodes: Sequence[Episode]) -> float | None:
     """Return the reward that all steps of the episodes have; None if they differ."""
-    rewards = {value for e in episodes for value in np.unique(e.trajectory.rewards).tolist()}
-    return rewards.pop() if len(rewards) == 1 else None
+    rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in episodes)]))
+    return float(rewards[0]) if len(rewards) == 1 else None
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
@@ -242,11 +242,7 @@ def improve_template(config: RunConfig) -> str:
 
 
 def check_templates(config: RunConfig) -> None:
-    """Find a missing or malformed template before anything is played or paid for.
-
-    Raises:
-        TemplateError: the message names it.
-    """
+    """Raise a TemplateError for a missing or malformed template before anything is played or paid for."""
     for name in ("system", improve_template(config), "repair"):
         load_template(name)
 

@@ -185,9 +185,9 @@ def small() -> tuple[Context, RunConfig]:
 # --- the budget ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES[:3], ids="-".join)
+@pytest.mark.parametrize("case", CASES[:2], ids="-".join)
 def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
-    context, config = searched(*case, iterations=4)
+    context, config = searched(*case, iterations=3, prompt_tokens=100_000)
     assert context.incumbent is not None
     full = render_prompt(context, config.model_copy(update={"prompt_tokens": 100_000})).estimated_tokens
     sizes = []
@@ -250,6 +250,8 @@ def test_a_repair_continues_the_conversation_with_every_problem(kind: str) -> No
         assert str(problem) in repair.messages[-1].content
         if problem.line is not None:
             assert f"line {problem.line} was: `{reply.splitlines()[problem.line - 1]}`" in repair.messages[-1].content
+    problems = parse("", context.task, context.kind).problems
+    assert render_repair(prompt, "", problems, context, config).messages[-2].content == "(empty)"
 
 
 def test_a_repair_asks_for_what_is_wrong_and_knows_the_columns_and_features_of_the_reply() -> None:
@@ -279,13 +281,6 @@ def test_every_function_of_the_language_is_told(kind: str) -> None:
     assert told == {*FUNCTION_NAMES} - {"fixed", "where"}
     if kind == "table":
         assert "belongs to the bin above it" in " ".join(system.split())
-
-
-def test_an_empty_reply_can_be_repaired() -> None:
-    context, config = searched("cartpole", "table", iterations=1)
-    problems = parse("", context.task, context.kind).problems
-    repair = render_repair(render_prompt(context, config), "", problems, context, config)
-    assert repair.messages[-2].content == "(empty)"
 
 
 # --- long and strange policies ----------------------------------------------------------------------------------------
@@ -335,9 +330,8 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     )
     assert "dist " in texts(render_prompt(told, told_config))[1]
     task = without_knowledge(policygen.load_task("reacher"))
-    config = effective_config(
-        task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
-    )
+    options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1, "ablate": "knowledge"}
+    config = effective_config(task, "reacher", options=options)
     search = new_search(task, config)
     list(optimize(search, config, make_proposer(Written([reply]), config), RequestLog(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
