@@ -84,7 +84,7 @@ _OPTIONS_OF_A_RUN = all_of(
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
 @START
-@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
+@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _loaded(task, options)
@@ -277,7 +277,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"requirement {one}")
     if summary.baseline is not None:
         say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
-        say(f"baseline: {active_run.baseline.score}")
+        say(f"baseline: {active_run.search.baseline.score}")
         for one in summary.baseline.score.violations:
             say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")

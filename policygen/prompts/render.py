@@ -183,11 +183,20 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "comments": list(context.comments),
         "requirements": requirement_views(context),
         "random": random_view(context.attempts),
+        "baseline": _baseline(context),
         "visits": seen,
         "normalised": [
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
+
+
+def _baseline(context: Context) -> str:
+    """Describe the score of the baseline; empty without one. Its episodes are those of the final score."""
+    if context.baseline is None:
+        return ""
+    name, score = context.baseline.name, context.baseline.score
+    return f"{name} scored {score}{'' if score.exact else ', which the search does not play'}"
 
 
 def _best_episodes(context: Context) -> list[Episode]:

@@ -65,7 +65,7 @@ class TaskView:
 
 def task_view(task: Task, aggregate: Aggregate = MEAN) -> TaskView:
     """Return the view of a task without its grid (`grid` is the one in use), and of the aggregate to maximise."""
-    changed = {
+    changed: dict[str, Any] = {
         "observed": _together(task.observations),
         "requirements": tuple((one.name, str(one), one.hard) for one in task.requirements),
         "perturbed": tuple(one.described for one in task.perturb),
