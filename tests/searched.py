@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +75,17 @@ def texts(prompt: Prompt) -> tuple[str, str]:
     system, request = prompt.messages
     assert (system.role, request.role) == ("system", "user")
     return system.content, request.content
+
+
+@contextlib.contextmanager
+def shallow() -> Iterator[None]:
+    """Within it, endless nesting ends after few levels: each passes the error on, and so the time grows squared."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 300)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def written(text: str, name: str = "improve_table") -> Path:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, CHECKOUT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
+from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
@@ -353,12 +353,3 @@ def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: 
     assert policygen.plot_policy(result.policy, "policy.png").is_file()  # type: ignore[arg-type]
     smaller = policygen.simplify(result.folder, episodes=4, margin=1.0)
     assert smaller.policy.task == result.policy.task  # type: ignore[union-attr]
-
-
-def test_notebooks_use_only_what_is_public() -> None:
-    for path in (CHECKOUT / "notebooks").glob("*.ipynb"):
-        text = path.read_text(encoding="utf-8")
-        assert "from policygen" not in text, path.name
-        ids = r"\bpolicygen\.extensions\.worlds:"  # in Gymnasium's long form
-        used = set(re.findall(r"\bpolicygen\.([A-Za-z_]\w*)", re.sub(ids, "", text))) - {"toml"}
-        assert used <= {*policygen.__all__, "llm", "policies", "tasks"}, path.name

@@ -295,7 +295,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     A template of the user's own gets the variables of the most similar shipped one.
     """
     from policygen.prompts.catalogue import catalogue
-    from policygen.prompts.templates import mentions, used_templates
+    from policygen.prompts.templates import used_templates, variables_of
 
     texts = list(used_templates([name]).values())
     rows: dict[str, list[list[str]]] = {}
@@ -308,10 +308,11 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
             for one in names:
                 rows.setdefault(one, []).append(line.split("\t"))
     stem = name.removesuffix(".j2")
-    like = next((entry.origin for entry in catalogue() if entry.name == stem), "")
-    given = rows.get(stem) or rows.get(like) or rows["improve_linear"]
+    if stem not in rows:
+        stem = next((entry.origin for entry in catalogue() if entry.name == stem), "")
+    given = rows.get(stem, rows["improve_linear"])
     variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
-    read = {variable for variable in set(variables.values()) if mentions(texts, variable)}
+    read = variables_of(texts)
     others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]
     return [row for row in given if variables[row[0]] in read], others
 

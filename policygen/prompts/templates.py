@@ -132,10 +132,10 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
     return texts
 
 
-def mentions(texts: Iterable[str], variable: str) -> bool:
-    """Whether any of these templates, which must compile, reads this variable."""
+def variables_of(texts: Iterable[str]) -> set[str]:
+    """Return the variables that these templates, which must compile, read."""
     parse = _environment().parse
-    return any(variable in meta.find_undeclared_variables(parse(text)) for text in texts)
+    return set().union(*(meta.find_undeclared_variables(parse(text)) for text in texts))
 
 
 def _stem(name: str) -> str:
