@@ -72,21 +72,19 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     from policygen.extensions.trackers import trackers
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) in fixed:
-            raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
+    assigned = {text.partition("=")[0].strip() for text in assignments}
+    if (name := next((name for name in fixed if name in assigned), None)) is not None:
+        raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
     limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
-    if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
-        raise UsageError(
-            f"--set {twice[0]} and --{twice[0].replace('_', '-')} set the same value: leave one of them out"
-        )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
-    if both := {text.partition("=")[0].strip() for text in assignments} & {
-        text.partition("=")[0] for one in product.grid for text in one
-    }:
-        raise UsageError(f"--set {min(both)} and --grid {min(both)} set the same value: leave one of them out")
+    varied = {text.partition("=")[0] for one in product.grid for text in one}
+    twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]
+    twice += [(name, f"--grid {name}") for name in sorted((assigned | each.keys()) & varied)]
+    if twice:
+        name, other = twice[0]
+        raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"

@@ -45,9 +45,9 @@ def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]
 def _most_changed(episode: EpisodeView, rows: int) -> str:
     """Return the names of the quantities by which the window `change` of `rows` steps is chosen.
 
-    A quantity that changes in at most a tenth of the steps, such as a set point, comes first: a quarter of the window
-    lies before its largest jump, relative to its range. Without one, the window has the largest changes, relative to
-    their ranges, of the quantities that reward and ends depend on most (if these are unknown, of all that are shown).
+    A quantity that seldom changes, such as a set point, comes first: a quarter of the window lies before its largest
+    jump. Without one, the window has the largest changes, relative to their ranges, of the quantities that reward and
+    ends depend on most (if these are unknown, of all that are shown).
     """
     return ", ".join(_change(episode, min(rows, episode.length))[0])
 
@@ -215,9 +215,9 @@ def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
     """Write records as a Markdown table of the named fields."""
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_brief(row[name], digits) for name in names) + " |" for row in rows]
-    return "\n".join(lines)
+    cells = [list(names), *([_brief(row[name], digits) for name in names] for row in rows)]
+    head, *lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join([head, "|" + "---|" * len(names), *lines])
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:

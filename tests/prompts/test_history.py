@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import ALWAYS_LEFT, FALLING, LEANING, NO_POLICY, Written, fenced
+from support import ALWAYS_LEFT, LEANING, Written, fenced
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
@@ -72,16 +72,6 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
         assert told == (max(widths) > 2 * min(widths))
     unrefined, plain = searched("mountaincar", "linear", iterations=1)
     assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
-
-
-def test_failures_are_part_of_the_history() -> None:
-    context, config = searched(
-        "cartpole", "table", Written([LEANING, NO_POLICY, FALLING, ALWAYS_LEFT]), iterations=4, repairs=0
-    )
-    _, request = texts(render_prompt(context, config))
-    assert "- 2: failed (no policy was found" in request
-    assert "- 3:" in request
-    assert "the best" in request
 
 
 def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() -> None:
