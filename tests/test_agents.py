@@ -124,7 +124,7 @@ def test_compare_refuses_in_a_sentence_what_it_cannot_play(
     assert said in refused.err
 
 
-FEW = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=12", "--jobs", 1)
+FEW = ("--policy", "equations", "--episodes", 3, "--set", "final_episodes=12", "--jobs", 1)
 
 
 def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:

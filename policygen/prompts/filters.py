@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -201,15 +202,12 @@ def _within(lines: Sequence[str], characters: int) -> list[str]:
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Join consecutive records that agree in `names`: `steps` are then `7` or `7-12`, and `count` is their number."""
-    merged: list[dict[str, Any]] = []
-    for row in rows:
-        if merged and all(merged[-1][name] == row[name] for name in names):
-            merged[-1]["count"] += 1
-            merged[-1]["last"] = row["step"]
-        else:
-            merged.append({**row, "count": 1, "first": row["step"], "last": row["step"]})
-    for row in merged:
-        row["steps"] = f"{row['first']}" if row["count"] == 1 else f"{row['first']}-{row['last']}"
+    merged = []
+    for _, group in itertools.groupby(rows, lambda row: [row[name] for name in names]):
+        alike = list(group)
+        first, last = alike[0]["step"], alike[-1]["step"]
+        steps = f"{first}" if len(alike) == 1 else f"{first}-{last}"
+        merged.append({**alike[0], "steps": steps, "count": len(alike), "first": first, "last": last})
     return merged
 
 
