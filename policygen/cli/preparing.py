@@ -276,7 +276,8 @@ def list_templates() -> None:
 @click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
 def show_template(name: str, shipped: bool, variables: bool) -> None:
     """Print template NAME as used here."""
-    from policygen.prompts.catalogue import parts_of, text_of
+    from policygen.prompts.catalogue import text_of
+    from policygen.prompts.templates import used_templates
 
     if variables:
         read, others = _variables(name)
@@ -286,7 +287,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)
         return
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
-    if not shipped and (parts := parts_of(name)):
+    if not shipped and (parts := list(used_templates([name]))[1:]):
         say(f"(it uses {', '.join(parts)})", err=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
-from policygen.prompts.templates import source_of, used_templates
+from policygen.prompts.templates import source_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
@@ -134,15 +134,6 @@ def difference(names: Sequence[str]) -> str:
         return _diff(original, path)
     changed = [entry for entry in catalogue() if entry.changed]
     return "".join(_diff(_file(entry.origin, as_shipped=True), entry.path) for entry in changed)
-
-
-def parts_of(name: str) -> list[str]:
-    """Return the templates that one includes, imports or extends, directly or not, in the order of use.
-
-    Raises:
-        TemplateError: it is malformed.
-    """
-    return list(used_templates([name]))[1:]
 
 
 def _file(name: str, *, as_shipped: bool = False) -> Path:

@@ -24,14 +24,7 @@ from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
-from policygen.prompts.views import (
-    grid_view,
-    objective_views,
-    plant_view,
-    random_view,
-    requirement_views,
-    task_view,
-)
+from policygen.prompts.views import grid_view, objective_views, plant_view, random_view, requirement_views, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
