@@ -262,7 +262,7 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sweep's runs are carried out, how many at a time, and the cache of replies and trackers they share."""
+    """The executor of a sweep's runs, how many it carries out at a time, and the cache and trackers they share."""
 
     on: str
     address: str | None

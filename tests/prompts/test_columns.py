@@ -99,6 +99,7 @@ def test_what_the_policy_reads_comes_after_the_relevant_and_before_the_rest() ->
     assert len(order) == MOST_READ
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_policy_that_reads_little_is_shown_with_what_the_reward_depends_on() -> None:
     pytest.importorskip("mujoco")
     torques = ("pan", "lift")

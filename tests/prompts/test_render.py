@@ -294,6 +294,7 @@ def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
     assert "quantity_number_8" in texts(render_prompt(context, config))[1]
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 @pytest.mark.parametrize(("name", "most"), [("cartpole", 100), ("Ant-v5", 210)])
 def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) -> None:
     context, config = searched(name, "linear", iterations=1, warmup_episodes=1)
@@ -361,6 +362,7 @@ def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens
     assert "largest change" not in request
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
     # A swimmer that lies still: long traces, which a tight budget takes away while every fact stays.
     context, config = searched(
@@ -419,6 +421,7 @@ def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str)
     assert ("the reward up to the next line." if kind == "linear" else "reward (up to the next line).") in request
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
     still = replace(policygen.load_task("pendulum"), max_steps=40)  # too short for an overview
     config = effective_config(still, "pendulum", options={"policy": "linear", "warmup_episodes": 4, "iterations": 1})
