@@ -191,6 +191,7 @@ TRUST = click.option(
     is_flag=True,
     help="Trust the files: they may name a module to import, and a server that gets the key.",
 )
+READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 MODEL_BUDGETS = all_of(
     click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
     click.option("--max-tokens", type=int, help="Most tokens, in and out."),
