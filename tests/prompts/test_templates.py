@@ -175,12 +175,6 @@ def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, 
         render_prompt(*small)
 
 
-def test_a_template_that_is_not_text_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
-    written("").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TemplateError, match=r"cannot read the template"):
-        render_prompt(*small)
-
-
 # --- the shipped templates -------------------------------------------------------------------------------------------
 
 
