@@ -154,7 +154,8 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
     with Patient([LEANING, ALWAYS_LEFT, FALLING, NO_POLICY], until=3) as server:
         terminal.start(*RUN, "--iterations", 4, "--base-url", server.openai_url)
         assert server.waiting.wait(60)
-        assert eventually(lambda: "3 calls" in terminal.screen)
+        waits = re.compile(r"^now +waiting for .*^model +compatible:m: 3 calls", re.MULTILINE | re.DOTALL)
+        assert eventually(lambda: waits.search(terminal.screen) is not None)
         panel = terminal.screen
         assert re.search(r"^best +attempt 1: [\d.]+ \[", panel, re.MULTILINE)
         assert re.search(r"^last +2/4  [\d.]+ ", panel, re.MULTILINE)
