@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.registration import find_highest_version, get_env_id
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
@@ -109,9 +110,16 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     assumed += [UNSEEDED] * unseeded
     words = Phrases()
     if texts:
-        words = _phrases(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
-        grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
+        rows, binned = warm_up()[:, len(found) :], grid.dimensions if grid is not None else ()
+        room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
+        words = choose_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(MOST_PHRASES, room))
+    if words.dimensions:
+        grid = Grid((*binned, *words.dimensions))
+        tells = ", ".join(expression for _, expression in words.features)
+        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
+    alone = actuators[0].is_choice and len(actuators) == 1
+    action_names = actuators[0].labels if alone else [actuator.name for actuator in actuators]
     arguments = arguments_in_force(env)
     about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
@@ -130,7 +138,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         facts=(
             *([remark] if encoding else []),
             *describe_arguments(arguments, env, about),
-            *simulator_facts(env, _named(actuators), observed, arguments, step_timeout),
+            *simulator_facts(env, action_names, observed, arguments, step_timeout),
         ),
         solved=env.spec.reward_threshold if env.spec else None,
         unseeded=unseeded,
@@ -165,22 +173,6 @@ def _observed(
     return [clipped(o, env) for o in found] if named else found, texts, named
 
 
-def _phrases(
-    texts: Sequence[ObservedText],
-    rows: npt.NDArray[np.float64],
-    taken: Sequence[str],
-    grid: Grid | None,
-    assumed: list[str],
-) -> Phrases:
-    """Choose words that tell texts apart, as many as a table beside `grid` has room for."""
-    room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-    words = choose_phrases(texts, rows, taken, min(MOST_PHRASES, room))
-    if words.dimensions:
-        tells = ", ".join(expression for _, expression in words.features)
-        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
-    return words
-
-
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Make a task for an environment or an environment factory.
 
@@ -205,11 +197,6 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     return replace(task, assumed=(*task.assumed, remark))
 
 
-def _named(actuators: Sequence[Actuator]) -> list[str]:
-    """Return the names of the components of an action; of one choice its labels."""
-    return list(actuators[0].labels if len(actuators) == 1 and actuators[0].is_choice else (a.name for a in actuators))
-
-
 def _documentation(env: gym.Env[Any, Any]) -> str:
     """Return the docstring of the environment or of its nearest documented base class."""
     for owner in type(env.unwrapped).__mro__:
@@ -223,16 +210,11 @@ def _documentation(env: gym.Env[Any, Any]) -> str:
 def _successor(gym_id: str) -> list[str]:
     """Return one sentence if Gymnasium has a newer version of the environment."""
     name, _, version = gym_id.rpartition("-v")
-    if not version.isdigit():
+    namespace, _, name = name.rpartition("/")
+    newest = find_highest_version(namespace or None, name)
+    if not version.isdigit() or newest is None or newest <= int(version):
         return []
-    newer = [
-        int(other.removeprefix(f"{name}-v"))
-        for other in gym.registry
-        if other.startswith(f"{name}-v") and other.removeprefix(f"{name}-v").isdigit()
-    ]
-    if max(newer, default=0) <= int(version):
-        return []
-    return [f"{gym_id} is out of date; its successor is {name}-v{max(newer)}"]
+    return [f"{gym_id} is out of date; its successor is {get_env_id(namespace or None, name, newest)}"]
 
 
 def _fitted_grid(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from policygen.errors import PolicyError, UsageError
@@ -150,46 +150,24 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
+    same = {one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
     return Task(
-        name=read.name,
-        gym_id=read.gym_id,
-        kwargs=tuple(read.kwargs.items()),
-        observations=tuple(
-            Observation(
-                name,
-                unit,
-                about,
-                low=-math.inf if low is None else low,
-                high=math.inf if high is None else high,
-                integer=integer,
-            )
-            for name, unit, about, low, high, integer in read.observations
-        ),
-        actuators=tuple(
-            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about, a.unit) for a in read.actuators
-        ),
-        texts=read.texts,
-        action_space=read.action_space,
-        max_steps=read.max_steps,
-        discount=read.discount,
-        solved=read.solved,
-        optimum=Optimum(*read.optimum) if read.optimum else None,
-        features=tuple(read.features.items()),
-        about=read.about,
-        hints=read.hints,
-        facts=read.facts,
-        inputs=read.inputs,
-        reward=read.reward,
-        ends=read.ends,
-        starts=read.starts,
-        requirements=read.requirements,
-        perturb=tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
-        untrusted="the saved task",
-        assumed=read.assumed,
-        unseeded=read.unseeded,
-        layout=read.layout,
-        action_layout=read.action_layout,
-        grid=grid_from_record(read.grid) if read.grid else None,
+        **same
+        | {
+            "kwargs": tuple(read.kwargs.items()),
+            "observations": tuple(
+                Observation(
+                    name, unit, about, -math.inf if low is None else low, math.inf if high is None else high, integer
+                )
+                for name, unit, about, low, high, integer in read.observations
+            ),
+            "actuators": tuple(Actuator(**asdict(a) | {"levels": tuple(a.levels.items())}) for a in read.actuators),
+            "optimum": Optimum(*read.optimum) if read.optimum else None,
+            "features": tuple(read.features.items()),
+            "perturb": tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
+            "untrusted": "the saved task",
+            "grid": grid_from_record(read.grid) if read.grid else None,
+        }
     )
 
 
