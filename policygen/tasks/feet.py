@@ -88,7 +88,6 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
 
 
 def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
-    """Return the height of a geom's lowest point."""
     height, size, kind = float(data.geom_xpos[geom][2]), model.geom_size[geom], int(model.geom_type[geom])
     vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
     if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):

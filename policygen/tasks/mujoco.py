@@ -97,7 +97,6 @@ def _summary(machine: _Machine, frame_skip: int) -> list[str]:
 
 
 def _kind(machine: _Machine, joint: int) -> str:
-    """Return the kind of a joint: `free`, `ball`, `slide` or `hinge`."""
     return str(machine.mujoco.mjtJoint(int(machine.model.jnt_type[joint])).name).removeprefix("mjJNT_").lower()
 
 
@@ -155,7 +154,6 @@ def _free_joints(machine: _Machine, driven: set[int]) -> list[str]:
 
 
 def _motion(machine: _Machine, joint: int) -> str:
-    """Describe one degree of freedom of a body that moves in the world."""
     kind, name = _kind(machine, joint), _joint_name(machine.model, joint)
     if kind == "free":
         return f"freely in all directions ({name})"
@@ -186,7 +184,6 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
 
 
 def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
-    """Describe a joint's place, positive direction and range."""
     model, data, kind = machine.model, machine.data, _kind(machine, joint)
     body = int(model.jnt_bodyid[joint])
     details = []
@@ -236,7 +233,6 @@ def _driven_joint(machine: _Machine, actuator: int) -> int | None:
 
 
 def _target(machine: _Machine, actuator: int) -> str:
-    """Name the target of an actuator that does not act on a joint."""
     model, kinds = machine.model, machine.mujoco.mjtTrn
     target = int(model.actuator_trnid[actuator][0])
     kind = int(model.actuator_trntype[actuator])

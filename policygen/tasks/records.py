@@ -27,10 +27,13 @@ from policygen.tasks.spaces import (
 )
 from policygen.tasks.task import Optimum, Task
 
+# Keys that a record holds only if they say something: records of older versions lack them.
+_IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout")
+
 
 def task_to_record(task: Task) -> dict[str, Any]:
     """Convert a task to JSON values: all that acting, scoring and prompts need."""
-    return {
+    record = {
         "name": task.name,
         "gym_id": task.gym_id,
         "kwargs": dict(task.kwargs),
@@ -42,7 +45,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "observations": [
             [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
         ],
-        **({"texts": list(map(asdict, task.texts))} if task.texts else {}),
+        "texts": list(map(asdict, task.texts)),
         "actuators": [
             {
                 "name": a.name,
@@ -52,20 +55,22 @@ def task_to_record(task: Task) -> dict[str, Any]:
             }
             for a in task.actuators
         ],
-        **({"unseeded": True} if task.unseeded else {}),
+        "unseeded": task.unseeded,
         "features": dict(task.features),
-        **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
-        **({"starts": list(map(list, task.starts))} if task.starts else {}),
-        **({"requirements": list(map(asdict, task.requirements))} if task.requirements else {}),
-        **({"perturb": list(map(asdict, task.perturb))} if task.perturb else {}),
+        "reward": task.reward,
+        "ends": task.ends,
+        "starts": list(map(list, task.starts)),
+        "requirements": list(map(asdict, task.requirements)),
+        "perturb": list(map(asdict, task.perturb)),
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
         "inputs": list(task.inputs),
         "layout": _layout_to_record(task.layout),
-        **({"action_layout": asdict(task.action_layout)} if task.action_layout is not None else {}),
+        "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
+    return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
 
 def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:

@@ -68,8 +68,6 @@ class _RequirementEntry(_Strict):
 
 
 class _TaskFile(_Strict):
-    """The keys of `envs/*.toml`."""
-
     name: str
     gym_id: str
     kwargs: dict[str, Any] = {}
@@ -130,11 +128,7 @@ def _refuse_if(wrong: bool, sentence: str) -> None:
 
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
-    """Make the task of a file, filling in omissions from the environment.
-
-    Raises:
-        UsageError: the file does not fit the environment, or contradicts itself.
-    """
+    """Make the task of a file, filling in omissions from the environment."""
     found = flat_names(env.observation_space)
     taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
     kind, actuators, action_layout = actuators_of(env.action_space, taken)

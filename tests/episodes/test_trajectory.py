@@ -43,7 +43,7 @@ def test_held_actions_become_weaker_from_the_third_episode_on_and_choices_do_not
 
 @pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1", "Hopper-v5"])
 def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
-    task = load_task(name)
+    task = discovered(name)
     batch = draws(RandomActor(task, 5), 500)
     assert np.array_equal(batch, draws(RandomActor(task, 5), 500))
     assert not np.array_equal(batch, draws(RandomActor(task, 6), 500))
@@ -58,9 +58,9 @@ def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
             assert column.max() > actuator.high - 0.02 * (actuator.high - actuator.low)
 
 
-def returns(task: Task, actor: Actor) -> list[float]:
+def returns(task: Task, actor: Actor, count: int = 40) -> list[float]:
     with Simulator(task) as simulator:
-        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS)]
+        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS[:count])]
 
 
 def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monkeypatch):
@@ -76,10 +76,9 @@ def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monke
 
 @needs_mujoco
 def test_hopper_episodes_are_those_that_were_played_before_actors_had_a_beginning():
-    hops = returns(hopping().task, hopping())
+    hops = returns(hopping().task, hopping(), 3)
     # Not to the last bit, because releases of MuJoCo may differ in it.
-    assert hops[:3] == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
-    assert sum(hops) == pytest.approx(4690.665308191977, rel=1e-6)
+    assert hops == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
 
 
 class Rhythm:
@@ -128,7 +127,7 @@ def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_STARTING", -1.0)
     task = hopping().task
     actor = Rhythm(task)
-    seeds = episode_seeds(0, "memory", COPIES + 5)
+    seeds = episode_seeds(0, "memory", 5)
     with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
         expected = copies.play(actor, seeds)
         assert_equal(players.play(actor, seeds), expected)

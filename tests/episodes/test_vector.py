@@ -193,7 +193,7 @@ def test_episodes_of_classic_control_are_those_of_single_environments(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = policy_for(name, text)
-    seeds = [*episode_seeds(0, "engines", 30), 3]
+    seeds = [*episode_seeds(0, "engines", 8), 3]
     with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
         assert (vector.engine, copies.engine) == ("vector", "copies")
         played = vector.play(policy, seeds)
