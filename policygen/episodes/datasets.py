@@ -121,8 +121,8 @@ def checked_trajectory(
     steps, many, game = len(rewards), len(task.actuators), task.gym_id
     if observations.shape != (steps + 1, task.width) or len(actions) != steps:
         raise UsageError(
-            f"{where} has observations of {observations.shape[-1]} numbers at {len(observations)} times and {steps} "
-            f"steps; {game} observes {task.width} numbers, one time more than steps"
+            f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
+            f"and {steps} rewards; {game} observes {task.width} numbers, one time more than there are actions"
         )
     if not steps:
         raise UsageError(f"{where}: it has no steps")

@@ -133,7 +133,7 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
     """
     wanted = () if task.action_space == "discrete" else (len(task.actuators),)
     for number, one in enumerate(episodes, start=1):
-        if one.actions.shape[1:] != wanted or not np.isfinite(one.episode_return):
-            raise UsageError(f"{path}, episode {number}: it is of another task than {task.gym_id}")
         ends, where = (one.terminated, one.truncated), f"{path}, episode {number}"
         checked_trajectory(task, one.observations, one.actions, one.rewards, ends=ends, seed=one.seed, where=where)
+        if one.actions.shape[1:] != wanted or not np.isfinite(one.episode_return):
+            raise UsageError(f"{where}: its actions or its return do not fit {task.gym_id}")

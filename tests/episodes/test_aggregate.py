@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate, unseen_share
+from policygen.episodes.aggregate import Aggregate, read_aggregate, unseen_share
 from policygen.episodes.score import Score, difference, first_episodes, paired_gain, score_of_returns, with_aggregate
 from policygen.errors import UsageError
 
@@ -93,9 +93,3 @@ def test_policies_that_are_equally_good_are_seldom_told_apart(setting: str) -> N
         gain, p = paired_gain(one, other)
         found += gain > 0 and p <= 0.1
     assert found <= 6
-
-
-def test_the_mean_is_what_it_was() -> None:
-    assert MEAN.of(RETURNS) == RETURNS.mean()
-    score = scored(RETURNS, "mean")
-    assert (score.value, score.aggregated, score.prefix) == (score.mean, None, "")

@@ -31,7 +31,6 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of
 from policygen.extensions.sweeps.worker import Order, begin
 from policygen.policies.parse import parse
-from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -238,10 +237,11 @@ def test_numbers_that_are_no_actions_are_refused() -> None:
         ([0.5, 0], [1, 1]),
         ([0, -1], [1, 1]),
         ([0, 1], [1, np.nan]),
-        ([0], [1, 1]),
     ):
         with pytest.raises(UsageError, match="do not fit CartPole-v1"):
-            checked_trajectory(CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0, where="x")
+            checked_trajectory(
+                CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0, where="x"
+            )
 
 
 # --- demonstrations --------------------------------------------------------------------------------------------------
@@ -276,7 +276,9 @@ def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> 
     empty = replace(one, observations=one.observations[:1], actions=one.actions[:0], rewards=one.rewards[:0])
     for bad in (empty, *(replace(one, observations=one.observations * odd) for odd in (np.nan, np.inf))):
         path = saved(tmp_path / "episodes.npz", [one, bad])
-        with pytest.raises(UsageError, match="episode 2: (it has no steps|its observations hold a value that is not a finite number)"):
+        with pytest.raises(
+            UsageError, match=r"episode 2: (it has no steps|its observations hold a value that is not a finite number)"
+        ):
             read_demonstrations(str(path), CARTPOLE)
 
 
@@ -449,9 +451,3 @@ def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(
     assert "Warning" not in said.err
     with pytest.raises(UsageError, match="Pendulum-v1 observes 3 numbers"):
         read_demonstrations("mine-v0", load_task("pendulum"))
-
-
-def test_the_prompt_shows_them(tmp_path: Path) -> None:
-    source = saved(tmp_path / "given.npz", good_episodes(2))
-    shown = preview("cartpole", None, (), {"demonstrations": str(source)}, trust=False)
-    assert "steps, cut by the time limit, a demonstration." in str(shown.prompt.messages)

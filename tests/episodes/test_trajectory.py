@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_envpool, needs_mujoco, policy_for
+from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_mujoco, policy_for
 from support import discovered
 
 import policygen.episodes.players
-from policygen.episodes.envpool import Pool
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
@@ -133,13 +132,3 @@ def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPat
         assert_equal(players.play(actor, seeds), expected)
         assert_equal(players.play_many([actor, actor], seeds[:3])[1], expected[:3])
         assert_equal(expected, [copies.play(actor, [seed])[0] for seed in seeds])
-
-
-@needs_envpool
-def test_memory_goes_by_episode_in_envpool():
-    task = hopping().task
-    seeds = episode_seeds(0, "memory", 9)
-    pool = Pool(task, 2)
-    played = pool.play(Rhythm(task), seeds)
-    assert_equal(played, [pool.play(Rhythm(task), [seed])[0] for seed in seeds])
-    assert len({t.length for t in played}) > 1

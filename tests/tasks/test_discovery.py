@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from importlib.util import find_spec
 
 import gymnasium as gym
@@ -18,6 +19,8 @@ from policygen.tasks.documentation import without_markup
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
+
+quick = functools.cache(load_task)  # of few steps, where bins do not matter
 
 
 @pytest.mark.parametrize(
@@ -225,8 +228,9 @@ def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
         ),
     ],
 )
+@pytest.mark.usefixtures("quickly_discovered")
 def test_numbers_are_called_as_the_tables_of_the_documentation_call_them(gym_id, observations, actions):
-    task = discovered(gym_id)
+    task = quick(gym_id)
     assert " ".join(task.observation_names) == observations
     assert " ".join(actuator.name for actuator in task.actuators) == actions
     assert all(observation.about for observation in task.observations)
@@ -242,55 +246,61 @@ def test_numbers_are_called_as_the_tables_of_the_documentation_call_them(gym_id,
         ("Taxi-v4", "move_south move_north move_east move_west pickup_passenger drop_off_passenger"),
     ],
 )
+@pytest.mark.usefixtures("quickly_discovered")
 def test_choices_are_called_as_the_documentation_lists_them(gym_id, labels):
-    assert " ".join(discovered(gym_id).actuators[0].labels) == labels
+    assert " ".join(quick(gym_id).actuators[0].labels) == labels
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_units_and_limits_stand_beside_the_names():
-    walker = {o.name: o for o in discovered("Walker2d-v5").observations}
+    walker = {o.name: o for o in quick("Walker2d-v5").observations}
     assert (walker["torso_z"].unit, walker["left_thigh_rate"].unit) == ("m", "rad/s")
     assert walker["left_thigh_rate"].about.endswith("(thigh_left_joint)")
-    assert discovered("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
-    ant = discovered("Ant-v5").observations
+    assert quick("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
+    ant = quick("Ant-v5").observations
     assert len({o.name for o in ant}) == 105
     assert ant[27].about == "cfrc_ext of body torso: contact torque in N m and force in N"
 
 
 @pytest.mark.parametrize("gym_id", ["Walker2d-v5", "Acrobot-v1", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
+@pytest.mark.usefixtures("quickly_discovered")
 def test_prose_is_short_and_plain(gym_id):
-    about = discovered(gym_id).about
+    about = quick(gym_id).about
     assert not any(
         mark in about for mark in ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
     )
     assert len(about) <= 4_000
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_text_maps_keep_their_spaces_and_letters_are_told_row_by_row():
-    assert "    |R: | : :G|\n    | : | : : |" in discovered("Taxi-v4").about
-    assert any("SFFF FHFH FFFH HFFG." in fact for fact in discovered("FrozenLake-v1").facts)
+    assert "    |R: | : :G|\n    | : | : : |" in quick("Taxi-v4").about
+    assert any("SFFF FHFH FFFH HFFG." in fact for fact in quick("FrozenLake-v1").facts)
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_what_is_told_of_an_environment_holds_for_it_as_it_is_made_and_stands_there_once():
-    lake = " ".join(discovered("FrozenLake8x8-v1").facts)
+    lake = " ".join(quick("FrozenLake8x8-v1").facts)
     assert "3 outcomes of probability 1/3 each" in lake
     assert "G goal" in lake
     assert "LEFT = 0" not in lake
-    assert not any("outcomes" in fact for fact in discovered("CliffWalking-v1").facts)
-    lander = discovered("LunarLander-v3")
+    assert not any("outcomes" in fact for fact in quick("CliffWalking-v1").facts)
+    lander = quick("LunarLander-v3")
     assert " ".join(lander.facts).count("gravity = -10") == 1
     assert "wind_power" not in " ".join(lander.facts)
     for words in ("Pontryagin", "8-dimensional", "1: fire left"):
         assert words not in lander.about
-    cheetah = discovered("HalfCheetah-v5")
+    cheetah = quick("HalfCheetah-v5")
     assert "frame_skip" not in cheetah.about
     assert (cheetah.about + " ".join(cheetah.facts)).count("ctrl_cost_weight") == 1
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_arguments_in_force_are_facts_and_others_are_left_out():
-    assert any("is_slippery = True, success_rate = 1/3" in fact for fact in discovered("FrozenLake-v1").facts)
-    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in discovered("Taxi-v4").facts
-    assert "sutton_barto_reward=True" not in discovered("CartPole-v1").about
-    assert "natural is True" not in discovered("Blackjack-v1").about
+    assert any("is_slippery = True, success_rate = 1/3" in fact for fact in quick("FrozenLake-v1").facts)
+    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in quick("Taxi-v4").facts
+    assert "sutton_barto_reward=True" not in quick("CartPole-v1").about
+    assert "natural is True" not in quick("Blackjack-v1").about
 
 
 def test_an_encoded_state_is_said_to_be_decoded():
@@ -319,8 +329,9 @@ def test_numbers_may_be_called_by_their_place():
 
 
 @pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_joint_that_moves_a_body_of_another_name_is_told_with_both():
-    abouts = {o.name: o.about for o in discovered("HalfCheetah-v5").observations}
+    abouts = {o.name: o.about for o in quick("HalfCheetah-v5").observations}
     assert abouts["front_tip_angle"] == "angle of the front tip (rooty, of body torso)"
     assert "of body" not in abouts["back_thigh_angle"]
 

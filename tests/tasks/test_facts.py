@@ -175,8 +175,9 @@ def test_a_template_shows_as_many_facts_as_there_is_room_for(tmp_path, monkeypat
         pytest.param("Ant-v5", "ctrl_cost_weight = 0.5", "healthy_z_range = (0.2, 1)", marks=needs_mujoco),
     ],
 )
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_discovered_task_tells_the_reward_and_the_ending(gym_id, reward, ending):
-    about = discovered(gym_id).about
+    about = load_task(gym_id).about
     assert reward in about
     assert ending in about
     assert len(about) <= 6_000

@@ -238,5 +238,5 @@ def test_the_best_table_of_blackjack_scores_its_optimum():
                     actions[score, shown, ace] = hitting(hard, bool(ace), shown) > sticking(score, False, shown)
     policy = TablePolicy.from_actions(task, actions.reshape(-1, 1))
     with Simulator(task) as simulator:
-        returns = [episode.episode_return for episode in simulator.play(policy, range(4_000))]
-    assert np.mean(returns) == pytest.approx(task.optimum.value, abs=0.05)  # three standard errors
+        returns = [episode.episode_return for episode in simulator.play(policy, range(2_000))]
+    assert np.mean(returns) == pytest.approx(task.optimum.value, abs=0.06)  # three standard errors
