@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from played import assert_equal, hopping, needs_envpool, policy_for
-from support import discovered
 
 from policygen.episodes import envpool as module
 from policygen.episodes.envpool import BY_DISTRIBUTION, STEP_BY_STEP, pool_for
@@ -24,9 +23,9 @@ from policygen.tasks.load import load_task
 def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool_for(load_task("cartpole"), 2) is None
     assert all(pool_for(load_task(name), 2) is None for name in ("pendulum", "acrobot", "mountaincar"))
-    assert pool_for(replace(discovered("Hopper-v5"), kwargs=(("ctrl_cost_weight", 0.5),)), 2) is None
+    assert pool_for(replace(load_task("hopper"), kwargs=(("ctrl_cost_weight", 0.5),)), 2) is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert pool_for(discovered("Hopper-v5"), 2) is None
+    assert pool_for(load_task("hopper"), 2) is None
 
 
 @needs_envpool

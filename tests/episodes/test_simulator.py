@@ -31,18 +31,18 @@ def some_policy(task: Task):
 
 
 @pytest.mark.parametrize(
-    ("gym_id", "steps", "count"),
+    ("name", "steps", "count"),
     [
-        ("FrozenLake-v1", None, COPIES + 9),
-        ("CliffWalking-v1", 60, COPIES + 5),
-        ("InvertedPendulum-v5", 30, 5),
-        ("Blackjack-v1", None, COPIES * 2),
-        ("Hopper-v5", 40, 4),
-        ("Taxi-v4", 20, 3),
+        ("frozenlake", None, COPIES + 9),
+        ("cliffwalking", 60, COPIES + 5),
+        ("inverted-pendulum", 30, 5),
+        ("blackjack", None, COPIES * 2),
+        ("hopper", 40, 4),
+        ("taxi", 20, 3),
     ],
 )
-def test_copies_stepped_side_by_side_are_a_loop_by_hand(gym_id, steps, count):
-    task = discovered(gym_id)
+def test_copies_stepped_side_by_side_are_a_loop_by_hand(name, steps, count):
+    task = load_task(name)
     task = replace(task, max_steps=steps or task.max_steps)
     policy = some_policy(task)
     seeds = [100 + 7 * i for i in range(count)]

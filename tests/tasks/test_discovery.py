@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-from importlib.util import find_spec
 
 import gymnasium as gym
 import numpy as np
@@ -326,14 +325,6 @@ def test_numbers_may_be_called_by_their_place():
     own = parse("let obs1 = 3*obs0\naction = obs1", discovered("Pendulum-v1"), "linear").policy
     assert own is not None
     assert own.to_text() == "let obs1 = 3*x\ntorque = obs1"
-
-
-@pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
-@pytest.mark.usefixtures("quickly_discovered")
-def test_a_joint_that_moves_a_body_of_another_name_is_told_with_both():
-    abouts = {o.name: o.about for o in quick("HalfCheetah-v5").observations}
-    assert abouts["front_tip_angle"] == "angle of the front tip (rooty, of body torso)"
-    assert "of body" not in abouts["back_thigh_angle"]
 
 
 @pytest.mark.parametrize(
