@@ -236,7 +236,7 @@ def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None
 )
 @click.option(
     "--x",
-    type=click.Choice(["episodes", "env_steps", "calls"]),
+    type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
@@ -248,7 +248,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
-    ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+    ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
 
     With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
     their best policies.

@@ -234,7 +234,7 @@ def robust(
 @click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
-    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd"]),
     default="attempt",
     help="Horizontal axis (default: attempt).",
 )

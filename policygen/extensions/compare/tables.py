@@ -247,7 +247,7 @@ def _run_records(field: Field) -> list[dict[str, Any]]:
     """Return a record for each run: its final score and costs."""
     columns = ("task", "contender", "seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
     return [
-        {**{column: getattr(run, column) for column in columns}, "episodes": next(iter(run.episodes[-1:]), None)}
+        {**{column: getattr(run, column) for column in columns}, "episodes": run.total("episodes")}
         for task, name in itertools.product(field.tasks, field.contenders)
         for run in field.of(task, name)
     ]

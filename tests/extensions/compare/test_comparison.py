@@ -44,7 +44,8 @@ def results(task: str, name: str, scores: list[float], first_seed: int | None = 
     for i, score in enumerate(scores):
         seed = None if first_seed is None else first_seed + i
         level = np.array([0.0, score / 2, score])
-        made.append(Result(task, name, score, seed, curve, curve / 20, level, 0.0, 100.0, **cost))
+        spent = {"episodes": curve, "calls": curve / 20, "seconds": curve / 10, "usd": curve / 1000}
+        made.append(Result(task, name, score, seed, spent, level, 0.0, 100.0, **cost))
     return made
 
 
@@ -228,11 +229,11 @@ def test_scores_that_cannot_be_added_are_a_sentence(line: Line) -> None:
     summary["final"]["mean"] = 1e308
     (folder / "summary.json").write_text(json.dumps(summary))
     said = line("compare", folder, "-o", "c.png")
-    assert (said.code, "a final score beyond 1e+100, which cannot be compared" in said.err) == (1, True), said.err
+    assert (said.code, "has a score beyond 1e+100, which cannot be compared" in said.err) == (1, True), said.err
     os.mkfifo(folder / "pipe")
     summary["final"]["mean"] = 0.5
     (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "pipe").replace(folder / "learning_curve.csv")
+    (folder / "pipe").replace(folder / "attempts.jsonl")
     assert "is a link, a pipe or a device" in line("compare", folder).err
 
 
@@ -287,7 +288,7 @@ def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: 
 
 def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     early, late = results("t", "A", [10, 10, 10]), results("t", "B", [20, 20, 20])
-    late = [replace(run, episodes=run.episodes * 2) for run in late]
+    late = [replace(run, spent={"episodes": run.spent["episodes"] * 2}) for run in late]
     axes = comparison_figure(field_of(early, late)).axes[0]
     ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
     assert [[100.0, 200.0], [10.0, 10.0]] in ways
@@ -385,6 +386,7 @@ def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
         (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
         (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "no run counts calls"),
         (("X:nim=log.csv", "-o", "x.png", "--x", "env_steps"), "no run counts env_steps"),
+        (("X:nim=log.csv", "-o", "x.png", "--x", "usd"), "X on nim: its file has no column `usd`; choose another --x"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
@@ -423,10 +425,18 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     assert (rows_of(read_field([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
     assert comparison([folder])["search_episodes"].tolist() == [324]
     (result,) = read_field([str(folder)]).results
-    assert result.env_steps[-1] == said["env_steps"]
-    axes = comparison_figure(read_field([str(folder)]), x="env_steps").axes[0]
-    assert axes.get_xlabel() == "environment steps"
-    assert said["env_steps"] in [drawn.get_xdata()[-1] for drawn in axes.lines if len(drawn.get_xdata())]
+    for x, label, end in (
+        ("env_steps", "environment steps", said["env_steps"]),
+        ("seconds", "wall-clock time [s]", last["wall_seconds"]),
+    ):
+        assert result.total(x) == pytest.approx(end, abs=0.001)
+        axes = comparison_figure(read_field([str(folder)]), x=x).axes[0]
+        assert axes.get_xlabel() == label
+        assert pytest.approx(end, abs=0.001) in [
+            drawn.get_xdata()[-1] for drawn in axes.lines if len(drawn.get_xdata())
+        ]
+    with pytest.raises(LogbookError, match="compatible:m on pong: the price of a model is unknown; choose another --x"):
+        comparison_figure(read_field([str(folder)]), x="usd")
     assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
 
 
