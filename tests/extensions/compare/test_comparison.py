@@ -33,7 +33,7 @@ from policygen.extensions.sweeps.suites import Published
 from policygen.prompts.catalogue import copy_template
 from policygen.search.resume import load_run
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
 
 
 def results(task: str, name: str, scores: list[float], first_seed: int | None = 100) -> list[Result]:
@@ -264,7 +264,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (15, 1, 16.5), (1, 1, 2.5)])
+@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (4, 1, 7.9), (1, 1, 2.5)])
 def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: int, height: float) -> None:
     rng = np.random.default_rng(0)
     names = [f"mountaincar-continuous-{i}" for i in range(tasks)]
