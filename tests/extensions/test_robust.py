@@ -224,12 +224,19 @@ def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> 
     assert summary["perturbed_by"] == ["action_delay=1", "sensor_noise=0.02"]
     assert fragile.split(": ")[1].startswith(f"{summary['perturbed']['mean']:.4g}")
     assert fragile.endswith(f"({summary['final']['mean']:.4g} without)")
-    assert line("report", folder, "--no-film", "--robust", "-o", "page.html").code == 0
-    page = (workplace / "page.html").read_text()
-    assert "with action_delay=1, sensor_noise=0.02" in page
-    assert 'id="robustness"' in page
     left_out = line("run", task, *few, "--seed", 2, "--set", "fragility=false")
     assert (left_out.code, "with action_delay" in left_out.out) == (0, False)
+
+
+@pytest.mark.perturbs
+def test_a_page_shows_fragility_and_robustness(line: Line, workplace: Path) -> None:
+    few = ("--iterations", 1, "--episodes", 5, "--refine", "none", "--jobs", 1)  # few perturbations fit this task
+    assert line("run", "frozenlake", *few).code == 0
+    done = line("report", the_run(workplace / "results"), "--no-film", "--robust", "-o", "page.html")
+    assert done.code == 0, done.err
+    page = (workplace / "page.html").read_text()
+    assert "with action_delay=1" in page
+    assert 'id="robustness"' in page
 
 
 def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
