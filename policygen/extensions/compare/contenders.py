@@ -135,8 +135,9 @@ def _baselines(members: Sequence[Member]) -> list[Result]:
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
             task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
             its = baseline.score
-            result = Result(task, label, its.value, seed, exact=its.exact, violations=its.violations)
-            found[task, label, seed] = replace(result, aggregate=its.aggregate)
+            found[task, label, seed] = Result(
+                task, label, its.value, seed, exact=its.exact, violations=its.violations, aggregate=its.aggregate
+            )
     return list(found.values())
 
 
@@ -217,10 +218,8 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
 
 def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
     value = getattr(config, name)
-    if name == "llm":
-        return proposals_label(value)
-    if name == "policy":
-        return policy_words(value)
+    if name in ("llm", "policy"):
+        return str(proposals_label(value) if name == "llm" else policy_words(value))
     if value is None or value is False:
         return f"default {name}" if value is None else f"without {name}"
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"
@@ -247,10 +246,11 @@ def _unread(members: Sequence[Member]) -> list[str]:
     for member in members:
         if not reads_prompts(member.config.llm):
             without_prompts.setdefault(member.config.llm.partition(":")[0], []).append(member)
-    names = sorted(
-        name for name, own in without_prompts.items() if _differ(own, [member.config.template for member in own])
-    )
-    return [f"{name} reads no prompt: templates make no difference to its runs" for name in names]
+    return [
+        f"{name} reads no prompt: templates make no difference to its runs"
+        for name, own in sorted(without_prompts.items())
+        if _differ(own, [member.config.template for member in own])
+    ]
 
 
 def _other_program_result(label: str, task: str, path: Path, results: Sequence[Result]) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from policygen.extensions.sweeps.plan import SweepPlan, cells_of
+from policygen.extensions.sweeps.plan import SweepPlan, by_row, cells_of
 from policygen.extensions.sweeps.worker import config_of
 from policygen.llm import read_spec
 from policygen.llm.prices import cost
@@ -51,7 +51,7 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
             usd += asked * (price or 0.0)
             unpriced |= {cell.llm} if price is None else set()
     lines = [f"{len(cells)} runs, at most {episodes:,} episodes (warm-up, scores, tuning, final scores)"]
-    lines += [f"  {name}: a run for each of {len(seeds)} seeds" for name, seeds in _by_row(plan).items()]
+    lines += [f"  {name}: a run for each of {len(own)} seeds" for name, own in by_row(cells).items()]
     for llm, count in requests.items():
         lines.append(f"{count:,} requests to {llm}, and repairs of malformed replies")
     if requests:
@@ -64,13 +64,6 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
         f"episode lasted to its step limit and one environment played at a time (steps a second measured now: {told})"
     )
     return lines
-
-
-def _by_row(plan: SweepPlan) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {}
-    for cell in cells_of(plan):
-        rows.setdefault(cell.row, []).append(cell.seed)
-    return rows
 
 
 def _most_episodes(config: RunConfig) -> int:

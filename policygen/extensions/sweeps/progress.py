@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policygen.extensions.sweeps.conduct import Sweep
+from policygen.extensions.sweeps.plan import by_row
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import CellResult, Event, Note
 from policygen.llm import prompt_folders
@@ -88,9 +89,7 @@ class SweepTerminal:
 
     def _table(self) -> Table:
         sweep = self._sweep
-        rows: dict[str, list[str]] = {}
-        for cell in sweep.cells:
-            rows.setdefault(cell.row, []).append(cell.key)
+        rows = {name: [cell.key for cell in cells] for name, cells in by_row(sweep.cells).items()}
         busy = {name for name, keys in rows.items() if any(key in sweep.running for key in keys)}
         chosen = list(rows) if len(rows) <= MOST_ROWS else sorted(rows, key=lambda name: name not in busy)[:MOST_ROWS]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")

@@ -30,7 +30,6 @@ from policygen.extensions.plots.tables import comparison
 from policygen.extensions.sweeps.conduct import conduct, open_sweep
 from policygen.extensions.sweeps.plan import SweepPlan, cell_folders, product_of
 from policygen.extensions.sweeps.suites import Published
-from policygen.prompts.catalogue import copy_template
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
@@ -366,16 +365,6 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
     assert read_field(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
 
 
-def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
-    for name in ("calm", "terse"):
-        copy_template("improve_table", name)
-    runs = [policygen.run("frozenlake", iterations=1, template=name, seed=100, **SMALL) for name in ("calm", "terse")]
-    field = read_field([str(run.folder) for run in runs])
-    note = "builtin reads no prompt: templates make no difference to its runs"
-    assert note in field.notes
-    assert note not in read_field([str(runs[0].folder)]).notes
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -446,12 +435,8 @@ def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
     field = field_of(*(results(task, name, values) for task in ("t", "u") for name, values in scores.items()))
     report = report_of(field)
     over_all = next(section for section in report.sections if section.title == "Over all tasks")
-    assert over_all.header[1].startswith("mean normalised score")
     assert {name: float(cell.split(" [")[0]) for name, cell in over_all.rows} == {"A": 10.0, "B": 29.25}
     assert "B is ahead by 19.25" in report.sentence or "B is better than A by 19.25" in report.sentence
-    text = as_markdown(report)
-    assert "IQM" not in text
-    assert "| P(B > A), ties count half |" in text
 
 
 def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:
