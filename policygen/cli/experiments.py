@@ -110,7 +110,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
     if options["dry_run"]:
-        from policygen.extensions.sweeps.estimate import estimate
+        from policygen.extensions.sweeps.progress import estimate
 
         for words in estimate(plan, overrides, place.workers or 1, trust=trust):
             say(words)
@@ -254,8 +254,8 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     their best policies.
     """
     from policygen.extensions.compare import tables
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import plot_comparison
-    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.plots import style
 
     for output in outputs:

@@ -9,7 +9,6 @@ from support import Line
 from sweeping import plan_of
 
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.sweeps.estimate import REPLY_TOKENS
 from policygen.extensions.sweeps.plan import (
     SweepLimits,
     SweepPlan,
@@ -23,6 +22,7 @@ from policygen.extensions.sweeps.plan import (
     read_seeds,
     write_plan,
 )
+from policygen.extensions.sweeps.progress import REPLY_TOKENS
 from policygen.extensions.sweeps.worker import config_of
 from policygen.llm import LLMOptions
 from policygen.llm.prices import cost
