@@ -1,4 +1,4 @@
-"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.environment.PlantEnv` computes."""
+"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.simulate.PlantEnv` computes."""
 
 from __future__ import annotations
 

@@ -25,9 +25,8 @@ from policygen.errors import PolicyError, UsageError
 from policygen.extensions.export.formats import exported_plant
 from policygen.extensions.export.program import short_name
 from policygen.plants.account import PlantAccount, equations_of
-from policygen.plants.environment import PlantEnv
 from policygen.plants.fit import FittedPlant
-from policygen.plants.simulate import PlantCopies
+from policygen.plants.simulate import PlantCopies, PlantEnv
 from policygen.policies.plant import Equations, Plant
 from policygen.quantities.tree import Name, Node
 from policygen.tasks.load import load_task
