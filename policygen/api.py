@@ -440,14 +440,14 @@ def simplify(
 
 def export(
     source: Policy | str | Path,
-    to: Literal["c", "python", "json", "latex"],
+    to: Literal["c", "python", "st", "json", "latex"],
     path: str | Path | None = None,
     *,
     plant: bool = False,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
-    """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
+    """Export a policy as C99, plain Python, Structured Text (IEC 61131-3), JSON or LaTeX; also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
