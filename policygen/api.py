@@ -396,7 +396,7 @@ def compare(
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.played import read_or_play
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.tables import report_of
 
     named = [str(source) for source in sources]

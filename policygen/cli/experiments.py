@@ -90,7 +90,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
     if options["dry_run"]:
-        from policygen.extensions.sweeps.estimate import estimate
+        from policygen.extensions.sweeps.progress import estimate
 
         for words in estimate(plan, overrides, place.workers or 1, trust=trust):
             say(words)
@@ -214,7 +214,7 @@ def _conduct(active_sweep: Sweep, place: Place) -> None:
 )
 @click.option(
     "--x",
-    type=click.Choice(["episodes", "env_steps", "calls"]),
+    type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
@@ -226,14 +226,14 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
-    ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+    ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
 
     With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
     their best policies.
     """
     from policygen.extensions.compare import tables
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import plot_comparison
-    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.plots import style
 
     for output in outputs:

@@ -232,9 +232,9 @@ def robust(
 @click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
-    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
     default="attempt",
-    help="Horizontal axis (default: attempt).",
+    help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
 )
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:

@@ -37,7 +37,8 @@ X_AXES = {
     "episodes": "episodes played",
     "env_steps": "environment steps",
     "tokens": "tokens, in and out",
-    "wall_seconds": "wall-clock time [s]",
+    "seconds": "wall-clock time [s]",
+    "usd": "cost [USD]",
 }
 _STYLES = ("-", "--", "-.", ":")
 _DASHED = (0, (4, 3))  # continues a run or a mean that ended early
@@ -60,8 +61,8 @@ class Curve(Member):
     """A run with the data of its curve.
 
     Attributes:
-        frame: a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, and `level`, the best
-            score so far (before the first policy, the score of random actions).
+        frame: a row per attempt, in order: the columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`, the
+            best score so far (before the first policy, the score of random actions).
     """
 
     frame: NDArray[np.void]
@@ -79,7 +80,7 @@ def read_curve(folder: Path) -> Curve:
         raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
     rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
     level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
-    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "level": level}
+    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
     # Not pandas: every run draws its curve at its end, and would wait for that import.
     frame = append_fields(rows, list(more), list(more.values()), usemask=False)
     return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
@@ -160,13 +161,16 @@ def make_missing(folder: Path) -> list[str]:
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     """Build the figure that `plot_runs` saves; see there for contents and errors."""
+    x = "seconds" if x == "wall_seconds" else x  # its earlier name
     if x not in X_AXES:
         raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
         raise UsageError("no run folders are given, so there is nothing to plot")
     curves = [read_curve(folder) for folder in unique_runs(folders)]
+    if unknown := [curve.folder for curve in curves if np.isnan(curve.frame[x]).any()]:
+        raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
     if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
-        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
+        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].max() > 0 for curve in curves))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
     with style():
         from matplotlib.figure import Figure
@@ -390,8 +394,8 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
 
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(y_axis)
-    if x != "wall_seconds":
-        count_axis(axes, last)
+    if x != "seconds":
+        count_axis(axes, last, whole=x != "usd")
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     # Below the axes, at a distance in inches, a legend of any length covers no data and no label.

@@ -115,7 +115,8 @@ POSITIONS = {
     "episodes": [20, 40, 60],
     "env_steps": [0, 1000, 2000],
     "tokens": [0, 110, 220],
-    "wall_seconds": [0, 1.5, 3],
+    "seconds": [0, 1.5, 3],
+    "usd": [0, 0.25, 0.5],
 }
 
 
@@ -324,7 +325,7 @@ def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path)
 
 
 def test_an_unknown_x_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"`dollars`.*attempt, calls, episodes, env_steps, tokens, wall_seconds"):
+    with pytest.raises(UsageError, match=r"`dollars`.*attempt, calls, episodes, env_steps, tokens, seconds, usd"):
         plot_runs([a_run(tmp_path, [0.1])], tmp_path / "a.png", x="dollars")
 
 
@@ -342,11 +343,14 @@ def test_nothing_to_plot(tmp_path: Path) -> None:
 def test_runs_that_spent_nothing_of_x_say_what_they_spent(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [0.1])
     log = folder / "attempts.jsonl"
-    records = [
-        json.loads(line) | {"tokens_in": 0, "tokens_out": 0, "calls": 0} for line in log.read_text().splitlines()
-    ]
-    log.write_text("".join(json.dumps(record) + "\n" for record in records))
-    with pytest.raises(
-        UsageError, match="spent no tokens; plot over one of attempt, episodes, env_steps, wall_seconds"
-    ):
+    lines = log.read_text().splitlines()
+
+    def record(**spent: Any) -> None:
+        log.write_text("".join(json.dumps(json.loads(line) | spent) + "\n" for line in lines))
+
+    record(usd=None)
+    with pytest.raises(UsageError, match=f"{folder.name} has costs of unknown price; plot over another --x"):
+        plot_runs([folder], tmp_path / "a.png", x="usd")
+    record(tokens_in=0, tokens_out=0, calls=0, usd=0)
+    with pytest.raises(UsageError, match="spent no tokens; plot over one of attempt, episodes, env_steps, seconds"):
         plot_runs([folder], tmp_path / "a.png", x="tokens")
