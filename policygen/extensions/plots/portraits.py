@@ -27,7 +27,7 @@ from policygen.extensions.plots.maps import (
     quantity_label,
     weight_rows,
 )
-from policygen.extensions.plots.played import add_action_map, add_traces, play_episodes
+from policygen.extensions.plots.played import add_beside, play_episodes
 from policygen.extensions.plots.style import (
     MOST_TEXTS,
     NO_ACTION,
@@ -93,8 +93,7 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
             _define(figure, policy)
-            add_action_map(figure, policy, episodes)
-        add_traces(figure, policy, episodes, why)
+        add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
 
 
