@@ -27,17 +27,11 @@ MOST_OUTPUTS = 8  # shown of a policy with several outputs
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A condition of a matching row, a term, or one output of several.
+    """A condition of a matching row, a term, or one output of several."""
 
-    Attributes:
-        text: the quantity or term: `angle = 0.031`.
-        value: its range or amount: `below 0.05`, `+1.2`.
-        share: the amount relative to the largest of the episode, -1 to 1; None if there is no amount.
-    """
-
-    text: str
-    value: str
-    share: float | None = None
+    text: str  # the quantity or term: `angle = 0.031`
+    value: str  # its range or amount: `below 0.05`, `+1.2`
+    share: float | None = None  # the amount relative to the largest of the episode, -1 to 1; None if there is no amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,20 +61,13 @@ class Take:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A frame and its duration.
+    """A frame and its duration."""
 
-    Attributes:
-        image: RGB; all frames of a film have one size.
-        seconds: duration.
-        step: steps before it; `earned`: the sum of the rewards so far.
-        last: whether the episode is over.
-    """
-
-    image: Image.Image
-    seconds: float
-    step: int
+    image: Image.Image  # RGB; all frames of a film have one size
+    seconds: float  # duration
+    step: int  # steps before it; `earned`: the sum of the rewards so far
     earned: float
-    last: bool
+    last: bool  # whether the episode is over
 
 
 @dataclass(frozen=True, slots=True)

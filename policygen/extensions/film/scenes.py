@@ -29,19 +29,13 @@ PACE = 10.0  # steps per second, if the environment states none
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One moment of an episode.
+    """One moment of an episode."""
 
-    Attributes:
-        step: steps taken before it.
-        observation: input of the next decision, flattened, in the environment's own precision, shape (d,).
-        earned: undiscounted sum of the rewards so far.
-        picture: shape (height, width, 3), or None if not requested.
-    """
-
-    step: int
+    step: int  # steps taken before it
+    # input of the next decision, flattened, in the environment's own precision, shape (d,)
     observation: npt.NDArray[Any]
-    earned: float
-    picture: npt.NDArray[np.uint8] | None
+    earned: float  # undiscounted sum of the rewards so far
+    picture: npt.NDArray[np.uint8] | None  # shape (height, width, 3), or None if not requested
 
 
 class Stage:

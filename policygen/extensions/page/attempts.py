@@ -36,23 +36,15 @@ class ShownMessage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request and its reply.
-
-    Attributes:
-        messages: the messages that are new in this request.
-        reply: None if there was none; `error` then gives the reason.
-        requests: number of tries that the reply took.
-        earlier: number of messages that earlier attempts of the same conversation have shown.
-        left_out: whether the prompt is left out to keep the page small; transcript.jsonl has it.
-    """
+    """One request and its reply."""
 
     request: int
-    messages: tuple[ShownMessage, ...]
-    reply: Reply | None
+    messages: tuple[ShownMessage, ...]  # the messages that are new in this request
+    reply: Reply | None  # None if there was none; `error` then gives the reason
     error: str
-    requests: int
-    earlier: int
-    left_out: bool = False
+    requests: int  # number of tries that the reply took
+    earlier: int  # number of messages that earlier attempts of the same conversation have shown
+    left_out: bool = False  # whether the prompt is left out to keep the page small; transcript.jsonl has it
 
     @property
     def remark(self) -> str:
@@ -75,19 +67,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class ShownAttempt:
-    """An attempt with its context, or a request in progress, which has no attempt yet.
-
-    Attributes:
-        parent: the best attempt before it, which `changes` and `cells` compare with; None for a first policy.
-        comments: the user's comments in the prompt.
-    """
+    """An attempt with its context, or a request in progress, which has no attempt yet."""
 
     number: int
     attempt: Attempt | None = None
+    # the best attempt before it, which `changes` and `cells` compare with; None for a first policy
     parent: Attempt | None = None
     is_best: bool = False
     turns: tuple[Turn, ...] = ()
-    comments: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()  # the user's comments in the prompt
 
     @property
     def state(self) -> str:

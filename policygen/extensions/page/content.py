@@ -104,23 +104,16 @@ class PolicyContent(TaskContent):
 
 @dataclass(frozen=True)
 class RunContent(TaskContent):
-    """The content of the page of a run, finished or not.
-
-    Attributes:
-        best: the attempt with the best policy; None without a policy.
-        views: the attempts to show.
-        user: the comments of the user.
-        versions: versions of the packages that made the run.
-    """
+    """The content of the page of a run, finished or not."""
 
     folder: Path
     config: RunConfig
     summary: Summary | None
     attempts: list[Attempt]
-    best: Attempt | None
-    views: list[ShownAttempt]
-    user: UserMessages
-    versions: dict[str, str]
+    best: Attempt | None  # the attempt with the best policy; None without a policy
+    views: list[ShownAttempt]  # the attempts to show
+    user: UserMessages  # the comments of the user
+    versions: dict[str, str]  # versions of the packages that made the run
 
     @property
     def kind(self) -> str:

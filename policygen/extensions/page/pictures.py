@@ -47,17 +47,12 @@ _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An embedded picture.
-
-    Attributes:
-        narrow: a second version for narrow screens.
-        roomy: whether it keeps its size on a narrow screen, which then scrolls it.
-    """
+    """An embedded picture."""
 
     wide: str
     alt: str
-    narrow: str = ""
-    roomy: bool = False
+    narrow: str = ""  # a second version for narrow screens
+    roomy: bool = False  # whether it keeps its size on a narrow screen, which then scrolls it
 
 
 def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
@@ -123,24 +118,17 @@ def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Pict
 
 @dataclass(frozen=True, slots=True)
 class PlantContent:
-    """The plant that the best policy was tuned in, for the page.
-
-    Attributes:
-        text: its lines, with units.
-        latex: the same as LaTeX code; empty if the plant is damaged.
-        errors: for each observation its name, and the errors one and `ahead` steps ahead, in words.
-        uncertain: its uncertain numbers, in words.
-        worst: the step that it predicts worst, and of each observation its name, before, after and predicted, in words.
-        drawn: an episode that it was not fitted to, real and predicted; None if the run has kept none.
-    """
+    """The plant that the best policy was tuned in, for the page."""
 
     steps: int
-    text: str
-    latex: str
+    text: str  # its lines, with units
+    latex: str  # the same as LaTeX code; empty if the plant is damaged
+    # for each observation its name, and the errors one and `ahead` steps ahead, in words
     errors: list[tuple[str, str, str]]
-    uncertain: list[str]
+    uncertain: list[str]  # its uncertain numbers, in words
+    # the step that it predicts worst, and of each observation its name, before, after and predicted, in words
     worst: tuple[str, list[tuple[str, ...]]]
-    drawn: Picture | None
+    drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None if the run has kept none
     ahead: int = AHEAD
     share: str = SHARE
 

@@ -57,13 +57,10 @@ LONGEST_LABEL = 85  # ... and a still longer one is wrapped
 
 @dataclass(frozen=True)
 class Curve(Member):
-    """A run with the data of its curve.
+    """A run with the data of its curve."""
 
-    Attributes:
-        frame: a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, and `level`, the best
-            score so far (before the first policy, the score of random actions).
-    """
-
+    # a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, and `level`, the best score so
+    # far (before the first policy, the score of random actions)
     frame: NDArray[np.void]
 
 

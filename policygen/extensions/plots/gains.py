@@ -25,21 +25,15 @@ MOST_STEPS = 2_000  # of the episodes, evenly taken
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The slope of an output along a quantity.
-
-    Attributes:
-        name: an observation, or a remembered value as `prev(NAME)`.
-        slope: median over the steps.
-        low, high: the middle 90% of the steps.
-        share: the quantity's share of the output's variation: mean size of the slope times the quantity's standard
-            deviation, over the sum of these for all quantities.
-    """
+    """The slope of an output along a quantity."""
 
     output: str
-    name: str
-    slope: float
-    low: float
+    name: str  # an observation, or a remembered value as `prev(NAME)`
+    slope: float  # median over the steps
+    low: float  # the middle 90% of the steps
     high: float
+    # the quantity's share of the output's variation: mean size of the slope times the quantity's standard deviation,
+    # over the sum of these for all quantities
     share: float
 
     @property

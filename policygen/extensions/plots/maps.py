@@ -68,14 +68,11 @@ def _table(policy: TablePolicy, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A symbol in the cells of a map, and its meaning.
-
-    Attributes:
-        value: the number of an action in the table; None if the symbol says why no action is ever taken there.
-    """
+    """A symbol in the cells of a map, and its meaning."""
 
     symbol: str
     name: str
+    # the number of an action in the table; None if the symbol says why no action is ever taken there
     value: float | None = None
 
 

@@ -99,21 +99,13 @@ def deciding_quantities(policy: Policy) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _ActionMap:
-    """The actions over one or two quantities.
+    """The actions over one or two quantities."""
 
-    Attributes:
-        names: the quantities: across, and up if there are two.
-        values: those of each quantity, of shape (POINTS,).
-        actions: shape (POINTS, actuators), or (POINTS up, POINTS across, actuators).
-        paths: the quantities at each step of some episodes.
-        cut: whether other quantities matter, too, and are held at their median.
-    """
-
-    names: tuple[str, ...]
-    values: list[Numbers]
-    actions: Numbers
-    paths: list[list[Numbers]]
-    cut: bool
+    names: tuple[str, ...]  # the quantities: across, and up if there are two
+    values: list[Numbers]  # those of each quantity, of shape (POINTS,)
+    actions: Numbers  # shape (POINTS, actuators), or (POINTS up, POINTS across, actuators)
+    paths: list[list[Numbers]]  # the quantities at each step of some episodes
+    cut: bool  # whether other quantities matter, too, and are held at their median
 
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:

@@ -121,25 +121,16 @@ class _Facet:
 
 @dataclass(frozen=True)
 class _View:
-    """The drawn part of a table and its layout, the same for each actuator.
+    """The drawn part of a table and its layout, the same for each actuator."""
 
-    Attributes:
-        facets: in reading order, `per_line` in each line.
-        down, across: the dimensions of a facet; `down` is None for a table of one dimension.
-        shape: rows and columns of cells in a facet; a long single dimension is folded into rows.
-        cell: width and height of a cell, in inches.
-        notes: remarks about omitted parts, one line each.
-        marked: the symbols of cells in which no action is ever taken, by cell number.
-    """
-
-    facets: tuple[_Facet, ...]
+    facets: tuple[_Facet, ...]  # in reading order, `per_line` in each line
     per_line: int
-    down: Dimension | None
+    down: Dimension | None  # the dimensions of a facet; `down` is None for a table of one dimension
     across: Dimension
-    shape: tuple[int, int]
-    cell: tuple[float, float]
-    notes: tuple[str, ...]
-    marked: Mapping[int, Letter]
+    shape: tuple[int, int]  # rows and columns of cells in a facet; a long single dimension is folded into rows
+    cell: tuple[float, float]  # width and height of a cell, in inches
+    notes: tuple[str, ...]  # remarks about omitted parts, one line each
+    marked: Mapping[int, Letter]  # the symbols of cells in which no action is ever taken, by cell number
 
     @property
     def lines(self) -> int:

@@ -32,17 +32,13 @@ _ROOM = 0.25  # of the real range that a prediction may leave before it is cut o
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A quantity over the rows of an episode.
-
-    Attributes:
-        labels: names of the values 0, 1, ... of a choice.
-        limits: values that it should stay below or above, over the rows, each with the name of its requirement.
-    """
+    """A quantity over the rows of an episode."""
 
     name: str
     values: Numbers
     unit: str = ""
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # names of the values 0, 1, ... of a choice
+    # values that it should stay below or above, over the rows, each with the name of its requirement
     limits: tuple[tuple[str, Numbers], ...] = ()
 
 
