@@ -421,7 +421,7 @@ def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
     Raises:
         PolicygenError: a folder is not a run, or is damaged.
     """
-    from policygen.extensions.plots.tidy import tidy
+    from policygen.extensions.plots.tables import tidy
 
     return tidy([find_run(str(run)) for run in runs], curves=curves)
 

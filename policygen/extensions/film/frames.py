@@ -65,8 +65,7 @@ class Frame:
 
     image: Image.Image  # RGB; all frames of a film have one size
     seconds: float  # duration
-    step: int  # steps before it; `earned`: the sum of the rewards so far
-    earned: float
+    earned: float  # the sum of the rewards so far
     last: bool  # whether the episode is over
 
 
@@ -152,7 +151,7 @@ def _frames_of(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, ti
             )
         if shown:
             image = panel.frame(scene, take, decision, timing.faster)
-            yield Frame(image, LAST_FRAME if last else timing.seconds, scene.step, scene.earned, last)
+            yield Frame(image, LAST_FRAME if last else timing.seconds, scene.earned, last)
 
 
 class _Panel:

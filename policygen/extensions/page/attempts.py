@@ -20,7 +20,6 @@ from policygen.runs.records import FinalScore
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
 MOST_CHARACTERS = 6_000_000  # of all prompts on one page
-_CLIPPED = 400_000  # characters shown of a single message or reply
 _MOST_LINES = 500  # longer policies list only their new lines
 _MOST_CHANGES = 80  # lines
 
@@ -104,21 +103,16 @@ class ShownAttempt:
         return words
 
     @property
-    def _policies(self) -> tuple[Policy | None, Policy | None]:
-        """The parent's policy, and the proposed one."""
-        parent, attempt = self.parent, self.attempt
-        return parent.policy if parent is not None else None, attempt.proposed if attempt is not None else None
-
-    @property
     def changes(self) -> list[str]:
         """The lines in which the proposed policy differs from its parent's, each after `+`, `-` or a space."""
-        before, after = self._policies
-        return _changes(before, after) if after is not None else []
+        after = self.attempt.proposed if self.attempt is not None else None
+        return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
 
     @property
     def cells(self) -> str:
         """The number of cells in which two tables over the same grid differ; different rows may decide the same."""
-        before, after = self._policies
+        before = self.parent.policy if self.parent is not None else None
+        after = self.attempt.proposed if self.attempt is not None else None
         if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
             return ""
         mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
@@ -213,14 +207,8 @@ def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, i
     for message in new:
         first = seen.setdefault(message.content, exchange.attempt)
         same = first if first != exchange.attempt else None
-        messages.append(ShownMessage(message.role, "" if same is not None else _clipped(message.content), same))
+        messages.append(ShownMessage(message.role, "" if same is not None else message.content, same))
     earlier = 0 if repeated else max(0, len(sent) - 2)
     error = exchange.error if isinstance(exchange, FailedExchange) else ""
     reply = None if isinstance(exchange, FailedExchange) else exchange.reply
-    if reply is not None:
-        reply = replace(reply, text=_clipped(reply.text), reasoning=_clipped(reply.reasoning))
     return Turn(exchange.request, tuple(messages), reply, error, exchange.requests, earlier)
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _CLIPPED else f"{text[:_CLIPPED]}\n... ({len(text) - _CLIPPED:,} more characters)"

@@ -130,9 +130,8 @@ def read_member(folder: Path) -> Member:
 def _templates(logbook: Logbook, config: RunConfig) -> str:
     if not reads_prompts(config.llm):
         return ""
-    return (
-        ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or "not recorded"
-    )
+    known = (templates_identity(logbook.templates()), _comments(logbook.folder))
+    return ", ".join(filter(None, known)) or "not recorded"
 
 
 def _comments(folder: Path) -> str:

@@ -65,8 +65,8 @@ LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally belo
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    If two observations determine the action, the picture also has a map of the actions over both. A policy with memory
-    also has traces of its memory over an episode.
+    Beside it are the actions over the one or two quantities that determine the action, or for equations that matter
+    most, and of a policy with memory traces of its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.

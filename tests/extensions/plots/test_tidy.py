@@ -9,8 +9,7 @@ import pytest
 from support import Line, attempts_of, summary_of
 
 import policygen
-from policygen.extensions.plots.tables import comparison
-from policygen.extensions.plots.tidy import tidy
+from policygen.extensions.plots.tables import comparison, tidy
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
 
