@@ -31,21 +31,16 @@ def test_runs_that_differ_in_seed_budgets_and_processes_are_one_group(tmp_path: 
     assert [run.folder for run in group.averaged] == folders
 
 
-def test_an_unfinished_run_belongs_to_its_group_and_is_not_averaged(tmp_path: Path) -> None:
-    done, begun = ended(tmp_path, [0.4]), a_run(tmp_path, [0.1], seed=1)
-    (group,) = groups_of(begun, done)
-    assert [run.folder for run in group.averaged] == [done]
+def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_have_no_score(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.2], [0.4], [FAILED]))]
+    begun = a_run(tmp_path, [0.1], seed=3)
+    (group,) = groups_of(begun, *folders)
+    assert [run.folder for run in group.averaged] == folders
     assert [run.folder for run in group.unfinished] == [begun]
-    assert group.final_score is not None
-    assert group.final_score.mean == 0.4
-
-
-def test_a_run_without_a_policy_has_no_final_score_and_is_counted(tmp_path: Path) -> None:
-    (group,) = groups_of(*[ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.2], [0.4], [FAILED]))])
     assert group.final_score is not None
     assert group.final_score.mean == pytest.approx(0.3)
     assert group.without_policy == 1
-    (none,) = groups_of(ended(tmp_path, [FAILED]))
+    (none,) = groups_of(folders[2])
     assert none.final_score is None
 
 

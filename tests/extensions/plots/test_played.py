@@ -112,7 +112,7 @@ def test_a_picture_has_a_trace_of_each_remembered_quantity_beside_it(text: str, 
     policy = policygen.parse(text, task)
     figure = policy_figure(policy)
     figure.draw_without_rendering()
-    beside = [axes for axes in figure.axes if axes.get_title() == "" and len(axes.lines) == 1]
+    beside = [axes for axes in figure.axes if axes.lines and not axes.patches and not axes.get_title()]
     labels = [axes.get_ylabel().split(" ")[0] for axes in beside if axes.get_ylabel()]
     assert labels == list(policy.remembers)
     assert len(labels) == names
