@@ -140,7 +140,8 @@ def _symbols(names: Sequence[str]) -> list[str]:
 def unit_of(task: Task, name: str) -> str:
     """Return the unit of an observation or actuator, or of its remembered value `prev(NAME)`; features have none."""
     own = name.removeprefix("prev(").removesuffix(")")
-    return next((one.unit for one in (*task.observations, *task.actuators) if one.name == own), "")
+    units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
+    return units.get(own, "")
 
 
 def quantity_label(policy: Policy, name: str) -> str:

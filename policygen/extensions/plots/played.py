@@ -115,7 +115,8 @@ def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | 
         if len(telling) > len(names):
             names = telling
             held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
-    if not names or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
+    drawn = isinstance(policy, TablePolicy) and (len(names) == 1 or set(policy.grid.names) == set(names))
+    if not names or drawn:
         return None
     met = [_quantities(policy, episode) for episode in episodes]
     ranges = [_range(policy, name, [quantities[name] for quantities in met]) for name in names]
@@ -233,14 +234,14 @@ def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *,
         axes.plot(across, *up, color="white", linewidth=2.4, alpha=0.7)
         axes.plot(across, *up, color="black", linewidth=1.0)
         axes.plot(across[:1], up[0][:1], "o", color="black", markeredgecolor="white", markersize=6)
-    axes.set_xlim(x[[0, -1]])
+    axes.set_xlim(x[0], x[-1])
     axes.set_xlabel(quantity_label(policy, action_map.names[0]))
     if not more:
         axes.set_ylabel(with_unit(actuator.name, actuator.unit))
         if actuator.is_choice:
             axes.set_yticks(range(len(actuator.labels)), actuator.labels)
         return
-    axes.set_ylim(more[0][[0, -1]])
+    axes.set_ylim(more[0][0], more[0][-1])
     axes.set_ylabel(quantity_label(policy, action_map.names[1]))
     if not actuator.is_choice:
         axes.figure.colorbar(mesh, ax=axes, label=with_unit(actuator.name, actuator.unit))
