@@ -258,7 +258,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 @click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
 def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
-    from policygen.extensions.plots.tidy import write_tidy
+    from policygen.extensions.plots.tables import write_tidy
 
     say(write_tidy(runs, output, curves=curves))
 

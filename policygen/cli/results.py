@@ -354,21 +354,22 @@ def plot_episode(
 
 
 @click.command()
-@click.argument("source", metavar="RUN|SWEEP", type=RunPath())
+@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=RunPath())
+@TASK_OF_TEXT
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
 @click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
 @TRUST
-def report(source: Path, output: Path, film: bool, trust: bool, *, robust: bool) -> None:
-    """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
+def report(source: Path, output: Path, **options: Any) -> None:
+    """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
 
     It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
-    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. A browser can print it
-    as a PDF.
+    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. Of a policy it shows
+    the score on 100 fresh episodes, text, pictures and an animated episode. A browser can print it as a PDF.
     """
     from policygen.extensions.page.render import write_page
 
-    path = write_page(source, output, film=film, trust=trust, robust=robust)
+    path = write_page(source, output, **options)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -81,7 +81,7 @@ def named_observations(
         return list(found), False
     names = _distinct([_observation_name(row) for row in rows], rows)
     named = [
-        replace(o, name=name, unit=_unit(row), about=_meaning(row.get("observation", ""), row))
+        replace(o, name=name, unit=_unit(row), about=_with_body(_meaning(row.get("observation", ""), row), row, env))
         for o, name, row in zip(found, names, rows, strict=False)
     ]
     rest = _parts_of_a_model(found[len(named) :], env)
@@ -96,6 +96,19 @@ def _meaning(text: str, row: Mapping[str, str]) -> str:
     about, model = without_markup(text), _model_name(row)
     about += ", part of a unit quaternion" * ("-orientation" in about)
     return f"{about} ({model})" if model and model not in about else about
+
+
+def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> str:
+    """Add to a meaning the body that a joint moves in the world, if the documentation calls this body otherwise."""
+    model, joint = getattr(env.unwrapped, "model", None), _model_name(row)
+    try:
+        body = model.body(int(model.joint(joint).bodyid[0]))  # type: ignore[union-attr]
+    except (AttributeError, KeyError, TypeError):  # no model, or no joint of this name
+        return about
+    name, stem = str(body.name), re.sub(r"_link$|\d+$", "", body.name)
+    if int(body.parentid[0]) or not name or any(word in about.lower() for word in (name.lower(), stem.lower())):
+        return about
+    return about.replace(f"({joint})", f"({joint}, of body {name})") if stem != "body" else about
 
 
 def _model_name(row: Mapping[str, str]) -> str:

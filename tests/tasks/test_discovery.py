@@ -339,3 +339,9 @@ def test_numbers_may_be_called_by_their_place():
 )
 def test_formulas_of_the_documentation_are_plain_text(written, plain):
     assert without_markup(written) == plain
+
+
+def test_a_joint_that_moves_a_body_of_another_name_is_told_with_both():
+    abouts = {o.name: o.about for o in discovered("HalfCheetah-v5").observations}
+    assert abouts["front_tip_angle"] == "angle of the front tip (rooty, of body torso)"
+    assert "of body" not in abouts["back_thigh_angle"]

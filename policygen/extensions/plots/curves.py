@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -44,13 +45,8 @@ _STYLES = ("-", "--", "-.", ":")
 _DASHED = (0, (4, 3))  # continues a run or a mean that ended early
 
 # A thin dotted line that ends in a ring marks an unfinished run.
-_UNFINISHED: dict[str, Any] = {
-    "linestyle": (0, (1, 1)),
-    "linewidth": 1.1,
-    "marker": "o",
-    "markerfacecolor": "white",
-    "zorder": 4,
-}
+_UNFINISHED: dict[str, Any] = {"linestyle": (0, (1, 1)), "linewidth": 1.1, "zorder": 4}
+_UNFINISHED |= {"marker": "o", "markerfacecolor": "white"}
 WIDE_LABEL = 50  # a longer label gives the legend a single column ...
 CHARACTERS_PER_INCH = 11  # of a title
 LONGEST_LABEL = 85  # ... and a still longer one is wrapped
@@ -58,13 +54,10 @@ LONGEST_LABEL = 85  # ... and a still longer one is wrapped
 
 @dataclass(frozen=True)
 class Curve(Member):
-    """A run with the data of its curve.
+    """A run with the data of its curve."""
 
-    Attributes:
-        frame: a row per attempt, in order: the columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`, the
-            best score so far (before the first policy, the score of random actions).
-    """
-
+    # a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`, the
+    # best score so far (before the first policy, the score of random actions)
     frame: NDArray[np.void]
 
 
@@ -260,8 +253,7 @@ def _color(place: int) -> str:
 def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
     """Draw one task: for each group its runs, their mean curve, its band and its final score.
 
-    Args:
-        looks: labels of all groups; the position of a group sets its colour, line and mark.
+    The position of a group's label in `looks` sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
@@ -290,10 +282,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
             _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
-    counts = [
-        f"{finished} run{'s' * (finished > 1)}" if finished else "",
-        f"{unfinished} unfinished" if unfinished else "",
-    ]
+    counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     _title(axes, f"{groups[0].task}: {subject}")
     _label(axes, x, end, f"{_aggregates(curves)} of the best so far")
@@ -366,21 +355,17 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
     for curve in curves:
         if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
             found.setdefault(baseline.name, []).append(baseline.score.value)
-    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+    return {name: fmean(scores) for name, scores in found.items()}
 
 
 def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
     """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
     for i, (name, level) in enumerate(baselines.items()):
-        look: dict[str, Any] = {
-            "color": OKABE_ITO[(3 + i) % len(OKABE_ITO)],
-            "linestyle": (0, (5, 1, 1, 1)),
-            "linewidth": 1.4,
-        }
+        look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
         axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
-        level = sum(known) / len(known)
+        level = fmean(known)
         axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
     if task.solved is not None:
         axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")

@@ -87,6 +87,11 @@ def style() -> Iterator[None]:
         yield
 
 
+def with_unit(name: str, unit: str) -> str:
+    """Return the label of a quantity: `angle [rad]`."""
+    return f"{name} [{unit}]" if unit else name
+
+
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
     """Return the lengths of an interval's two arms, as `errorbar` takes them."""
     return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
