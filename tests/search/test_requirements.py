@@ -1,7 +1,4 @@
-"""Requirements in a run: the judge, tuning, prompts, records, pages and comparisons.
-
-It tests `prompts.requirements`.
-"""
+"""Requirements in a run: the judge, tuning, prompts, records, pages and comparisons."""
 
 from __future__ import annotations
 
