@@ -18,7 +18,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.memory import rate_of
+from policygen.proposers.builtin_linear import rate_of
 from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 

@@ -158,24 +158,18 @@ class CellDecider:
         self._cells[rows] = after
 
 
-# --- evaluation of an adviser ----------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class TrialActor:
-    """Follows a table, or acts at random without one, and records steps and returns.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A learner that only records: it follows a table, or acts at random without one.
 
     Attributes:
         steps: steps of all episodes side by side, in the form for a learner.
-        returns: undiscounted sums of the environment's rewards per episode, shape (episodes,).
     """
 
     view: CellView
     table: Cells | None
     rng: np.random.Generator
-    shaped_reward: ShapedReward | None = None
     steps: list[Step] = field(default_factory=list)
-    returns: Vector = field(default_factory=lambda: np.zeros(0))
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
         """Return the table's actions."""
@@ -186,25 +180,6 @@ class TrialActor:
     def learn(self, step: Step, /) -> None:
         """Record the step."""
         self.steps.append(step)
-
-    def begin(self, episodes: int, /) -> CellDecider:
-        """Begin new episodes."""
-        self.returns = np.zeros(episodes)
-        return _TrialDecider(self, episodes)
-
-    portable = False
-
-
-class _TrialDecider(CellDecider):
-    """A lesson that records returns."""
-
-    def __init__(self, trial_actor: TrialActor, episodes: int) -> None:
-        super().__init__(trial_actor, trial_actor.view, episodes, trial_actor.shaped_reward)
-        self._returns = trial_actor.returns
-
-    def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        self._returns[rows] += rewards
-        super().learn(rows, observations, rewards, terminated)
 
 
 def is_better(returns: Vector, others: Vector) -> bool:

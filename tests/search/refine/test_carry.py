@@ -8,7 +8,7 @@ from refining import policy_of, seeds
 
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP
-from policygen.search.refine.carry import WIDER, carry_over
+from policygen.search.refine.cma import WIDER, carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 

@@ -36,12 +36,11 @@ class Practising:
         self.task, self.player, self.practised = load_task(task), Player(task), 0
         self.mdp = finite_mdp(self.task) if sampled else None
 
-    def practice(self, actor: Actor, seeds: Sequence[int]) -> None:
+    def practice(self, actor: Actor, seeds: Sequence[int]) -> np.ndarray:
         self.practised += len(seeds)
         if self.mdp is not None:
-            Sampler(self.mdp, self.task.max_steps).play(actor, seeds)
-        else:
-            self.player.simulator.play(actor, seeds)
+            return Sampler(self.mdp, self.task.max_steps).play(actor, seeds).returns
+        return np.array([t.episode_return for t in self.player.simulator.play(actor, seeds)])
 
     def learn(self, text: str, episodes: int, method: Any = "q", rng_seed: int = 1) -> Refined | None:
         trials = Trials(self.player, seeds, episodes, self.practice)
@@ -204,7 +203,7 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
-    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds) and None, seeds, 640, discount_of(task))
+    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds).returns, seeds, 640, discount_of(task))
     firsts, lasts = [], []
     for table in (good, (good + 2) % 4):
         tables = [entries for _, entries in learn_tables(view, budget, np.random.default_rng(0), advice=table)]
