@@ -80,11 +80,7 @@ class Team:
         }
 
     def check(self, task: Task) -> None:
-        """Refuse a cost limit that cannot be enforced.
-
-        Raises:
-            UsageError: a model's price is unknown.
-        """
+        """Refuse a cost limit that cannot be enforced; see `LanguageModel.check`."""
         for member in self._members.values():
             member.check(task)
 

@@ -2,7 +2,8 @@
 
 It tunes the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
 It tunes the entries of a table of choices one by one, by learning, or exactly.
-The result is the same policy with other numbers, so the model can read it as text."""
+The result is the same policy with other numbers, so the model can read it as text.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from policygen.episodes.exact import FiniteMDP, improved_table
-from policygen.errors import PolicyError
+from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
@@ -19,10 +19,9 @@ from policygen.runs.attempt import TuningState
 from policygen.runs.config import RefineMethod
 from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
-from policygen.search.refine.coordinate import coordinate
-from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
 from policygen.search.refine.model import tune_in_plant
-from policygen.search.refine.q import check_memoryless, choosing_table, q_learning
+from policygen.search.refine.q import check_memoryless, q_learning
+from policygen.search.refine.tables import coordinate, policy_iteration
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
@@ -68,29 +67,6 @@ def refine(
     if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
-
-
-def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
-    """Improve the table until no change of one entry improves it further; no episode is played.
-
-    Two searches by `improved_table` are compared: one from the table, and one from the table that is best when half of
-    the episodes start in any state (exploring starts), because cells without visits cannot improve.
-
-    Raises:
-        PolicyError: the policy is not a table of choices, it has memory, or the MDP is unknown.
-    """
-    table = choosing_table(policy, "policy-iteration")
-    if mdp is None:
-        raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
-    states, steps = len(mdp.start), table.task.max_steps
-    view = cell_view(table, states)
-    cells = np.asarray(view.read(np.arange(states).reshape(-1, 1)))
-    exploring = replace(mdp, start=(mdp.start + 1 / states) / 2)
-    proposed = entries_of(table)
-    explored, _ = improved_table(exploring, proposed, cells, steps)
-    found = [improved_table(mdp, entries, cells, steps) for entries in (explored, proposed)]
-    best = max(found, key=lambda one: one[1])[0]
-    return Refined(with_entries(table, best), 0, "policy-iteration", view.cells)
 
 
 def _with_objective(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
