@@ -122,5 +122,3 @@ def test_a_film_shows_the_episode_furthest_from_a_requirement(line: Line) -> Non
     unknown = line("film", "p.txt", "--task", "mine.toml", "--worst=noise")
     assert unknown.code == 2
     assert unknown.err == "Error: task mine has no requirement `noise`; it has rail, upright\n"
-    lowest = line("film", "p.txt", "--task", "mine.toml", "--episodes", 3, "--worst", "-o", "f.gif")
-    assert "the worst" in lowest.out
