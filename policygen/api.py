@@ -22,7 +22,7 @@ from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.plants.account import equations_of
-from policygen.plants.environment import PlantEnv
+from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
@@ -153,7 +153,7 @@ PLANT_ID = "policygen/Plant-v0"
 def plant(run: str | Path) -> gym.Env[Any, Any]:
     """Return the plant of a run's best attempt as a Gymnasium environment, to train or test anything else in it.
 
-    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.environment.PlantEnv`. Other
+    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.simulate.PlantEnv`. Other
     programs make it with `gymnasium.make("policygen.api:policygen/Plant-v0", run=FOLDER)`. No code of the folder runs.
 
     Args:
@@ -440,14 +440,14 @@ def simplify(
 
 def export(
     source: Policy | str | Path,
-    to: Literal["c", "python", "json", "latex"],
+    to: Literal["c", "python", "st", "json", "latex"],
     path: str | Path | None = None,
     *,
     plant: bool = False,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
-    """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
+    """Export a policy as C99, plain Python, Structured Text (IEC 61131-3), JSON or LaTeX; also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the

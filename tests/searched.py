@@ -44,10 +44,11 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
     return search.context(len(search.attempts), config), config
 
 
-def made(task: str | Task, out: str | Path, **settings: Any) -> Path:
+def made(task: str | Task, out: str | Path, provider: Any = None, **settings: Any) -> Path:
     """The folder of a finished run, without its picture."""
     loaded = policygen.load_task(task) if isinstance(task, str) else task
-    begun = start(loaded, effective_config(loaded, loaded.name, options=settings), Path(out))
+    named = {"llm": provider.spec} if provider is not None else {}
+    begun = start(loaded, effective_config(loaded, loaded.name, options={**named, **settings}), Path(out), provider)
     for _ in begun.attempts():
         pass
     begun.finish()

@@ -403,9 +403,9 @@ def serve(folder: Path, port: int) -> None:
 @POLICY
 @click.option(
     "--to",
-    type=click.Choice(["c", "python", "json", "latex", "minari"]),
+    type=click.Choice(["c", "python", "st", "json", "latex", "minari"]),
     required=True,
-    help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
+    help="C99 or Python without libraries, Structured Text for a PLC, JSON, LaTeX; minari: the run's episodes.",
 )
 @click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
 @click.option("--float32", is_flag=True, help="Compute in single precision (c).")
@@ -437,6 +437,9 @@ def export(
     against those in three episodes. With --on-nan its function is `NAME_step`, which returns 0, or 1 if an observation
     that the policy reads is NaN or infinite; without it NaN counts as 0. With --float32 nothing is computed in double
     precision; choices may then differ at ties, which are counted.
+
+    Structured Text (--to st, IEC 61131-3) is a function block for a PLC, with an input for each observation that the
+    policy reads and an output for each actuator; where it remembers, RESET starts an episode. It counts NaN as 0.
 
     With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start by a seed,
     `step` takes an action and gives the next observation, the reward, and whether the episode has ended.

@@ -26,8 +26,7 @@ from policygen.files import write_named
 
 if TYPE_CHECKING:
     from policygen.extensions.seats.drive import Drive, DriveResult
-    from policygen.extensions.seats.mediate import MediationResult
-    from policygen.extensions.seats.mediators import Mediator
+    from policygen.extensions.seats.mediate import MediationResult, Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
 
     ResultT = TypeVar("ResultT", bound=SessionResult)
@@ -259,14 +258,17 @@ def mediate(
     planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the
     answers stored there; budgets apply per command.
     """
-    from policygen.extensions.seats.mediate import Mediation, MediationSettings, page, row_in_words
-    from policygen.extensions.seats.mediators import (
+    from policygen.extensions.seats.mediate import (
         LEARNED,
         TASK,
+        Mediation,
+        MediationSettings,
         learned_mediator,
         mediator_of,
         named_mediators,
+        page,
         rooms_of,
+        row_in_words,
     )
     from policygen.extensions.seats.session import default_folder
     from policygen.runs.config import effective_config

@@ -32,8 +32,8 @@ from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
-from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
+from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.tasks.feet import foot_heights
 from policygen.tasks.task import Task, output_names
 

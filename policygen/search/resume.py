@@ -25,9 +25,9 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import llm_options, turns
-from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
+from policygen.runs.tuning import PROLONGATIONS, most_compared
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds

@@ -80,7 +80,7 @@ class Run:
         templates = TemplateWatch(self.config, self.logbook)
 
         def record(exchange: Exchange | FailedExchange) -> None:
-            self.logbook.record_exchange(exchange)
+            self.logbook.transcript.record(exchange)
             templates.note(exchange.attempt)
             self.on_exchange(exchange)
 
@@ -89,7 +89,7 @@ class Run:
             self.ledger,
             recorded=self.answers,
             on_exchange=record,
-            on_sent=self.logbook.record_sent,
+            on_sent=self.logbook.transcript.record_sent,
             tell=self.tell,
             cache=self.cache,
             steering=Steering(self.folder),

@@ -22,8 +22,8 @@ from policygen.prompts.templates import render_template
 from policygen.quantities.tree import constants
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.runs.config import effective_config
-from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.runs.state import Context
+from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.search.loop import new_search
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -45,9 +45,8 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
             asked = config.iterations * config.candidates
             asked = asked if config.max_calls is None else min(asked, config.max_calls)
             requests[cell.llm] += asked
-            price = cost(
-                llm_options(config), cell.llm, [cell.llm.partition(":")[2]], config.prompt_tokens, REPLY_TOKENS
-            )
+            model = cell.llm.partition(":")[2]
+            price = cost(llm_options(config), cell.llm, model, config.prompt_tokens, REPLY_TOKENS)
             usd += asked * (price or 0.0)
             unpriced |= {cell.llm} if price is None else set()
     lines = [f"{len(cells)} runs, at most {episodes:,} episodes (warm-up, scores, tuning, final scores)"]

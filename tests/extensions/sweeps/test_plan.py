@@ -206,7 +206,7 @@ def test_a_dry_run_says_what_a_sweep_takes_and_begins_nothing(line: Line) -> Non
     most = 12 * (10 + 4 * 40 + 30) + 12 * (10 + 4 * (40 + 50) + 30)
     assert f"24 runs, at most {most:,} episodes" in said.out
     assert "48 requests to openai:gpt-5-mini" in said.out
-    price = cost(LLMOptions(), "openai:gpt-5-mini", ["gpt-5-mini"], 6_000, REPLY_TOKENS)
+    price = cost(LLMOptions(), "openai:gpt-5-mini", "gpt-5-mini", 6_000, REPLY_TOKENS)
     assert price is not None
     assert f"about ${48 * price:.2f} with" in said.out
     assert list(Path().iterdir()) == []
