@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +74,16 @@ class RunResult:
 
     def __str__(self) -> str:
         """Describe the result on one screen."""
-        lines = self._facts()
+        summary = self.summary
+        cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
+        lines = [
+            f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
+            f"proposals from {summary.llm}",
+            f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
+            f"stopped: {summary.stopped}",
+            f"final score: {self.final}" if self.final is not None else "no policy was found",
+            f"folder: {self.folder}",
+        ]
         if self.policy is not None:
             text = self.policy.to_text().splitlines()
             cut = [f"... {len(text) - _MOST_LINES + 1} more lines"] if len(text) > _MOST_LINES else []
@@ -82,26 +92,9 @@ class RunResult:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        try:
-            from policygen.extensions.notebook import curve_html
-        except ModuleNotFoundError:
-            curve = ""
-        else:
-            curve = curve_html(self.folder)
-        facts = as_html("\n".join(self._facts()))
-        return f"<pre>{facts}</pre>{curve}<br>{self.policy._repr_html_() if self.policy is not None else ''}"
-
-    def _facts(self) -> list[str]:
-        summary = self.summary
-        cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
-        return [
-            f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
-            f"proposals from {summary.llm}",
-            f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
-            f"stopped: {summary.stopped}",
-            f"final score: {self.final}" if self.final is not None else "no policy was found",
-            f"folder: {self.folder}",
-        ]
+        facts, curves = str(self).partition("\n\n")[0], _extension("notebook")
+        policy = self.policy._repr_html_() if self.policy is not None else ""
+        return f"<pre>{as_html(facts)}</pre>{curves.curve_html(self.folder) if curves else ''}<br>{policy}"
 
 
 def run(
@@ -210,30 +203,24 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "start": policy_text(begin)} if isinstance(begin, Path) else plain
 
 
-def learning_curve() -> tuple[Listener, ...]:
-    """Return the listener that draws a run's learning curve at its end; empty without `extensions.plots`."""
-    try:
-        from policygen.extensions.plots.curves import LearningCurve
-    except ModuleNotFoundError:
-        return ()
-    return (LearningCurve(),)
-
-
-def _notebook_progress(active_run: Run) -> tuple[Listener, ...]:
-    """Return the listener that shows the progress of a run in a Jupyter notebook; empty elsewhere."""
+def own_listeners(run: Run) -> list[Listener]:
+    """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if installed."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if getattr(shell, "kernel", None) is None:  # no IPython, or one in a terminal
-        return ()
+    in_notebook = getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
+    curves, notebook = _extension("plots.curves"), _extension("notebook") if in_notebook else None
+    return [*([notebook.NotebookProgress(run)] if notebook else []), *([curves.LearningCurve()] if curves else [])]
+
+
+def _extension(name: str) -> Any:
+    """Return the module of an extension; None if it is missing."""
     try:
-        from policygen.extensions.notebook import NotebookProgress
+        return importlib.import_module(f"policygen.extensions.{name}")
     except ModuleNotFoundError:
-        return ()
-    return (NotebookProgress(active_run),)
+        return None
 
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    shown = (*_notebook_progress(active_run), *listeners, *learning_curve())
-    summary = carry_out(active_run, shown, on_attempt)
+    summary = carry_out(active_run, (*listeners, *own_listeners(active_run)), on_attempt)
     best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,

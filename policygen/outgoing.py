@@ -69,7 +69,7 @@ def shown(text: object) -> str:
 
 
 def as_html(text: object) -> str:
-    """Return `shown(text)` as HTML: what it says, and no tags."""
+    """Return `shown(text)` as HTML without tags."""
     return html.escape(shown(text))
 
 

@@ -6,12 +6,10 @@ import io
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
+ALARM = getattr(signal, "SIGALRM", 0)  # 0 on Windows, where no step is interrupted
 _PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6) if os.name == "nt" else ()  # seconds between attempts to replace a file
 
 
@@ -20,31 +18,13 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def can_be_interrupted() -> bool:
-    """Whether `interrupt` can stop this thread: the main one, if nothing handles SIGALRM. Never on Windows."""
-    return (
-        hasattr(signal, "pthread_kill")
-        and threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-    )
-
-
-def on_interrupt(handler: Callable[[int, FrameType | None], None] | None) -> None:
-    """Let `interrupt` call a handler in the main thread; None: as before. Only where `can_be_interrupted`."""
-    signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-
-
 def interrupt(thread: int) -> None:
-    """Call the handler in the main thread, between two steps of Python; `thread` is its identifier."""
+    """Let a thread handle `ALARM` between two steps of Python; only where there is this signal."""
     signal.pthread_kill(thread, signal.SIGALRM)
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file, in the place of another; on Windows, try for a second while another program has that one open.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
+    """Replace a file by another; on Windows, try for a second while a program has it open. Raises OSError."""
     for pause in _PAUSES:
         try:
             return os.replace(source, target)

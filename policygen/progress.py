@@ -206,37 +206,26 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     return table
 
 
-def progress_rows(
-    run: Run, done: Sequence[Attempt], elapsed: float, activity: Activity | None
-) -> list[tuple[str, str]]:
-    """Describe the progress of a run in rows of a name and a text.
-
-    Args:
-        done: the attempts since the start or the resumption, in order.
-        elapsed: seconds since then.
-    """
-    planned = _planned(run)
-    number = done[-1].number if done else 0
+def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> list[tuple[str, str]]:
+    """Describe the progress of a run, `elapsed` seconds after its start, in rows of a name and a text."""
+    planned, number = _planned(run), done[-1].number if done else 0
     best = run.search.best
-    rows = [
-        ("done", f"{number} of {planned}"),
-        ("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet"),
-        ("last", attempt_line(run, done[-1]).strip() if done else "playing random actions"),
-    ]
+    rows = {"done": f"{number} of {planned}"}
+    rows["best"] = f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet"
+    rows["last"] = attempt_line(run, done[-1]).strip() if done else "playing random actions"
     if activity is not None:
-        rows.append(("now", activity_line(activity, time.time())))
-    calls = run.llm_calls
-    if calls or run.ledger.cached:
+        rows["now"] = activity_line(activity, time.time())
+    if run.llm_calls or run.ledger.cached:
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
-        rows.append(("model", f"{run.proposer.introduction}: {calls} calls, {_from_cache(run)}{spent}"))
+        rows["model"] = f"{run.proposer.introduction}: {run.llm_calls} calls, {_from_cache(run)}{spent}"
     else:
-        rows.append(("proposals", run.proposer.introduction))
+        rows["proposals"] = run.proposer.introduction
     if isinstance(run.provider, ProviderPool):
-        rows.append(("turns", _shares_in_short(run, run.provider)))
+        rows["turns"] = _shares_in_short(run, run.provider)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
-    rows.append(("time", f"{duration(elapsed)}{left}"))
-    return [(name, shown(text)) for name, text in rows]
+    rows["time"] = f"{duration(elapsed)}{left}"
+    return [(name, shown(text)) for name, text in rows.items()]
 
 
 def activity_line(activity: Activity, now: float) -> str:

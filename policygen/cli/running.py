@@ -238,7 +238,7 @@ def _make_missing_files(folder: Path) -> list[str]:
 
 
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
-    from policygen.api import learning_curve
+    from policygen.api import own_listeners
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
@@ -250,7 +250,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     hint = _resume_command(active_run, trackers)
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
-        summary = carry_out(active_run, (Terminal(active_run), *learning_curve(), *trackers))
+        summary = carry_out(active_run, (Terminal(active_run), *own_listeners(active_run), *trackers))
     except KeyboardInterrupt:
         say(f"\nInterrupted. {hint}", err=True)
         raise SystemExit(130) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import inspect
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -19,9 +20,9 @@ from typing import IO, Any, Self
 import gymnasium as gym
 import numpy as np
 
-from policygen import portable
 from policygen.errors import EnvironmentFault
 from policygen.outgoing import exit_message_hook
+from policygen.portable import ALARM, interrupt
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
 _UNINTERRUPTED = 3  # after this many time limits, the process ends if its code cannot be interrupted
@@ -228,9 +229,13 @@ class Watchdog:
         self._on = False
 
     def __enter__(self) -> Self:
-        self._on = portable.can_be_interrupted()
+        self._on = (
+            ALARM != 0
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(ALARM) == signal.SIG_DFL
+        )
         if self._on:
-            portable.on_interrupt(self._interrupt)
+            signal.signal(ALARM, self._interrupt)
             self._restart_the_timer()
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
@@ -242,7 +247,7 @@ class Watchdog:
             self._on = False
             with self._lock:  # no signal is sent after this, when it would end the process
                 self._over.set()
-            portable.on_interrupt(None)
+            signal.signal(ALARM, signal.SIG_DFL)
             if self._expendable or self._say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
@@ -262,7 +267,7 @@ class Watchdog:
                 if not quiet:
                     self._restart_the_timer()
                 if quiet >= _TICKS:
-                    portable.interrupt(watched)
+                    interrupt(watched)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
                     place = self._current_line(watched)
                     self._say(

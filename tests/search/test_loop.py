@@ -1,4 +1,7 @@
-"""The loop: common seeds, a paired test for every new best, numbers in order, and the reasons to stop."""
+"""The loop: common seeds, a paired test for every new best, numbers in order, and the reasons to stop.
+
+It tests `search.assess` and `search.runner`.
+"""
 
 from __future__ import annotations
 
