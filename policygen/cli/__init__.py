@@ -26,13 +26,13 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, distill, pause, resume, run
+from policygen.cli.running import comment, continue_run, distill, mcp, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 
 GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate"),
+    "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate", "mcp"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
     "Use a policy elsewhere": ("check", "export", "simplify", "dataset"),
@@ -47,6 +47,7 @@ NEEDS = {
         "distill": "distill",
         "drive": "seats",
         "mediate": "seats",
+        "mcp": "mcp_server",
         "plot": "plots",
         "data": "plots",
         "plot-episode": "film",
@@ -120,7 +121,7 @@ def commands() -> None:
 
 
 for _command in (
-    *(run, resume, sweep, distill, drive, mediate, comment, pause, continue_run),
+    *(run, resume, sweep, distill, drive, mediate, mcp, comment, pause, continue_run),
     *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify, dataset),
     *(new, tasks, prompt, doctor, cache_command, templates),
 ):
