@@ -37,6 +37,7 @@ from policygen.cli.options import (
     say_key,
     say_own_templates,
 )
+from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
@@ -137,7 +138,6 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     except ImportError:
         raise UsageError('mcp needs more packages; run: pip install "policygen[mcp]"') from None
     from policygen.api import learning_curve
-    from policygen.cli.preparing import list_tasks
     from policygen.progress import Terminal
     from policygen.search.resume import resume as resume_run
     from policygen.search.run import carry_out
@@ -147,11 +147,10 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     options["llm"], session = "mcp", Session(task, list_tasks)
 
     def play() -> str:
-        trackers: Sequence[Tracker] = ()
-        if (find_run(session.task) / "config.toml").is_file():
-            given = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
-            words = [*options["assignments"], *given]
-            session.run = resume_run(find_run(session.task), session, words, trust=options["trust"])
+        if ((folder := find_run(session.task)) / "config.toml").is_file():
+            more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
+            session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
+            trackers = _trackers(options["track"])
         else:
             loaded = _loaded(session.task, options)
             session.run, trackers = _started(loaded, _config(loaded, session.task, options), options, session)

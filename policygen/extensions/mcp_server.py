@@ -8,7 +8,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -20,8 +20,8 @@ from policygen.extensions.sweeps.worker import interrupt_once
 from policygen.files import list_resources
 from policygen.llm.base import split_thinking
 from policygen.llm.manual import as_text
-from policygen.llm.messages import Exchange, FailedExchange, Prompt, Reply
-from policygen.proposers.proposer import read
+from policygen.llm.messages import Prompt, Reply
+from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener
 from policygen.runs.state import Context
@@ -29,36 +29,6 @@ from policygen.search.run import Run
 
 _POLL_SECONDS = 0.05
 LONGEST_WAIT = 50.0  # seconds of one call; many clients give up after 60
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A policy as it was scored, tuned if the run tunes, with the score's 95% interval; or why there is none."""
-
-    attempt: int
-    score: float | None
-    interval: tuple[float, float] | None
-    episodes: int
-    is_best: bool
-    verdict: str
-    problems: tuple[str, ...]
-    policy: str
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The attempt whose prompt waits (None: none), results of the last text, and what budgets leave (None: no limit).
-
-    `problems` are those that the waiting prompt asks to repair; `calls_left` counts the prompts after it.
-    """
-
-    state: str
-    attempt: int | None
-    prompt: str
-    problems: tuple[str, ...]
-    scored: tuple[Scored, ...]
-    calls_left: int | None
-    episodes_left: int | None
 
 
 @dataclass(eq=False)
@@ -75,8 +45,7 @@ class Session(Listener):
     begun: threading.Event = field(default_factory=threading.Event)
     _prompt: Prompt | None = None
     _texts: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
-    _problems: tuple[str, ...] = ()
-    _scored: tuple[Scored, ...] = ()
+    _results: tuple[str, ...] = ()
     spec = model = "mcp"
     is_language_model = True
 
@@ -86,20 +55,15 @@ class Session(Listener):
         thought = split_thinking(self._texts.get())
         return Reply(thought.text, self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
 
-    def exchanged(self, exchange: Exchange | FailedExchange) -> None:
-        """Remember the problems of a reply."""
-        if self.run and isinstance(exchange, Exchange) and isinstance(context := exchange.prompt.context, Context):
-            self._problems = tuple(map(str, read(exchange.reply, context, self.run.config).problems))
-
     def attempted(self, attempt: Attempt) -> None:
-        """Remember a score."""
-        self._problems, self._scored = (), (*self._scored, _scored(attempt, attempt.score))
+        """Remember the score, or the problems."""
+        self._results += (_result(attempt, attempt.score),)
 
     async def tasks(self) -> str:
         """List the tasks that `prompt` takes."""
         return await asyncio.to_thread(self.list_tasks)
 
-    async def prompt(self, task: str = "") -> Turn:
+    async def prompt(self, task: str = "") -> str:
         """Return the prompt that waits for `propose`. The first call begins the run (of `task`, if none is set)."""
         if self.task and task not in ("", self.task):
             raise ToolError(f"one session is one run, and this one is of {self.task}")
@@ -107,24 +71,24 @@ class Session(Listener):
             raise ToolError(f"there is no task {task!r}: name one that `tasks` lists")
         self.task = self.task or task
         self.begun.set()
-        turn = await self._turn()
-        if self.over:
-            raise ToolError(self.over)
-        return turn
+        waiting = await self._next()
+        return as_text(waiting) if waiting else self.over
 
-    async def propose(self, policy: str) -> Turn:
-        """Answer the waiting prompt with a text that holds one policy, and return its score, or problems to repair."""
+    async def propose(self, policy: str) -> str:
+        """Answer the waiting prompt with a text that holds one policy; return its score, or what to repair."""
         if self._prompt is None:
             raise ToolError(self.over or "no prompt waits for a policy: call `prompt`")
-        self._prompt, self._problems, self._scored = None, (), ()
+        self._prompt, self._results = None, ()
         self._texts.put(policy)
-        return replace(await self._turn(), prompt="")
+        waiting = await self._next()
+        told = self._results or (() if waiting is None else (waiting.messages[-1].content,))  # which asks for a repair
+        return "\n\n".join((*told, self._outlook(waiting)))
 
-    async def best(self) -> Scored:
+    async def best(self) -> str:
         """Return the best policy, scored on episodes that did not choose it if there are any."""
-        if not self.run or not (attempt := self.run.search.best):
+        if not self.run or not (attempt := self.run.search.best) or not attempt.policy:
             raise ToolError("there is no policy yet: answer a prompt with `propose`")
-        return _scored(attempt, self.run.final or self.run.search.reported_score)
+        return f"{_result(attempt, self.run.final or self.run.search.reported_score)}\n\n{attempt.policy.to_text()}"
 
     async def report(self) -> str:
         """Write a page with every prompt, reply and score, and return its path."""
@@ -134,30 +98,30 @@ class Session(Listener):
         try:
             return str(await asyncio.to_thread(write_page, folder, folder / "report.html", film=False))
         except PolicygenError as error:
-            raise ToolError(str(error)) from None
+            raise ToolError(redacted(str(error))) from None
 
-    async def _turn(self) -> Turn:
+    async def _next(self) -> Prompt | None:
+        """Return the prompt that waits, or None if the run is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT):
                 while self._prompt is None and not self.over:
                     await asyncio.sleep(_POLL_SECONDS)
-        waiting, ledger = self._prompt, self.run.ledger if self.run else None
-        most = ledger.config.max_calls if ledger else None
-        return Turn(
-            state=self.over or ("a prompt waits" if waiting else "busy scoring: call `prompt` to wait on"),
-            attempt=waiting.context.number if waiting and isinstance(waiting.context, Context) else None,
-            prompt=as_text(waiting) if waiting else "",
-            problems=self._problems,
-            scored=self._scored,
-            calls_left=most - ledger.calls if ledger and most is not None else None,
-            episodes_left=ledger.episodes_left if ledger else None,
-        )
+        if self.run is None or not (self._prompt or self.over):
+            raise ToolError(self.over or "policies are still tuned and scored: call `prompt` to wait on")
+        return self._prompt
+
+    def _outlook(self, waiting: Prompt | None) -> str:
+        if self.run is None or waiting is None or not isinstance(waiting.context, Context):
+            return self.over
+        most, episodes = self.run.config.max_calls, self.run.ledger.episodes_left
+        calls = "any number of" if most is None else most - self.run.ledger.calls
+        left = f"{calls} further calls and {'any number of' if episodes is None else episodes} episodes are left"
+        return f"a prompt waits for attempt {waiting.context.number}; {left}"
 
 
-def _scored(attempt: Attempt, score: Score | None) -> Scored:
-    value, interval, episodes = (score.value, score.ci95, score.episodes) if score else (None, None, 0)
-    problems, text = tuple(map(str, attempt.problems)), attempt.policy.to_text() if attempt.policy else ""
-    return Scored(attempt.number, value, interval, episodes, attempt.accepted, attempt.verdict, problems, text)
+def _result(attempt: Attempt, score: Score | None) -> str:
+    verdict = f"{'became the best: ' * attempt.accepted}{attempt.verdict}"
+    return "\n".join((f"attempt {attempt.number}: {score or 'no policy'} ({verdict})", *map(str, attempt.problems)))
 
 
 def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> None:
@@ -168,7 +132,7 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
     """
     server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
     for tool in (session.tasks, session.prompt, session.propose, session.best, session.report):
-        server.add_tool(tool, structured_output=True)
+        server.add_tool(tool, structured_output=False)
 
     def listen() -> None:
         try:
@@ -177,24 +141,23 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
             else:  # on loopback the SDK refuses other host names and pages of other sites
                 server.run("streamable-http", host="127.0.0.1", port=port)
         finally:
-            if session.begun.is_set() and not session.over:
+            if not session.over:
+                session.over = "the client has gone"
                 signal.pthread_kill(main, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, interrupt_once)  # clients send it, too; SIGINT may be ignored
     listening = threading.Thread(target=listen, daemon=True)
     listening.start()
-    while not session.begun.wait(_POLL_SECONDS):
-        if not listening.is_alive():  # a client that only looked
-            if port is not None:
-                raise UsageError(f"port {port} cannot be used; choose another --http PORT")
-            return
     try:
+        session.begun.wait()
         session.over = f"the run is over: {carry_out()}; see `best` and `report`"
     except PolicygenError as error:
-        session.over = str(error)
+        session.over = redacted(str(error))
         listening.join()
         raise
     except KeyboardInterrupt:
-        if listening.is_alive():
+        if not session.over:  # Ctrl-C
             raise
+        if port is not None:
+            raise UsageError(f"port {port} cannot be used; choose another --http PORT") from None
     listening.join()

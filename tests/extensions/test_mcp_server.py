@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
 from support import Line, command, environment, start_process
 
 from policygen.extensions import mcp_server
@@ -42,10 +43,10 @@ async def session(cwd: Path, *arguments: object) -> AsyncIterator[Client]:
             yield client
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> Any:
+async def call(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
-    return result.structured_content
+    return str(result.content[0].text)
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
@@ -58,28 +59,29 @@ def test_cartpole_in_one_session(tmp_path: Path) -> None:
     async def cartpole() -> None:
         settings = ("--seed", 300, "--jobs", 1, "--set", "final_episodes=20", "--episodes", 5, "--max-calls", 4)
         async with session(tmp_path, *settings) as client:
-            assert "cartpole" in (await call(client, "tasks"))["result"]
+            assert "CartPole-v1" in await call(client, "tasks")
             assert "`prompt`" in await refused(client, "propose", policy=LEAN)
             assert "`propose`" in await refused(client, "best")
             assert "`tasks`" in await refused(client, "prompt", task="envs/cartpole.toml")
             assert not (tmp_path / "results").exists(), "looking begins no run"
             first = await call(client, "prompt", task="cartpole")
-            assert "==== system ====" in first["prompt"]
-            assert (first["attempt"], first["calls_left"], first["scored"][0]["attempt"]) == (1, 3, 0)
+            assert "===== system =====" in first
+            assert "This is attempt 1 of 20" in first
             malformed = await call(client, "propose", policy="| angle | nothing |\n| 0 | up |")
-            assert "`nothing`" in malformed["problems"][0]
-            assert (malformed["attempt"], malformed["calls_left"], malformed["scored"]) == (1, 2, [])
-            assert malformed["problems"][0].partition("; ")[2] in (await call(client, "prompt"))["prompt"]
+            assert "a column `nothing`" in malformed
+            assert malformed.endswith("waits for attempt 1; 2 further calls and any number of episodes are left")
+            repair = await call(client, "prompt")
+            assert repair.startswith(first)
+            assert "a column `nothing`" in repair
             good = await call(client, "propose", policy=LEAN)
-            (scored,) = good["scored"]
-            assert (scored["score"], scored["interval"], scored["is_best"]) == (500, [500, 500], True)
-            assert (good["attempt"], good["problems"]) == (None, [])
-            assert "500, was reached" in good["state"]
+            assert good.startswith("attempt 1: 500 [500, 500] over 5 episodes (became the best: the first policy)\n\n")
+            assert "500, was reached" in good
             best = await call(client, "best")
-            assert (best["attempt"], best["score"], best["episodes"]) == (1, 500, 20)
-            assert "let lean" in best["policy"]
-            assert "let lean" in Path((await call(client, "report"))["result"]).read_text()
-            assert "500, was reached" in await refused(client, "prompt")
+            assert best.startswith("attempt 1: 500 [500, 500] over 20 episodes")
+            assert "let lean = angle" in best
+            assert "let lean = angle" in Path(await call(client, "report")).read_text()
+            assert "500, was reached" in await call(client, "prompt")
+            assert "500, was reached" in await refused(client, "propose", policy=LEAN)
 
     asyncio.run(cartpole())
     (run,) = (tmp_path / "results").iterdir()
@@ -94,15 +96,14 @@ def test_a_run_whose_client_goes_is_resumed(workplace: Path, line: Line) -> None
     async def leave() -> None:
         async with session(workplace, "frozenlake", "--iterations", 2, "--seed", 300, "--jobs", 1) as client:
             await call(client, "prompt")
-            assert (await call(client, "propose", policy=DOWN))["attempt"] == 2
+            assert "waits for attempt 2" in await call(client, "propose", policy=DOWN)
 
     async def come_back(run: Path) -> None:
         async with session(workplace, run) as client:
             assert "one run" in await refused(client, "prompt", task="cartpole")
-            again = await call(client, "prompt")
-            assert (again["attempt"], again["scored"]) == (2, [])
-            assert (await call(client, "best"))["attempt"] == 1
-            assert "all 2 iterations" in (await call(client, "propose", policy=DOWN))["state"]
+            assert "This is attempt 2 of 2" in await call(client, "prompt")
+            assert "attempt 1: " in await call(client, "best")
+            assert "all 2 iterations" in await call(client, "propose", policy=DOWN)
 
     asyncio.run(leave())
     (run,) = (workplace / "results").iterdir()
@@ -123,9 +124,9 @@ def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> Non
     words = ("mcp", "frozenlake", "--http", port, "--seed", 300, "--jobs", 1)
     server = start_process(*words, cwd=tmp_path, stderr=tmp_path / "stderr.txt")
 
-    async def first_prompt() -> int:
+    async def first_prompt() -> str:
         async with Client(f"http://127.0.0.1:{port}/mcp") as client:
-            return int((await call(client, "prompt"))["attempt"])
+            return await call(client, "prompt")
 
     try:
         for _ in range(600):
@@ -138,7 +139,7 @@ def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> Non
             with pytest.raises(urllib.error.HTTPError) as answer:
                 urllib.request.urlopen(asked)
             assert answer.value.code in (403, 421)
-        assert asyncio.run(first_prompt()) == 1
+        assert "This is attempt 1 of 20" in asyncio.run(first_prompt())
         second = start_process(*words, cwd=tmp_path, stderr=tmp_path / "second.txt")
         assert second.wait(60) == 2
         assert f"port {port} cannot be used" in (tmp_path / "second.txt").read_text()
@@ -150,8 +151,8 @@ def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> Non
 
 def test_a_call_that_waits_long_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_server, "LONGEST_WAIT", 0.01)
-    waiting = mcp_server.Session("nim", str)
-    assert "call `prompt`" in asyncio.run(waiting.prompt()).state
+    with pytest.raises(ToolError, match="call `prompt`"):
+        asyncio.run(mcp_server.Session("nim", str).prompt())
 
 
 def test_another_model_is_refused(line: Line) -> None:
