@@ -358,10 +358,18 @@ def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     return replace(source, task=trusted(source.task)) if trust else source
 
 
-def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
-    """Write an HTML page about a run or a sweep, one file that needs no network; return the path.
+def report(
+    source: str | Path,
+    path: str | Path = "report.html",
+    *,
+    task: str | None = None,
+    film: bool = True,
+    trust: bool = False,
+) -> Path:
+    """Write an HTML page about a run, a sweep or a file with a policy, one file without network; return the path.
 
     Args:
+        task: the task of a text file.
         film: play an episode for the page.
         trust: let the task name modules to import and paths to read for that.
 
@@ -370,7 +378,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
     """
     from policygen.extensions.page.render import write_page
 
-    return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
+    return write_page(find_run(str(source)), Path(path), task_name=task, film=film, trust=trust)
 
 
 def compare(
@@ -396,7 +404,7 @@ def compare(
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.played import read_or_play
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.tables import report_of
 
     named = [str(source) for source in sources]
@@ -413,7 +421,7 @@ def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
     Raises:
         PolicygenError: a folder is not a run, or is damaged.
     """
-    from policygen.extensions.plots.tidy import tidy
+    from policygen.extensions.plots.tables import tidy
 
     return tidy([find_run(str(run)) for run in runs], curves=curves)
 
