@@ -18,9 +18,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def interrupt(thread: int) -> None:
-    """Let a thread handle `ALARM` between two steps of Python; only where there is this signal."""
-    signal.pthread_kill(thread, signal.SIGALRM)
+def interrupt(thread: int, number: int) -> None:
+    """Send a signal to the main thread, also while it waits; on Windows, its handler runs after what it waits for."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(thread, number)
+    else:
+        signal.raise_signal(number)
 
 
 def replace(source: Path, target: Path) -> None:

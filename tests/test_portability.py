@@ -106,7 +106,7 @@ def test_the_two_readers_see_what_they_must() -> None:
 def test_one_module_alone_uses_what_windows_lacks_and_all_text_is_utf_8() -> None:
     trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
     used = {name: posix_only(tree) for name, tree in trees.items()}
-    assert set(used.pop("portable.py")) == {"os.sched_getaffinity", "signal.SIGALRM", "signal.pthread_kill"}
+    assert set(used.pop("portable.py")) == {"os.sched_getaffinity", "signal.pthread_kill"}
     assert {name: uses for name, uses in used.items() if uses} == {}
     texts = {name: in_the_encoding_of_the_system(tree) for name, tree in trees.items()}
     assert {name: calls for name, calls in texts.items() if calls} == {}

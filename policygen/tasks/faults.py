@@ -267,7 +267,7 @@ class Watchdog:
                 if not quiet:
                     self._restart_the_timer()
                 if quiet >= _TICKS:
-                    interrupt(watched)
+                    interrupt(watched, ALARM)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
                     place = self._current_line(watched)
                     self._say(
