@@ -17,10 +17,11 @@ def dollars(usd: float | None) -> str:
 def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int | None) -> float | None:
     """Return USD for one request; None if the provider, the model or a token count is unknown.
 
-    `provider_id` is the part of the spec before the colon. A model on your own machine (`ollama`) costs 0 per token.
+    `provider_id` is the part of the spec before the colon. A model on your own machine (`ollama`, `local`) costs 0 per
+    token.
     Source: the snapshot inside the installed genai-prices package.
     """
-    if provider_id == "ollama":
+    if provider_id in ("ollama", "local"):
         return 0.0
     if provider_id not in _LISTED or tokens_in is None or tokens_out is None:
         return None
