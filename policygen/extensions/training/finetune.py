@@ -236,9 +236,7 @@ class _Trainee:
                 beta=settings.beta,
             )
             rewarded = _reward(rows, settings, settings.seed)
-            trainer = trl.GRPOTrainer(
-                self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given
-            )
+            trainer = trl.GRPOTrainer(self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given)
         elif method == "dpo":
             columns = [{key: row[key] for key in ("prompt", "chosen", "rejected")} for row in rows]
             config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
