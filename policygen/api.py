@@ -22,7 +22,7 @@ from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.plants.account import equations_of
-from policygen.plants.environment import PlantEnv
+from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
@@ -153,7 +153,7 @@ PLANT_ID = "policygen/Plant-v0"
 def plant(run: str | Path) -> gym.Env[Any, Any]:
     """Return the plant of a run's best attempt as a Gymnasium environment, to train or test anything else in it.
 
-    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.environment.PlantEnv`. Other
+    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.simulate.PlantEnv`. Other
     programs make it with `gymnasium.make("policygen.api:policygen/Plant-v0", run=FOLDER)`. No code of the folder runs.
 
     Args:
@@ -358,10 +358,18 @@ def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     return replace(source, task=trusted(source.task)) if trust else source
 
 
-def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
-    """Write an HTML page about a run or a sweep, one file that needs no network; return the path.
+def report(
+    source: str | Path,
+    path: str | Path = "report.html",
+    *,
+    task: str | None = None,
+    film: bool = True,
+    trust: bool = False,
+) -> Path:
+    """Write an HTML page about a run, a sweep or a file with a policy, one file without network; return the path.
 
     Args:
+        task: the task of a text file.
         film: play an episode for the page.
         trust: let the task name modules to import and paths to read for that.
 
@@ -370,7 +378,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
     """
     from policygen.extensions.page.render import write_page
 
-    return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
+    return write_page(find_run(str(source)), Path(path), task_name=task, film=film, trust=trust)
 
 
 def compare(
@@ -396,7 +404,7 @@ def compare(
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.played import read_or_play
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.tables import report_of
 
     named = [str(source) for source in sources]
@@ -413,7 +421,7 @@ def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
     Raises:
         PolicygenError: a folder is not a run, or is damaged.
     """
-    from policygen.extensions.plots.tidy import tidy
+    from policygen.extensions.plots.tables import tidy
 
     return tidy([find_run(str(run)) for run in runs], curves=curves)
 
@@ -440,14 +448,14 @@ def simplify(
 
 def export(
     source: Policy | str | Path,
-    to: Literal["c", "python", "json", "latex"],
+    to: Literal["c", "python", "st", "json", "latex"],
     path: str | Path | None = None,
     *,
     plant: bool = False,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
-    """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
+    """Export a policy as C99, plain Python, Structured Text (IEC 61131-3), JSON or LaTeX; also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the

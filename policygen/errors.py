@@ -89,5 +89,6 @@ def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
         elif problem["type"] == "missing":
             parts.append(f"the key `{where}` is missing")
         else:
-            parts.append(f"`{where}`: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+            said = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+            parts.append(f"`{where}`: {said}" if where else said)
     return "; ".join(parts)

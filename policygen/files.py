@@ -13,8 +13,8 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,9 @@ PACKAGE = Path(__file__).resolve().parent
 LARGEST_FILE = 256 * 2**20  # bytes of a file or line that is read at once, except episodes
 _READ_AT_ONCE = 2**18  # bytes of a log; its lines are longer than Python's default buffer
 _LARGEST_TOML = 2**20  # bytes
-
+_LONGEST_FAULT = 300  # characters
+_FORM = 1  # format number of all files of a run folder; increased when older versions cannot read them
+_NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
 # Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.
 _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]|([\ud800-\udfff])")
@@ -146,7 +148,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         LogbookError: the folder is missing, read-only or full; the old file is kept.
     """
-    data = _bytes(redacted(content)) if isinstance(content, str) else content
     # A random name: no link can wait there, and no two processes share it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     made = False
@@ -155,7 +156,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             raise OSError(errno.EPERM, "it is a device")
         with open(temporary, "xb") as file:
             made = True
-            file.write(data)
+            file.write(_outgoing(content))
             _to_disk(file)
         os.replace(temporary, path)
     except (OSError, ValueError) as error:
@@ -172,31 +173,26 @@ def write_named(path: Path, content: str | bytes) -> None:
         LogbookError: it cannot be written, or is a block device; an old file is kept.
     """
     try:
-        there: os.stat_result | None = path.stat()
+        there = path.stat()
     except (OSError, ValueError):
-        there = None
-    own = next((descriptor for descriptor in (1, 2) if there is not None and _is_open(descriptor, there)), None)
-    if own is None and (there is None or stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
-        write_atomically(path, content)
-        return
+        return write_atomically(path, content)
+    own = next((descriptor for descriptor in (1, 2) if _is_open(descriptor, there)), None)
+    if own is None and (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
+        return write_atomically(path, content)
     try:
-        if there is not None and stat.S_ISBLK(there.st_mode):
+        if stat.S_ISBLK(there.st_mode):
             raise OSError(errno.EPERM, "it is a disk")
         # `/dev/stdout` may lead to a plain file: append after what was printed there.
         print(end="", flush=True)
         descriptor = os.dup(own) if own is not None else os.open(path, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_bytes(redacted(content)) if isinstance(content, str) else content)
+            file.write(_outgoing(content))
     except OSError as error:
         raise _not_written(path, error) from None
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there.
-
-    Raises:
-        LogbookError: it cannot be made.
-    """
+    """Make a folder, unless it is there; raise LogbookError if it cannot be made."""
     try:
         path.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
@@ -230,15 +226,11 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
     Raises:
         LogbookError: it cannot be written, or is a link, a pipe or a device.
     """
-    line = redacted(json_line(record))
+    line = _outgoing(json_line(record))
     try:
         with os.fdopen(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+") as file:
             # A line torn by a crash must not swallow this one.
-            if file.seek(0, os.SEEK_END) > 0:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    line = "\n" + line
-            file.write(_bytes(line))
+            file.write(line if _ends_whole(file) else b"\n" + line)
             if durable:
                 _to_disk(file)
     except (OSError, ValueError) as error:
@@ -260,16 +252,11 @@ def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
         FileNotFoundError: the file does not exist.
         LogbookError: it cannot be read, is larger, or is a link, a pipe or a device.
     """
-    try:
-        with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > most:
-                raise LogbookError(f"{path} is damaged: it has {size:,} bytes; the most is {most:,}")
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
-    except (OSError, ValueError) as error:
-        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+    with _reading(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise LogbookError(f"cannot read {path}: it has {size:,} bytes; the most is {most:,}")
+        return file.read()
 
 
 def read_named(path: Path) -> str:
@@ -279,15 +266,13 @@ def read_named(path: Path) -> str:
         UsageError: it cannot be read, is a pipe or a device, is larger than `LARGEST_FILE`, or is not UTF-8 text.
     """
     try:
-        with os.fdopen(_opened(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise UsageError(f"cannot read {path}: it has more than {LARGEST_FILE:,} bytes")
-        return content.decode()
+        return read_plain(Path(os.path.realpath(path))).decode()
     except UnicodeDecodeError:
         raise UsageError(f"cannot read {path}: it is not a UTF-8 text file") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {_reason(error)}") from None
+    except FileNotFoundError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, LogbookError) as error:
+        raise UsageError(str(error)) from None
 
 
 def read_json(path: Path, kind: str, remedy: str) -> Any:
@@ -326,12 +311,13 @@ def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
     Raises:
         LogbookError: the mark differs from that of `kind`.
     """
-    found = value.get("format", f"policygen-{kind}/{_FORM}") if isinstance(value, dict) else f"policygen-{kind}/{_FORM}"
-    if found == f"policygen-{kind}/{_FORM}":
+    own = mark(kind)["format"]
+    found = value.get("format", own) if isinstance(value, dict) else own
+    if found == own:
         return
     if isinstance(found, str) and re.fullmatch(rf"policygen-{kind}/[1-9]\d{{0,3}}", found):
         raise LogbookError(f"{path} was written by a later version of policygen (format {found}); update policygen")
-    raise damaged(path, f"its `format` is {str(found)!r:.60} instead of `policygen-{kind}/{_FORM}`", remedy)
+    raise damaged(path, f"its `format` is {str(found)!r:.60} instead of `{own}`", remedy)
 
 
 def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[dict[str, Any]]:
@@ -346,44 +332,29 @@ def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[d
     """
     from pydantic_core import from_json  # start-up time
 
-    try:
-        descriptor = _opened(path, os.O_RDONLY)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except (OSError, ValueError) as error:
-        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+    def parsed(line: bytes) -> Any:
+        try:
+            return from_json(line)
+        except ValueError:  # an empty line, cut UTF-8 or a lone surrogate: Python's parser accepts them
+            return json.loads(line.decode(errors="replace")) if line.strip() else None
+
     fault: LogbookError | None = None
-    try:
-        with os.fdopen(descriptor, "rb", _READ_AT_ONCE) as file:
-            lines = iter(lambda: file.readline(LARGEST_FILE), b"")
-            for number, line in enumerate(lines, start=1):
-                if len(line) == LARGEST_FILE:
-                    raise damaged(path, f"line {number} has {LARGEST_FILE:,} bytes or more", remedy or "shorten it")
-                if fault is not None and line.strip():
-                    raise fault
-                try:
-                    record = _parsed(line, from_json)
-                except (ValueError, RecursionError) as error:
-                    record = None
-                    fault = None if torn else damaged(path, f"line {number} is not JSON ({_fault(error)})", remedy)
-                if isinstance(record, dict):
-                    yield record
-                elif record is not None and not torn:
-                    fault = damaged(path, f"line {number} is not a record", remedy)
-    except OSError as error:
-        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
-
-
-def _parsed(line: bytes, quickly: Callable[[bytes], Any]) -> Any:
-    """Parse a line of JSON; None for an empty line.
-
-    Raises:
-        ValueError, RecursionError: it is not JSON.
-    """
-    try:
-        return quickly(line)
-    except ValueError:  # an empty line, cut UTF-8 or a lone surrogate: Python's parser accepts them
-        return json.loads(line.decode(errors="replace")) if line.strip() else None
+    with suppress(FileNotFoundError), _reading(path) as file:
+        lines = iter(lambda: file.readline(LARGEST_FILE), b"")
+        for number, line in enumerate(lines, start=1):
+            if len(line) == LARGEST_FILE:
+                raise damaged(path, f"line {number} has {LARGEST_FILE:,} bytes or more", remedy or "shorten it")
+            if fault is not None and line.strip():
+                raise fault
+            what = "is not a record"
+            try:
+                record = parsed(line)
+            except (ValueError, RecursionError) as error:
+                record = what = f"is not JSON ({_fault(error)})"
+            if isinstance(record, dict):
+                yield record
+            elif record is not None and not torn:
+                fault = damaged(path, f"line {number} {what}", remedy)
 
 
 def ends_whole(path: Path) -> bool:
@@ -392,16 +363,28 @@ def ends_whole(path: Path) -> bool:
     Raises:
         LogbookError: it cannot be read.
     """
-    try:
-        with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
-            if not file.seek(0, os.SEEK_END):
-                return True
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
-    except FileNotFoundError:
+    with suppress(FileNotFoundError), _reading(path) as file:
+        return _ends_whole(file)
+    return True
+
+
+def _ends_whole(file: IO[bytes]) -> bool:
+    if not file.seek(0, os.SEEK_END):
         return True
-    except OSError as error:
-        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a plain file for reading; raises as `read_plain` does."""
+    try:
+        with os.fdopen(_opened(path, os.O_RDONLY), "rb", _READ_AT_ONCE) as file:
+            yield file
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
+    except (OSError, ValueError) as error:
+        raise LogbookError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _opened(path: Path, flags: int) -> int:
@@ -427,26 +410,13 @@ def _opened(path: Path, flags: int) -> int:
     return descriptor
 
 
-_NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
-_FORM = 1  # format number of all files of a run folder; increased when older versions cannot read them
-_LONGEST_FAULT = 300
-
-
 def _fault(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return str(error)
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 # The remedy for each system error.
 _REMEDIES = {
-    errno.ENOSPC: "free some space or write elsewhere",
-    errno.EDQUOT: "free some space or write elsewhere",
-    errno.EFBIG: "free some space or write elsewhere",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space or write elsewhere"),
     errno.EISDIR: "choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EINVAL: "remove it or write elsewhere",
@@ -465,9 +435,10 @@ def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
     return LogbookError(f"cannot write {path}: {error.strerror}; {remedy}")
 
 
-def _bytes(text: str) -> bytes:
+def _outgoing(content: str | bytes) -> bytes:
+    """Return the bytes to write: of a text, without secrets."""
     # A reply that was cut inside a character may end with a lone surrogate, which UTF-8 cannot encode.
-    return text.encode(errors="replace")
+    return redacted(content).encode(errors="replace") if isinstance(content, str) else content
 
 
 def _to_disk(file: IO[bytes]) -> None:

@@ -59,7 +59,7 @@ def plain(text: str) -> str:
 
     These are control characters except tab and newline, and bidirectional marks.
     """
-    return _NOT_SHOWN.sub(lambda found: _escape(found.group()), text)
+    return _NOT_SHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def shown(text: object) -> str:
@@ -69,23 +69,13 @@ def shown(text: object) -> str:
 
 def json_safe(line: str) -> str:
     """Escape the same characters as `plain` in a line of JSON; the line parses to the same value."""
-    return _UNSAFE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found.group())), line)
+    return _UNSAFE.sub(lambda found: re.sub("....", r"\\u\g<0>", found.group().encode("utf-16-be").hex()), line)
 
 
 def _secrets() -> list[str]:
     values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
     # Longest first: one key may begin with another.
     return sorted({value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS, key=len, reverse=True)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _utf16(character: str) -> list[int]:
-    code = ord(character)
-    return [code] if code < 0x10000 else [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
 
 
 class _ExitMessageHook:

@@ -168,14 +168,12 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
 
 def share_lines(among: Sequence[Share]) -> list[str]:
     """Describe the contribution of each of several models, a sentence each."""
-    lines, total = [], sum(share.proposals for share in among) or 1
-    for share in among:
-        proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
-        lines.append(
-            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, "
-            f"{dollars(share.usd)}"
-        )
-    return lines
+    total = sum(share.proposals for share in among) or 1
+    return [
+        f"{share.model}: {share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%}), "
+        f"{share.accepted} became the best, total gain {share.gain:.4g}, {dollars(share.usd)}"
+        for share in among
+    ]
 
 
 def _shares_in_short(run: Run, pool: ProviderPool) -> str:
@@ -187,13 +185,15 @@ def _planned(run: Run) -> int:
     return run.config.iterations * run.config.candidates
 
 
+def _from_cache(run: Run) -> str:
+    return f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
+
+
 def _spending(run: Run) -> str:
-    calls, cached = run.llm_calls, run.ledger.cached
-    if not calls and not cached:
+    if not run.llm_calls and not run.ledger.cached:
         return ""
-    hits = f"{cached} from the cache, " if cached else ""
     tokens = f"{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens"
-    return f"  [{calls} calls so far, {hits}{tokens}, {dollars(run.ledger.usd)}]"
+    return f"  [{run.llm_calls} calls so far, {_from_cache(run)}{tokens}, {dollars(run.ledger.usd)}]"
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
@@ -210,9 +210,8 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
         table.add_row("now", shown(activity_line(activity, time.time())))
     calls = run.llm_calls
     if calls or run.ledger.cached:
-        hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
-        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
+        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {_from_cache(run)}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
     if isinstance(run.provider, ProviderPool):

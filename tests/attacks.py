@@ -6,9 +6,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LONG = os.environ.get("POLICYGEN_ATTACK") == "long"
+# Of runs that are disturbed: small, so that most of a try is what is tried.
+SETTINGS = (
+    *("--iterations", 5, "--episodes", 5, "--seed", 3, "--jobs", 1),
+    *("--set", "warmup_episodes=5", "--set", "final_episodes=5"),
+)
 
 
 def amount(usual: int, long: int) -> int:
@@ -24,6 +29,7 @@ class Tally:
     tried: int = 0
     held: int = 0
     worst: float = 0.0
+    failures: list[str] = field(default_factory=list)
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -35,3 +41,18 @@ class Tally:
             self.held += 1
         finally:
             self.worst = max(self.worst, time.perf_counter() - started)
+
+    @contextmanager
+    def each(self, where: str) -> Iterator[None]:
+        """Count one try, and go on after a failure, so that the tally is of all tries; `check` fails then."""
+        try:
+            with self.one():
+                yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.failures.append(f"{where}: {type(error).__name__}: {error}"[:500])
+
+    def check(self) -> None:
+        """Fail if any try of `each` did."""
+        assert not self.failures, f"{len(self.failures)} failures:\n" + "\n".join(self.failures[:20])

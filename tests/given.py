@@ -21,7 +21,7 @@ from support import Written
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
-from policygen.extensions.worlds.locked.episode import RoomReport
+from policygen.extensions.worlds.robot import RoomReport
 from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS

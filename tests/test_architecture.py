@@ -147,7 +147,7 @@ def typed(*words):
             assert not ended.code, words
     return out.getvalue()
 
-said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5")]
+said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5", "--set", "final_episodes=5")]
 (run,) = map(str, pathlib.Path("results").iterdir())
 for words in (["resume", run, "--iterations", "3"], ["show", run], ["eval", run], ["prompt", run], ["tasks"]):
     said.append(typed(*words))

@@ -27,7 +27,13 @@ def best(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("to", "word"),
-    [("c", "int frozenlake_act("), ("python", "def act("), ("json", '"codes"'), ("latex", "tabular")],
+    [
+        ("c", "int frozenlake_act("),
+        ("python", "def act("),
+        ("st", "FUNCTION_BLOCK policy_frozenlake"),
+        ("json", '"codes"'),
+        ("latex", "tabular"),
+    ],
 )
 def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path, line: Line) -> None:
     printed = line("export", best, "--to", to)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,7 @@ import click
 
 from policygen.cli.options import (
     BASE_URL,
-    CACHE,
     PATH,
-    TRACK,
     TRUST,
     Place,
     RunPath,
@@ -32,20 +29,6 @@ if TYPE_CHECKING:
     from policygen.extensions.sweeps.conduct import Sweep
     from policygen.extensions.sweeps.executor import Executor
     from policygen.extensions.sweeps.plan import SweepLimits
-
-
-@dataclass(frozen=True)
-class SharedResources:
-    """The shared resources of a sweep's runs: a cache of replies, and trackers."""
-
-    cache: Path | None
-    track: tuple[str, ...]
-
-    def check(self) -> None:
-        """Refuse a tracker that is not installed."""
-        from policygen.extensions.trackers import trackers
-
-        trackers(self.track)
 
 
 @click.command()
@@ -75,8 +58,6 @@ class SharedResources:
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
 @place_options
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
-@CACHE
-@TRACK
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task under a suite's protocol.
@@ -88,44 +69,42 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
     from policygen.extensions.sweeps.worker import config_of
+    from policygen.extensions.trackers import trackers
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) in fixed:
-            raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
+    assigned = {text.partition("=")[0].strip() for text in assignments}
+    if (name := next((name for name in fixed if name in assigned), None)) is not None:
+        raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
     limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
-    if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
-        raise UsageError(
-            f"--set {twice[0]} and --{twice[0].replace('_', '-')} set the same value: leave one of them out"
-        )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
-    if both := {text.partition("=")[0].strip() for text in assignments} & {
-        text.partition("=")[0] for one in product.grid for text in one
-    }:
-        raise UsageError(f"--set {min(both)} and --grid {min(both)} set the same value: leave one of them out")
+    varied = {text.partition("=")[0] for one in product.grid for text in one}
+    twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]
+    twice += [(name, f"--grid {name}") for name in sorted((assigned | each.keys()) & varied)]
+    if twice:
+        name, other = twice[0]
+        raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
     if options["dry_run"]:
-        from policygen.extensions.sweeps.estimate import estimate
+        from policygen.extensions.sweeps.progress import estimate
 
         for words in estimate(plan, overrides, place.workers or 1, trust=trust):
             say(words)
         return
-    shared = SharedResources(options["cache"], options["track"])
-    shared.check()
+    trackers(place.track)
     active_sweep = open_sweep(
-        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache
+        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
     )
     for words in protocols(active_sweep.plan):
         say(words)
     rows = {cell.row: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
-    _conduct(active_sweep, place, shared)
+    _conduct(active_sweep, place)
 
 
 def resume_sweep(
@@ -135,7 +114,6 @@ def resume_sweep(
     *,
     place: Place,
     trust: bool,
-    shared: SharedResources,
     llms: tuple[str, ...] = (),
 ) -> None:
     """Resume a sweep, possibly with larger budgets of its runs or of all together.
@@ -145,11 +123,10 @@ def resume_sweep(
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
+    from policygen.extensions.trackers import trackers
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
-    each = [
-        name for name in BUDGETS if name not in SweepLimits.model_fields
-    ]  # per run; the others are for all runs together
+    each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # the others: all runs together
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
@@ -158,11 +135,12 @@ def resume_sweep(
         )
     assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
     limits = _limits(budgets)
-    shared.check()
-    workers, cache = place.workers or 1, shared.cache
+    trackers(place.track)
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, workers=workers, trust=trust, cache=cache)
-    _conduct(active_sweep, place, shared)
+    active_sweep = open_sweep(
+        folder, limits=limits, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
+    )
+    _conduct(active_sweep, place)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -189,15 +167,15 @@ def _executor(active_sweep: Sweep, place: Place) -> Executor | None:
     return RayExecutor(active_sweep.folder, place.address, place.workers)
 
 
-def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None:
+def _conduct(active_sweep: Sweep, place: Place) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    active_sweep.track, active_sweep.executor_options = shared.track, place.words
+    active_sweep.track, active_sweep.executor_options = place.track, place.words
     terminal = SweepTerminal(active_sweep)
-    if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
+    if place.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
         say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
@@ -236,7 +214,7 @@ def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None
 )
 @click.option(
     "--x",
-    type=click.Choice(["episodes", "env_steps", "calls"]),
+    type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
@@ -248,14 +226,14 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
-    ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+    ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
 
     With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
     their best policies.
     """
     from policygen.extensions.compare import tables
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import plot_comparison
-    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.plots import style
 
     for output in outputs:
@@ -280,7 +258,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 @click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
 def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
-    from policygen.extensions.plots.tidy import write_tidy
+    from policygen.extensions.plots.tables import write_tidy
 
     say(write_tidy(runs, output, curves=curves))
 

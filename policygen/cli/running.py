@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import SharedResources, resume_sweep
+from policygen.cli.experiments import resume_sweep
 from policygen.cli.options import (
     AGENT,
     BASE_URL,
@@ -84,7 +84,7 @@ _OPTIONS_OF_A_RUN = all_of(
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
 @START
-@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
+@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _loaded(task, options)
@@ -178,8 +178,6 @@ def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tup
 @BUDGET_OPTIONS
 @place_options
 @TRUST
-@CACHE
-@TRACK
 def resume(
     run_folder: Path,
     assignments: tuple[str, ...],
@@ -187,8 +185,6 @@ def resume(
     place: Place,
     trust: bool,
     base_url: str | None,
-    cache: Path | None,
-    track: tuple[str, ...],
     **budgets: Any,
 ) -> None:
     """Resume the interrupted run in folder RUN, as if it had not been interrupted, or a sweep.
@@ -202,9 +198,8 @@ def resume(
 
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
-    if _is_sweep(run_folder):
-        shared = SharedResources(cache, track)
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
+    if installed("sweeps") and _is_sweep(run_folder):
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, llms=llms)
         return
     place.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
@@ -212,7 +207,7 @@ def resume(
     if not assignments and (made := _make_missing_files(run_folder)):
         say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
-    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
+    trackers, answers = _trackers(place.track), Cache(place.cache) if place.cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=trust)
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
@@ -229,8 +224,6 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
 
 
 def _is_sweep(folder: Path) -> bool:
-    if not installed("sweeps"):
-        return False
     from policygen.extensions.sweeps.plan import is_sweep
 
     return is_sweep(folder)
@@ -254,16 +247,14 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     say_key(active_run.provider)
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
-    exit_message_hook.say = lambda sentence: say(
-        f"Error: {sentence}\n{_resume_command(active_run, trackers)}", err=True
-    )
+    hint = _resume_command(active_run, trackers)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
         summary = carry_out(active_run, (Terminal(active_run), *learning_curve(), *trackers))
-    except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _resume_command(active_run, trackers)
-        if isinstance(error, KeyboardInterrupt):
-            say(f"\nInterrupted. {hint}", err=True)
-            raise SystemExit(130) from None
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. {hint}", err=True)
+        raise SystemExit(130) from None
+    except PolicygenError as error:
         raise SystemExit(fail(f"{error}\n{hint}", code_of(error))) from None
     say(f"\nstopped: {summary.stopped}")
     for line in share_lines(summary.shares):
@@ -286,7 +277,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"requirement {one}")
     if summary.baseline is not None:
         say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
-        say(f"baseline: {active_run.baseline.score}")
+        say(f"baseline: {active_run.search.baseline.score}")
         for one in summary.baseline.score.violations:
             say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
@@ -309,16 +300,11 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 
-    models = specs_of(active_run.config.llm)
-    chosen = (
-        active_run.config.base_url
-        if isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
-        else None
-    )
-    words = ["--base-url", chosen] if chosen else []
-    words += (
-        [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
-    )
+    config, models = active_run.config, specs_of(active_run.config.llm)
+    keyed = isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
+    words = ["--base-url", config.base_url] if keyed and config.base_url else []
+    if any(read_spec(one).address for one in models):
+        words += [word for one in models for word in ("--llm", one)]
     words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []
     words += [word for tracker in trackers for word in ("--track", tracker.name)]
     return f"Nothing is lost; continue with: {active_run.logbook.resume_command(*words)}"
@@ -358,9 +344,8 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     if text is None:
         comments = steering.read().comments
         for one in comments:
-            used = (
-                f"in the prompt of attempt {', '.join(map(str, one.carried))}" if one.carried else "not in a prompt yet"
-            )
+            carried = ", ".join(map(str, one.carried))
+            used = f"in the prompt of attempt {carried}" if carried else "not in a prompt yet"
             state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
             say(f"{one.number}. {one.text}  ({state}{used})")
         if not comments:

@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policygen.cli.options import (
-    BASE_URL,
-    MODEL_BUDGETS,
-    PATH,
-    TRUST,
-    all_of,
-    assignment,
-    say,
-    say_key,
-)
+from policygen.cli.options import BASE_URL, MODEL_BUDGETS, PATH, TRUST, all_of, assignment, say, say_key
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
 if TYPE_CHECKING:
     from policygen.extensions.seats.drive import Drive, DriveResult
-    from policygen.extensions.seats.mediate import MediationResult
-    from policygen.extensions.seats.mediators import Mediator
+    from policygen.extensions.seats.mediate import MediationResult, Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
 
     ResultT = TypeVar("ResultT", bound=SessionResult)
@@ -94,8 +84,7 @@ def _requests(outcome: SessionResult) -> str:
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
 @click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
 @seat_options(
-    "Template of the question: a name in templates/ or a path (default: drive).",
-    "Determines the episodes (default 0).",
+    "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
 @TRUST
 def drive(
@@ -215,10 +204,7 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
 @click.command()
 @click.argument("rooms", metavar="[TASK]...", nargs=-1)
 @click.option(
-    "--llm",
-    required=True,
-    metavar="SPEC",
-    help="Planner: provider and model, planner (rules, no key), or replay:DIR.",
+    "--llm", required=True, metavar="SPEC", help="Planner: provider and model, planner (rules, no key), or replay:DIR."
 )
 @click.option(
     "--mediator",
@@ -259,14 +245,17 @@ def mediate(
     planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the
     answers stored there; budgets apply per command.
     """
-    from policygen.extensions.seats.mediate import Mediation, MediationSettings, page, row_in_words
-    from policygen.extensions.seats.mediators import (
+    from policygen.extensions.seats.mediate import (
         LEARNED,
         TASK,
+        Mediation,
+        MediationSettings,
         learned_mediator,
         mediator_of,
         named_mediators,
+        page,
         rooms_of,
+        row_in_words,
     )
     from policygen.extensions.seats.session import default_folder
     from policygen.runs.config import effective_config

@@ -68,8 +68,6 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
 
 
 class _Workers:
-    """The worker processes, and whether they are running."""
-
     started = False
     elsewhere: Elsewhere = staticmethod(by_processes)
 
@@ -183,11 +181,7 @@ class Players(AbstractContextManager["Players"]):
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
     def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
-        """Play work in worker processes; None if they lack the environment.
-
-        Raises:
-            EnvironmentFault: the environment itself failed, or a worker died.
-        """
+        """Play work in worker processes; None if they lack the environment."""
         assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
         _workers.started = True
         started = time.perf_counter()

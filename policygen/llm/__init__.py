@@ -267,10 +267,7 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
 
 
 def _known(read: Spec) -> ProviderEntry:
-    """Return the provider's entry.
-
-    Raises UsageError if there is none.
-    """
+    """Return the provider's entry; raise UsageError if there is none."""
     if read.entry is None:
         close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
         meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm import faults
 from policygen.llm.base import Diagnosis, LLMOptions, counted, dropped_warning, joined, short_text, split_thinking
-from policygen.llm.hosted import HostedModel, Server
+from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, requested_wait
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -89,9 +88,9 @@ class Anthropic(HostedModel):
             lines.append(f"it reads up to {found.max_input_tokens} tokens and writes up to {written}")
         return Diagnosis(True, tuple(lines))
 
-    def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
+    def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.api_message or error.message)
         if short_text(error.error_code) in _SPENT or error.type == "billing_error":
-            shown = faults.one_line(message, self._key)
+            shown = one_line(message, self._key)
             return ProviderError(f"Anthropic says that the account is out of credit: {shown}")
-        return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))
+        return Refusal(error.status_code, message, requested_wait(error.response.headers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -34,7 +33,7 @@ class LLMOptions:
         max_retries: repetitions of a request after transient faults.
         price_in, price_out: USD per million tokens, given together; they replace the price list.
 
-    Raises UsageError for a value out of range.
+    Raises UsageError for an address that is none, or a price without the other. The run's settings check the ranges.
     """
 
     base_url: str | None = None
@@ -64,17 +63,6 @@ class LLMOptions:
         hide_login(self.base_url or "")
         if (self.price_in is None) != (self.price_out is None):
             raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
-        of_a_price = "a price must be a number of at least 0, in USD per million tokens"
-        for value, least, problem in (
-            (self.temperature, 0, "the temperature must be a number of at least 0"),
-            (self.max_output_tokens, 1, "a reply needs at least 1 token"),
-            (self.timeout_seconds, math.ulp(0.0), "the timeout must be a positive number of seconds"),
-            (self.max_retries, 0, "the number of retries must be at least 0"),
-            (self.price_in, 0, of_a_price),
-            (self.price_out, 0, of_a_price),
-        ):
-            if value is not None and not (math.isfinite(value) and value >= least):
-                raise UsageError(f"{problem}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)

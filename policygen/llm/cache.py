@@ -12,18 +12,18 @@ import os
 import shlex
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import UsageError
 from policygen.files import json_line
 from policygen.llm.base import MOST_TOKENS, LLMOptions, Ordered, Provider
-from policygen.llm.messages import Message, Prompt, Reply, cut_to
+from policygen.llm.messages import Prompt, Reply, cut_to
 from policygen.llm.transport import LONGEST_BODY
 from policygen.outgoing import redacted
 
@@ -44,46 +44,32 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """Everything that determines a reply. Runs with different seeds share no replies and stay independent samples.
-
-    Attributes:
-        spec, model: the provider as the user wrote it, and its model.
-        base_url: the server. The settings from temperature to extra_body also change replies; request_seed is the
-            sampling seed that is sent.
-        seed, attempt, request: the run's seed, the attempt's number, and the repair's number (0: the first request).
-    """
+    """A request in the cache: its provider, the limit of its reply, and a digest of everything that determines it."""
 
     spec: str
-    model: str
-    base_url: str | None
-    temperature: float | None
     max_output_tokens: int
-    messages: tuple[Message, ...]
-    seed: int
-    attempt: int
-    request: int
-    top_p: float | None = None
-    reasoning_effort: str | None = None
-    request_seed: int | None = None
-    extra_body: Mapping[str, Any] | None = None
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all attributes."""
-        text = json.dumps([_VERSION, asdict(self)], sort_keys=True)
-        return hashlib.sha256(redacted(text).encode(errors="replace")).hexdigest()
+    digest: str
 
 
 def cache_key(
     provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, request: int
 ) -> CacheKey | None:
-    """Return the cache key of a request; None for a provider whose replies have a fixed order."""
+    """Return the cache key of a request; None for a provider whose replies have a fixed order.
+
+    Args:
+        seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
+        attempt, request: number of the attempt, and of its repair (0: the first request).
+    """
     if isinstance(provider, Ordered):
         return None
-    settings: dict[str, Any] = {name: getattr(options, name) for name in _SETTINGS}
-    place: dict[str, Any] = {"seed": seed, "attempt": attempt, "request": request, "request_seed": prompt.seed}
-    server = getattr(provider, "base_url", options.base_url)
-    return CacheKey(provider.spec, provider.model, server, messages=prompt.messages, **settings, **place)
+    asked = {
+        **{name: getattr(options, name) for name in _SETTINGS},
+        **{"spec": provider.spec, "model": provider.model, "base_url": getattr(provider, "base_url", options.base_url)},
+        **{"seed": seed, "attempt": attempt, "request": request, "request_seed": prompt.seed},
+        "messages": [asdict(message) for message in prompt.messages],
+    }
+    text = redacted(json.dumps([_VERSION, asked], sort_keys=True))
+    return CacheKey(provider.spec, options.max_output_tokens, hashlib.sha256(text.encode(errors="replace")).hexdigest())
 
 
 class Cache:
@@ -187,11 +173,7 @@ def _check_journal(path: Path) -> None:
 
 
 def _reply(text: object, tokens: int) -> Reply:
-    """Read a cached reply, no longer than `tokens` allow.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Read a cached reply, no longer than `tokens` allow; raise ValueError if it is damaged."""
     try:
         reply = _REPLY.validate_json(text if isinstance(text, str) else "", strict=True)
     except ValidationError:
@@ -204,7 +186,7 @@ def _reply(text: object, tokens: int) -> Reply:
 
 
 def _message_of(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +202,7 @@ class Content:
 
 
 def content(folder: Path) -> Content:
-    """Read the content of the cache in a folder.
-
-    Raises:
-        UsageError: there is no cache, or it is damaged.
-    """
+    """Read the content of the cache in a folder; raise UsageError if there is no cache, or it is damaged."""
     if not (folder / _FILE).exists():
         raise UsageError(
             f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run cartpole "

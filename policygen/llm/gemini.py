@@ -15,9 +15,8 @@ from google import genai
 from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm import faults
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
-from policygen.llm.hosted import HostedModel, Server
+from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, rejected_parameter, requested_wait, status_of
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -101,22 +100,22 @@ class Gemini(HostedModel):
             lines.append(f"its temperature is {found.temperature:g} unless set")
         return Diagnosis(True, tuple(lines))
 
-    def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
+    def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.message or error)
-        shown = faults.one_line(message, self._key)
+        shown = one_line(message, self._key)
         details = list(_details(error))
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
-            return faults.Refusal(401, message)  # Google says 400
+            return Refusal(401, message)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {shown}")
         if error.code == 400:
-            found = faults.rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
+            found = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if found:
                 return RejectedParameter(f"{self.spec} does not take {found!r}: {shown}", _NAMES[found])
-        wait = faults.requested_wait(getattr(error.response, "headers", None) or {})
+        wait = requested_wait(getattr(error.response, "headers", None) or {})
         if wait is None:
             wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
-        return faults.Refusal(faults.status_of(error.code), message, wait)
+        return Refusal(status_of(error.code), message, wait)
 
 
 def _turn(message: Message) -> types.Content:

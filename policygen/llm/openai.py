@@ -18,9 +18,16 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm import faults
 from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
-from policygen.llm.hosted import HostedModel, Server
+from policygen.llm.hosted import (
+    HostedModel,
+    Refusal,
+    Server,
+    one_line,
+    rejected_parameter,
+    requested_wait,
+    server_fault,
+)
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -61,6 +68,9 @@ class _Chat(HostedModel):
             # Explicit: otherwise a header from OPENAI_CUSTOM_HEADERS would go to any server.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
+        if server.provider_id != "openai":
+            # The SDK reads these from the environment; they are for OpenAI only.
+            self._client.organization = self._client.project = None
 
     def drop(self, parameter: str) -> bool:
         """Stop sending `parameter`, or one name in `limits`; False if it was dropped before or is required."""
@@ -94,8 +104,8 @@ class _Chat(HostedModel):
         if failure and not completion.choices:  # some routers report an upstream fault with a 200
             detail = failure if isinstance(failure, dict) else {"message": failure}
             status = detail.get("code")
-            refusal = faults.Refusal(status if isinstance(status, int) else 502, str(detail.get("message")))
-            raise faults.server_fault(self._server.name, refusal, key=self._key)
+            refusal = Refusal(status if isinstance(status, int) else 502, str(detail.get("message")))
+            raise server_fault(self._server.name, refusal, key=self._key)
         usage = completion.usage
         tokens_in, tokens_out = counted(usage, "prompt_tokens"), counted(usage, "completion_tokens")
         self._check_context(prompt, tokens_in)
@@ -141,19 +151,19 @@ class _Chat(HostedModel):
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
         """Warn if the server cut the prompt silently; most answer 400 instead."""
 
-    def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
+    def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = _message(error)
-        shown = faults.one_line(message, self._key)
+        shown = one_line(message, self._key)
         if {short_text(error.code), short_text(error.type)} & _SPENT:
             return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
-            parameter = faults.rejected_parameter(message, (self._limit, *sent), short_text(error.param))
+            parameter = rejected_parameter(message, (self._limit, *sent), short_text(error.param))
             # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
             return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
-        return faults.Refusal(error.status_code, message, faults.requested_wait(error.response.headers))
+        return Refusal(error.status_code, message, requested_wait(error.response.headers))
 
 
 class OpenAI(_Chat):
@@ -167,16 +177,7 @@ class OpenAI(_Chat):
         super().__init__(Server("openai", "OpenAI", _OPENAI_URL, key, start), model, options)
 
 
-class _Other(_Chat):
-    """A server that is not OpenAI's."""
-
-    def __init__(self, server: Server, model: str, options: LLMOptions) -> None:
-        super().__init__(server, model, options)
-        # The SDK reads these from the environment; they are for OpenAI only.
-        self._client.organization = self._client.project = None
-
-
-class Compatible(_Other):
+class Compatible(_Chat):
     """`compatible:MODEL` at `LLMOptions.base_url`; the key, if the server wants one, in OPENAI_COMPATIBLE_API_KEY."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
@@ -189,7 +190,7 @@ class Compatible(_Other):
         super().__init__(Server("compatible", "the server", "", key, start, missing), model, options)
 
 
-class Ollama(_Other):
+class Ollama(_Chat):
     """`ollama:MODEL` on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:

@@ -138,7 +138,7 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
         return reply
     # If the server names another model, the higher of the two prices counts.
     charged = charged_tokens(prompt, reply)
-    prices = [cost(options, provider.spec, (model,), *charged) for model in (reply.model, provider.model)]
+    prices = [cost(options, provider.spec, model, *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 

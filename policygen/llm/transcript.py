@@ -55,7 +55,7 @@ _EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_SentRecord)
 
 
 class Transcript:
-    """Reads and writes `transcript.jsonl`."""
+    """Reads and writes `transcript.jsonl`; raises LogbookError if it is damaged, or cannot be read or written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,11 +70,7 @@ class Transcript:
         append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
 
     def record(self, exchange: Exchange | FailedExchange) -> None:
-        """Append a request with its reply, or with the error.
-
-        Raises:
-            LogbookError: it cannot be written.
-        """
+        """Append a request with its reply, or with the error."""
         new: dict[str, str] = {}
         record = {
             **mark(KIND),
@@ -103,11 +99,10 @@ class Transcript:
     def exchanges(self, remedy: str = REMEDY) -> Iterator[Exchange | FailedExchange]:
         """Yield all exchanges, in order; a request whose reply a crash lost is a failed exchange.
 
+        An incomplete last line, from a crash, is ignored.
+
         Args:
             remedy: the advice in the message about a damaged file.
-
-        Raises:
-            LogbookError: it is damaged; an incomplete last line, from a crash, is ignored.
         """
         contents = _Recent()
         waiting: list[_SentRecord] = []
@@ -128,11 +123,7 @@ class Transcript:
         yield from _unanswered(waiting)
 
     def last_sent_and_answered(self) -> tuple[int, int]:
-        """Return the last attempt with a sent request, and the last one with a reply; 0 if there is none.
-
-        Raises:
-            LogbookError: it cannot be read.
-        """
+        """Return the last attempt with a sent request, and the last one with a reply; 0 if there is none."""
         sent = answered = 0
         for record in read_lines(self.path):
             one = record.get("sent")

@@ -16,7 +16,7 @@ from policygen.policies.cells import action_words
 from policygen.policies.lines import Problems
 from policygen.policies.parts import Scope, read_parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
-from policygen.policies.read_plant import read_plant
+from policygen.policies.read_equations import read_plant
 from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 

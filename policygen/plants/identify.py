@@ -153,11 +153,7 @@ class _Identification:
         return self._written(sums, limits, later)
 
     def _explicit(
-        self,
-        values: Column,
-        targets: dict[int, Column],
-        inside: dict[int, npt.NDArray[np.bool_]],
-        sines: set[int],
+        self, values: Column, targets: dict[int, Column], inside: dict[int, npt.NDArray[np.bool_]], sines: set[int]
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
         """Return sums over the values before the step, each of the degree that predicts held-out steps best."""
         sums: dict[int, _Sum] = {}
@@ -216,14 +212,23 @@ class _Identification:
         return Plant(tuple(lets), ordered, self._known.reward or self._reward(ends, lets), ends)
 
     def _products(self, quantities: int, most: int, sines: set[int]) -> list[Product]:
-        return _products(
-            quantities,
-            quantities + len(self._parts),
-            most,
-            sines,
-            choices=self._task.action_space == "discrete",
-            at_most=min(MOST_TERMS, len(self._data) // STEPS_PER_TERM),
-        )
+        """Return the products of up to `most` variables, fewer where these would be too many for the data.
+
+        The square of a sine, which the cosine expresses, and products of labels of one choice are left out.
+        """
+        variables, choices = range(quantities + len(self._parts)), self._task.action_space == "discrete"
+        products: list[Product] = []
+        for degree in range(most, 0, -1):
+            products = [
+                product
+                for size in range(degree + 1)
+                for product in itertools.combinations_with_replacement(variables, size)
+                if all(product.count(j) <= 1 for j in sines)
+                and not (choices and sum(v >= quantities for v in product) > 1)
+            ]
+            if len(products) <= min(MOST_TERMS, len(self._data) // STEPS_PER_TERM):
+                break
+        return products
 
     def _free(self, name: str) -> str:
         taken = {*self._task.quantity_names, *decision_names(self._task), *dict(self._known.lets)}
@@ -331,26 +336,6 @@ def _circles(rows: Column) -> list[tuple[int, int]]:
         if free and on and min(rows[:, i].std(), rows[:, j].std()) > ON_A_CIRCLE:
             pairs.append((i, j))
     return pairs
-
-
-def _products(
-    quantities: int, variables: int, most: int, sines: set[int], *, choices: bool, at_most: int
-) -> list[Product]:
-    """Return the products of up to `most` variables, or fewer where there would be more than `at_most` products.
-
-    The square of a sine, which the cosine expresses, and products of labels of one choice are left out.
-    """
-    products: list[Product] = []
-    for degree in range(most, 0, -1):
-        products = [
-            product
-            for size in range(degree + 1)
-            for product in itertools.combinations_with_replacement(range(variables), size)
-            if all(product.count(j) <= 1 for j in sines) and not (choices and sum(v >= quantities for v in product) > 1)
-        ]
-        if len(products) <= at_most:
-            break
-    return products
 
 
 def _columns(products: Sequence[Product], values: Column) -> Column:

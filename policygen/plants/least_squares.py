@@ -206,24 +206,14 @@ class LeastSquares:
         left = np.abs(self._residuals(theta))
         return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
 
-    def _parts(self, numbers: Sequence[Any], hidden: Sequence[Any]) -> list[Any]:
-        """Return the residuals of each part, for numbers that may be columns of shape (variants, 1)."""
-        values: list[Any] = self._all.tolist()
-        for index, value in zip(self._numbers.tolist(), numbers, strict=True):
-            values[index] = value
-        with np.errstate(all="ignore"):
-            found = self._of_values(values, hidden)
-        return [np.nan_to_num(one, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for one in found]
-
     def _split(self, theta: Column) -> tuple[list[float], Column]:
         numbers, hidden = np.split(theta, [len(self._numbers)])
         return numbers.tolist(), hidden.reshape(self._hidden.shape)
 
     def _residuals(self, theta: Column) -> Column:
         numbers, hidden = self._split(theta)
-        parts = zip(self._parts(numbers, list(hidden)), self._counts, strict=True)
         usual = PRIOR * (hidden - self._means) / self._spreads
-        return np.concatenate([*(np.broadcast_to(part, count) for part, count in parts), usual.ravel()])
+        return np.concatenate([self._joined(numbers, list(hidden), 1)[0], usual.ravel()])
 
     def _jacobian(self, theta: Column) -> Column:
         """Return the derivatives by forward differences, many at once: shape (residuals, numbers and hidden states)."""
@@ -249,8 +239,15 @@ class LeastSquares:
         return found
 
     def _joined(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:
-        parts = zip(self._parts(numbers, hidden), self._counts, strict=True)
-        return np.concatenate([np.broadcast_to(part, (variants, count)) for part, count in parts], axis=1)
+        """Return the residuals of all parts, for numbers that may be columns of shape (variants, 1)."""
+        values: list[Any] = self._all.tolist()
+        for index, value in zip(self._numbers.tolist(), numbers, strict=True):
+            values[index] = value
+        with np.errstate(all="ignore"):
+            found = self._of_values(values, hidden)
+        found = [np.nan_to_num(part, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for part in found]
+        parts = [np.broadcast_to(part, (variants, n)) for part, n in zip(found, self._counts, strict=True)]
+        return np.asarray(np.concatenate([np.zeros((variants, 0)), *parts], axis=1))
 
 
 def _gauss_newton(residuals: Column, slopes: Column, weights: Column) -> Column:

@@ -7,8 +7,9 @@ Written entries read back as the same values. Reading also accepts other forms t
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from policygen.quantities.grid import Dimension
@@ -18,6 +19,10 @@ from policygen.tasks.spaces import Actuator
 MOST_CELL_CHARACTERS = 80  # most characters of an action
 _COMMENT = re.compile(r"\s#+(.*)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "=": operator.eq, "==": operator.eq},
+    **{">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le},
+}
 NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
 
@@ -46,19 +51,10 @@ def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
     if text in ("*", "any", "all"):
         return tuple(range(size))
     if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)\s*(\d{1,7})", text):
-        bound = int(match[2])
+        test, bound = _COMPARISONS[match[1]], int(match[2])
         if bound >= size:
             return "is out of range"
-        tests = {
-            ">": range(bound + 1, size),
-            "<": range(bound),
-            ">=": range(bound, size),
-            "<=": range(bound + 1),
-            "!=": [i for i in range(size) if i != bound],
-        }
-        tests.update({"≥": tests[">="], "≤": tests["<="]})
-        chosen = tuple(tests.get(match[1], (bound,)))
-        return chosen or "names no bin"
+        return tuple(index for index in range(size) if test(index, bound)) or "names no bin"
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:\s*(?:-|\.\.|to)\s*(\d{1,7}))?\s*", part)

@@ -28,7 +28,7 @@ from policygen.quantities.compiled import (
 )
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import Node, read_by, remembered_in
+from policygen.quantities.tree import Node, needed_by, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
@@ -65,14 +65,9 @@ class Reader:
     @cached_property
     def needed(self) -> Lets:
         """The features that are computed: the requested ones, and all that they need, now or a step later."""
-        wanted = {name for name, _ in self.features} if self.read is None else set(self.read)
-        wanted |= self.recalled
-        known = -1
-        while len(wanted) > known:  # a remembered feature may be defined later
-            known = len(wanted)
-            for name, node in reversed(self.features):
-                if name in wanted:
-                    wanted |= read_by([node])
+        if self.read is None:
+            return self.features
+        wanted = needed_by(self.read | self.recalled, dict(self.features))
         return tuple((name, node) for name, node in self.features if name in wanted)
 
     @cached_property
@@ -228,7 +223,6 @@ class CellReader(Reader):
 
 
 def _quantity(index: int) -> Callable[[Any, Any], Any]:
-    """Return a function for the quantity at `index`."""
     return lambda quantities, action: quantities[index]
 
 
@@ -249,6 +243,12 @@ def _part(index: int | None, label: int | None) -> Callable[[Any, Any], Any]:
         return own if label is None else (own == label) * 1.0
 
     return part
+
+
+def decision_columns(task: Task) -> Callable[[npt.NDArray[Any]], list[npt.NDArray[np.float64]]]:
+    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) for each `decision_names`."""
+    parts = [part_of_decision(task, name) for name in decision_names(task)]
+    return lambda actions: [np.asarray(part(None, actions), np.float64) for part in parts]
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
@@ -281,11 +281,4 @@ def parse_lets(
 
 def depends_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
     """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
-    lets, seen, waiting = {**others, **changed}, set[str](), list(wanted)
-    while waiting:
-        if (name := waiting.pop()) in changed:
-            return True
-        if name in lets and name not in seen:
-            seen.add(name)
-            waiting += read_by([lets[name]])
-    return False
+    return not needed_by(wanted, {**others, **changed}).isdisjoint(changed)

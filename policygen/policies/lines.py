@@ -1,8 +1,7 @@
 """Find the last policy in a text and split it into statements; keep a list of the text's problems.
 
 Reading tolerates text around a policy (prose, code fences, headings) and decoration of its lines. `parts` combines the
-statements and checks their names. A new kind of line needs a class and a pattern here, and a method and a field in
-`parts`.
+statements and checks their names. A new kind of line needs a pattern here, and a method and a field in `parts`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policygen.errors import ExpressionError
-from policygen.policies.cells import ascii_signs, is_rule_line, split_comment
+from policygen.policies.cells import is_rule_line, split_comment
 from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000
@@ -46,76 +45,27 @@ class Problems(list[Problem]):
         self.add(line, found, expected or "correct the expression")
 
 
-# --- the kinds of statement -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line of a policy: its number in the text, counted from 1, and the comment at its end."""
+    """One line of a policy.
+
+    Attributes:
+        line: its number in the text, counted from 1.
+        comment: the comment at its end.
+        word: its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start`,
+            `noise` or `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line with too many characters to be
+            read; empty for a line that is blank or only a comment.
+        name: the name on the left-hand side.
+        text: the right-hand side; the whole line of `params`, a row and a `long` line.
+        cells: the cells of a row, or the edges of `bins`.
+    """
 
     line: int
     comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Blank(Statement):
-    """A line that is empty or only a comment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Let(Statement):
-    """`let NAME = EXPRESSION`; `text` is all after `let`, and the expression is empty if there is no `=`."""
-
-    text: str
-    name: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class Params(Statement):
-    """`params[INDEX]: NUMBER`, once or more often on a line."""
-
-    values: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bins(Statement):
-    """`bins NAME: EDGE, EDGE, ...`."""
-
-    name: str
-    edges: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row(Statement):
-    """`| CELL | CELL |`: a row of a table, or its header; `opened`: whether the line starts with a pipe."""
-
-    cells: tuple[str, ...]
-    opened: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment(Statement):
-    """`NAME = EXPRESSION`: an equation, a feature without `let`, or `objective`, `potential`, `reward`, `ends`."""
-
-    name: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class Motion(Statement):
-    """A plant's line: `next NAME = EXPRESSION`, `start NAME = DISTRIBUTION`, `noise NAME = NUMBER`, `hidden NAME`."""
-
-    word: str
-    name: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class TooLong(Statement):
-    """A line that looks like a statement but has too many characters to be read."""
-
-    characters: int
+    word: str = ""
+    name: str = ""
+    text: str = ""
+    cells: tuple[str, ...] = ()
 
 
 # The sentence of a reply without a policy; it must be alone in the last block or in the reply.
@@ -126,8 +76,8 @@ _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
 _MOTION = re.compile(r"(next|start|noise)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
-_HIDDEN = re.compile(r"hidden\s+(\w+)\s*(?::?=(?!=)\s*(.*))?")
-_PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_HIDDEN = re.compile(r"(hidden)\s+(\w+)\s*(?::?=(?!=)\s*(.*))?")
+PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
@@ -150,29 +100,27 @@ def _statement(number: int, raw: str) -> Statement | None:
     """The statement on a line; None for prose."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
-        reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or _PARAM.search(start)
-        return TooLong(number, "", len(raw)) if reads_as_one else None
+        reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or PARAM.search(start)
+        return Statement(number, "", "long", text=raw) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
         # A heading belongs to the text around a policy.
-        return None if raw.lstrip().startswith("##") else Blank(number, comment)
+        return None if raw.lstrip().startswith("##") else Statement(number, comment)
     if match := _LET.match(line):
         name, _, expression = match[1].partition("=")
-        return Let(number, comment, match[1], name.strip().rstrip(": "), expression.strip())
-    if match := _MOTION.match(line):
-        return Motion(number, comment, match[1], match[2], match[3])
-    if match := _HIDDEN.fullmatch(line):
-        return Motion(number, comment, "hidden", match[1], match[2] or "")
-    if not line.startswith("|") and (params := _PARAM.findall(line)):
-        return Params(number, comment, tuple((int(index), float(ascii_signs(value))) for index, value in params))
+        return Statement(number, comment, "let", name.strip().rstrip(": "), expression.strip())
+    if match := _MOTION.match(line) or _HIDDEN.fullmatch(line):
+        return Statement(number, comment, match[1], match[2], match[3] or "")
+    if not line.startswith("|") and PARAM.search(line):
+        return Statement(number, comment, "params", text=line)
     if match := _BINS.match(line):
         edges = (edge.strip() for edge in match[2].strip("[] ").split(","))
-        return Bins(number, comment, match[1], tuple(edge for edge in edges if edge))
+        return Statement(number, comment, "bins", match[1], cells=tuple(edge for edge in edges if edge))
     assignment = _ASSIGN.match(line)
     if line.startswith("|") or ("|" in line and not assignment):
         cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
-        return None if is_rule_line(line) else Row(number, comment, tuple(cells), line.startswith("|"))
-    return Assignment(number, comment, assignment[1], assignment[2]) if assignment else None
+        return None if is_rule_line(line) else Statement(number, comment, "|", text=line, cells=tuple(cells))
+    return Statement(number, comment, "=", assignment[1], assignment[2]) if assignment else None
 
 
 def _plain(cell: str) -> str:
@@ -188,7 +136,7 @@ def _policy_lines(text: str) -> list[tuple[int, str]]:
     """Return the numbered lines of the last fenced block with policy lines; without such a block, of the whole text."""
     blocks, everything = _blocks(text)
     for block in reversed(blocks):
-        if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
+        if any("|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) for _, line in block):
             return block
     return everything
 

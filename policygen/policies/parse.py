@@ -15,8 +15,7 @@ from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, Problems
 from policygen.policies.parts import Parts, Reading, Scope, read_parts
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
-from policygen.policies.read_equations import only_shapes, read_equations, read_shaping, shaping_of
-from policygen.policies.read_plant import read_plant
+from policygen.policies.read_equations import only_shapes, read_equations, read_plant, read_shaping, shaping_of
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
 from policygen.policies.written import arranged

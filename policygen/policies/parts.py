@@ -14,21 +14,7 @@ from typing import Generic, TypeVar
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.features import Lets
-from policygen.policies.lines import (
-    MAX_CHARACTERS,
-    MAX_LINE,
-    Assignment,
-    Bins,
-    Blank,
-    Let,
-    Motion,
-    Params,
-    Problems,
-    Row,
-    Statement,
-    TooLong,
-    statements,
-)
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, PARAM, Problems, Statement, statements
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
 from policygen.quantities.grid import Dimension
@@ -40,6 +26,7 @@ MOST_EDGES = 500  # per quantity: their line can still be read when tuning has a
 MOST_FEATURES = 100  # or two for each observation if that is more: all can be standardised and summed
 ENDS = "ends"  # an equation of a plant, as `reward` is
 HIDDEN = "hidden"  # the word of a line that names a state of a plant
+MOTION = ("next", "start", "noise", HIDDEN)
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
@@ -78,9 +65,9 @@ class Stated(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
-    """The named parts of a policy text.
+    """The named parts of a policy text; only `read_parts` changes them.
 
     Attributes:
         lets: the features that it defines; one that cannot be read is `NOTHING`.
@@ -96,17 +83,17 @@ class Parts:
         form: the policy's own lines without decoration, by line number; it has the author's order and comments.
     """
 
-    lets: Mapping[str, Node]
-    bare: Mapping[str, int]
-    bins: Mapping[str, Stated[Dimension]]
-    header: Row | None
-    rows: Sequence[Row]
-    equations: Mapping[str, Node]
-    params: Mapping[int, Stated[float]]
-    shaping: Mapping[str, Stated[str]]
-    plant: Mapping[tuple[str, str], Stated[str]]
-    plant_lets: Mapping[str, Node]
-    form: Mapping[int, str]
+    lets: dict[str, Node] = field(default_factory=dict)
+    bare: dict[str, int] = field(default_factory=dict)
+    bins: dict[str, Stated[Dimension]] = field(default_factory=dict)
+    header: Statement | None = None
+    rows: list[Statement] = field(default_factory=list)
+    equations: dict[str, Node] = field(default_factory=dict)
+    params: dict[int, Stated[float]] = field(default_factory=dict)
+    shaping: dict[str, Stated[str]] = field(default_factory=dict)
+    plant: dict[tuple[str, str], Stated[str]] = field(default_factory=dict)
+    plant_lets: dict[str, Node] = field(default_factory=dict)
+    form: dict[int, str] = field(default_factory=dict)
 
     def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
         """Return each of `count` params, or None if some are missing or there are more."""
@@ -143,7 +130,7 @@ def read_parts(text: str, scope: Scope, problems: Problems) -> Parts:
         problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
         reader.read(list(statements(text, scope.task)))
-    return reader.parts()
+    return reader.parts
 
 
 def most_features(task: Task) -> int:
@@ -200,142 +187,117 @@ class _PartsReader:
         self.features = dict.fromkeys(scope.features({}))  # so far, in order
         self.known = list(dict.fromkeys((*task.quantity_names, *self.features)))
         self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
-        self.lets: dict[str, Node] = {}
-        self.bare: dict[str, int] = {}
-        self.bins: dict[str, Stated[Dimension]] = {}
-        self.header: Row | None = None
-        self.rows: list[Row] = []
-        self.equations: dict[str, Stated[Node | None]] = {}
-        self.params: dict[int, Stated[float]] = {}
-        self.shaping: dict[str, Stated[str]] = {}
-        self.plant: dict[tuple[str, str], Stated[str]] = {}
-        self.plant_lets: dict[str, Node] = {}
         self.states_plant = False
         self.hidden: list[str] = []
-        self.form: dict[int, str] = {}
-
-    def parts(self) -> Parts:
-        """Return what has been read."""
-        equations = {name: node for name, stated in self.equations.items() if (node := stated.value) is not None}
-        rows = tuple(self.rows)
-        return Parts(
-            self.lets,
-            self.bare,
-            self.bins,
-            self.header,
-            rows,
-            equations,
-            self.params,
-            self.shaping,
-            self.plant,
-            self.plant_lets,
-            self.form,
-        )
+        self.equation_lines: dict[str, int] = {}  # by output
+        self.parts = Parts()
 
     def read(self, lines: Sequence[Statement]) -> None:
         """Read the statements of a text; stop at the first feature beyond the maximum."""
-        defined = (line.name for line in lines if isinstance(line, Let) and is_name(line.name))
+        defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
-        self.hidden = [line.name for line in lines if isinstance(line, Motion) and line.word == HIDDEN]
-        self.states_plant = any(isinstance(line, Motion) or self._states_plant(line) for line in lines)
+        self.hidden = [line.name for line in lines if line.word == HIDDEN]
+        self.states_plant = any(line.word in MOTION or self._states_plant(line) for line in lines)
         most = most_features(self.task) * (2 if self.states_plant else 1)  # as many again for the plant
         for line in lines:
             form = self._statement(line)
             if form is not None:
-                self.form[line.line] = with_comment(form, line.comment)
-            if (count := len(self.lets) + len(self.plant_lets)) > most:
+                self.parts.form[line.line] = with_comment(form, line.comment)
+            if (count := len(self.parts.lets) + len(self.parts.plant_lets)) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
         self._keep_plant_apart()
 
     def _statement(self, line: Statement) -> str | None:
         """Read one statement; return it without decoration if it is part of the policy's form."""
-        match line:
-            case Let():
+        match line.word:
+            case "let":
                 return self._let(line)
-            case Params():
+            case "params":
                 self._params(line)
-            case Bins():
+            case "bins":
                 return self._bins(line)
-            case Row():
+            case "|":
                 return self._row(line)
-            case Motion():
-                self._motion(line, line.word, line.name)
-            case Assignment() if self._states_plant(line):
-                self._motion(line, line.name, "")
-            case Assignment():
+            case "=" if not self._states_plant(line):
                 return self._assignment(line)
-            case TooLong():
-                found = f"the line has {line.characters:,} characters"
+            case "=":
+                self._motion(line, line.name, "")
+            case "long":
+                found = f"the line has {len(line.text):,} characters"
                 self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
-            case Blank():
+            case "":
                 return ""
+            case word:
+                self._motion(line, word, line.name)
         return None
 
-    def _let(self, line: Let) -> str | None:
+    def _let(self, line: Statement) -> str | None:
         name = line.name
-        if "=" not in line.text or not is_name(name):
-            self.problems.add(line.line, f"found `let {line.text[:60]}`", "write `let NAME = EXPRESSION`")
+        if not is_name(name):
+            shown = " = ".join(filter(None, (name, line.text)))[:60]
+            self.problems.add(line.line, f"found `let {shown}`", "write `let NAME = EXPRESSION`")
             return None
-        if not self._task_defines(name, line.expression):
+        if not self._task_defines(name, line.text):
             if taken := self._taken(name):
                 self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
                 return None
             if self._reads_action(line):
                 return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
-            self.lets[name] = self._expression(line.line, line.expression) or NOTHING
+            self.parts.lets[name] = self._expression(line) or NOTHING
             self.features[name] = None
-        return f"let {name} = {line.expression}"
+        return f"let {name} = {line.text}"
 
     def _states_plant(self, line: Statement) -> bool:
         """Whether the line is the reward or the end of a plant."""
-        own = isinstance(line, Assignment) and line.name in (REWARD, ENDS)
-        return own and isinstance(line, Assignment) and line.name not in (*self.known, *self.outputs)
+        return line.word == "=" and line.name in (REWARD, ENDS) and line.name not in (*self.known, *self.outputs)
 
-    def _motion(self, line: Motion | Assignment, word: str, name: str) -> None:
-        first = self.plant.setdefault((word, name), Stated(line.line, line.expression))
-        if first.value != line.expression:
+    def _motion(self, line: Statement, word: str, name: str) -> None:
+        first = self.parts.plant.setdefault((word, name), Stated(line.line, line.text))
+        if first.value != line.text:
             found = f"`{word} {name}".strip() + f"` has another right-hand side than on line {first.line}"
             self.problems.add(line.line, found, "write it once")
 
-    def _reads_action(self, line: Let) -> bool:
+    def _reads_action(self, line: Statement) -> bool:
         """Whether only the plant may use a feature, because it reads the action of the step or a hidden state."""
         if not self.states_plant:
             return False
         try:
-            node = parse_expression(line.expression, [*self.known, *self.later, *self.hidden], self.later)
+            node = parse_expression(line.text, [*self.known, *self.later, *self.hidden], self.later)
         except ExpressionError:
             return False
-        if not read_by([node]) & {*self.plant_lets, *self.hidden} and not names_in(node) & {*self.later}:
+        if not read_by([node]) & {*self.parts.plant_lets, *self.hidden} and not names_in(node) & {*self.later}:
             return False
-        self.plant_lets[line.name] = node
+        self.parts.plant_lets[line.name] = node
         return True
 
     def _keep_plant_apart(self) -> None:
         """Refuse a policy that reads the action of the step or a hidden state through a feature of the plant."""
-        later = {name: node for name, node in self.lets.items() if read_by([node]) & self.plant_lets.keys()}
+        parts = self.parts
+        later = {name: node for name, node in parts.lets.items() if read_by([node]) & parts.plant_lets.keys()}
         while later:  # features before those that read them
-            self.plant_lets |= later
-            self.lets = {name: node for name, node in self.lets.items() if name not in later}
-            later = {name: node for name, node in self.lets.items() if read_by([node]) & later.keys()}
-        read = [(one.line, read_by([one.value])) for one in self.equations.values() if one.value is not None]
-        read += [(one.line, frozenset([name])) for name, one in self.bins.items()]
-        if self.header is not None:
-            read.append((self.header.line, frozenset(self.header.cells)))
+            parts.plant_lets |= later
+            parts.lets = {name: node for name, node in parts.lets.items() if name not in later}
+            later = {name: node for name, node in parts.lets.items() if read_by([node]) & later.keys()}
+        read = [(self.equation_lines[name], read_by([node])) for name, node in parts.equations.items()]
+        read += [(one.line, frozenset([name])) for name, one in parts.bins.items()]
+        if parts.header is not None:
+            read.append((parts.header.line, frozenset(parts.header.cells)))
         for line, names in read:
-            for name in sorted(names & self.plant_lets.keys()):
+            for name in sorted(names & parts.plant_lets.keys()):
                 found = f"`{name}` reads the action of the step or a hidden state, so only the plant may use it"
                 self.problems.add(line, found, "give the policy features that read neither")
 
-    def _params(self, line: Params) -> None:
-        for index, value in line.values:
-            self.params[index] = Stated(line.line, value)
+    def _params(self, line: Statement) -> None:
+        for digits, number in PARAM.findall(line.text):
+            index, value = int(digits), float(ascii_signs(number))
+            self.parts.params[index] = Stated(line.line, value)
             if math.isinf(value):
                 self.problems.add(line.line, f"params[{index}] is too large", "write a smaller number")
 
-    def _bins(self, line: Bins) -> str | None:
-        name, edges = line.name, line.edges
+    def _bins(self, line: Statement) -> str | None:
+        name, edges = line.name, line.cells
         if name not in self.known:
             self.problems.refuse(line.line, unknown_name(name, self.known))
             return None
@@ -353,72 +315,71 @@ class _PartsReader:
                 dimension = Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
             except UsageError as error:
                 self.problems.add(line.line, str(error), "write the inner edges in increasing order")
-        self.bins[name] = Stated(line.line, dimension)
+        self.parts.bins[name] = Stated(line.line, dimension)
         return f"bins {name}:"
 
-    def _row(self, line: Row) -> str | None:
+    def _row(self, line: Statement) -> str | None:
         lowered = [cell.lower() for cell in line.cells]
         names = {name.lower() for name in self.known} | self.columns
-        if not line.opened and lowered[0] not in names and not looks_like_bins(lowered[0]):
+        if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
             return None  # prose with a pipe in it, such as |angle|
+        parts = self.parts
         if any(cell in names for cell in lowered) and not any(looks_like_bins(cell) for cell in lowered[:-1]):
-            self.header = line
-            self.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
-            self.form = {number: text for number, text in self.form.items() if not text.startswith("|")}
+            parts.header = line
+            parts.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
+            parts.form = {number: text for number, text in parts.form.items() if not text.startswith("|")}
         else:
-            self.rows.append(line)
+            parts.rows.append(line)
         return row_line(line.cells)
 
-    def _assignment(self, line: Assignment) -> str | None:
-        name, text = line.name, line.expression
+    def _assignment(self, line: Statement) -> str | None:
+        name, text, parts = line.name, line.text, self.parts
         if (output := self._output(name)) is not None:
             return self._equation(line, output)
         if name in (OBJECTIVE, POTENTIAL) and name not in self.known:
-            self.shaping[name] = Stated(line.line, text)
+            parts.shaping[name] = Stated(line.line, text)
         elif is_name(name) and not self._taken(name):
             # Without `let`: a feature if its expression can be read and something uses it.
             try:
                 if self.unread.get(text) == len(self.known):  # a rambling reply repeats itself
                     raise ExpressionError
-                node = parse_expression(text, self.known, self.later, self.task.text_names)
+                node = self._parsed(text)
             except ExpressionError:
                 self.unread[text] = len(self.known)
-                self.bare.setdefault(name, line.line)
+                parts.bare.setdefault(name, line.line)
                 return None
-            self.bare[name] = line.line
-            self.lets[name] = node
+            parts.bare[name] = line.line
+            parts.lets[name] = node
             self.features[name] = None
             if name not in self.known:
                 self.known.append(name)
             return f"let {name} = {text}"
         return None
 
-    def _equation(self, line: Assignment, name: str) -> str | None:
-        node = self._expression(line.line, line.expression)
-        if name not in self.equations:
-            self.equations[name] = Stated(line.line, node)
-            return f"{name} = {line.expression}"
-        first = self.equations[name]
-        if first.value is None:
-            self.equations[name] = Stated(first.line, node)
-        elif node is not None and first.value != node:
-            found = f"{name} has another equation than on line {first.line}"
+    def _equation(self, line: Statement, name: str) -> str | None:
+        node, repeated = self._expression(line), name in self.equation_lines
+        first = self.equation_lines.setdefault(name, line.line)
+        if node is not None and self.parts.equations.setdefault(name, node) != node:
+            found = f"{name} has another equation than on line {first}"
             self.problems.add(line.line, found, "write one equation for each output")
-        return None
+        return None if repeated else f"{name} = {line.text}"
 
-    def _expression(self, line: int, text: str) -> Node | None:
+    def _parsed(self, text: str) -> Node:
+        return parse_expression(text, self.known, self.later, self.task.text_names)
+
+    def _expression(self, line: Statement) -> Node | None:
         """The expression on a line; None if it cannot be read, which is a new problem."""
         try:
-            return parse_expression(text, self.known, self.later, self.task.text_names)
+            return self._parsed(line.text)
         except ExpressionError as error:
-            self.problems.refuse(line, error)
+            self.problems.refuse(line.line, error)
             return None
 
     def _task_defines(self, name: str, text: str) -> bool:
         """Whether the task defines the same feature; `to_text(whole=True)` repeats such definitions."""
         own = dict(self.task.parsed_features).get(name)
         try:
-            return own is not None and own == parse_expression(text, self.known, self.later, self.task.text_names)
+            return own is not None and own == self._parsed(text)
         except ExpressionError:
             return False
 

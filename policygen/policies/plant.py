@@ -6,8 +6,9 @@ comes from the environment itself.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.features import parse_lets, part_of_decision
+from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together, slot_of
@@ -29,6 +30,7 @@ from policygen.quantities.tree import (
     constants,
     limits,
     names_in,
+    needed_by,
     nodes_of,
     remembered_in,
     replaced,
@@ -41,6 +43,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
 MOST_TERMS = 50_000  # of a line, including those of the short quantities that it needs
+KEPT = (0.0, 1.0, -1.0, float(np.pi))  # these are structure, and not fitted
 SHORT = 200  # terms: where a quantity with no more is read, it is replaced by its definition
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
@@ -159,12 +162,8 @@ class Equations:
         for name, deviation in self.plant.noise:
             if not 0 <= deviation < np.inf:
                 raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is no standard deviation")
-        taken = {
-            *self.task.quantity_names,
-            *decision_names(self.task),
-            *output_names(self.task),
-            *dict(self.plant.lets),
-        }
+        lets = dict(self.plant.lets)
+        taken = {*self.task.quantity_names, *decision_names(self.task), *output_names(self.task), *lets}
         for name in self.plant.hidden:
             if not is_name(name) or name in taken:
                 raise PolicyError(f"`{name[:40]}` cannot name a hidden state; choose another name")
@@ -206,12 +205,12 @@ class Equations:
     @cached_property
     def values(self) -> Column:
         """The numbers that fitting may change, shape (K,), in the order of the lines."""
-        return np.array([value for name in self._fitted for value in constants(_apart(self.nodes[name]))])
+        return np.array([value for name in self._fitted for value in constants(self.nodes[name], KEPT)])
 
     @cached_property
     def limits(self) -> Column:
         """The least and the largest value of each of `values`, shape (2, K); infinite without `tune(...)`."""
-        ranges = [one for name in self._fitted for one in limits(_apart(self.nodes[name]))]
+        ranges = [one for name in self._fitted for one in limits(self.nodes[name], KEPT)]
         return np.array(ranges, np.float64).reshape(-1, 2).T
 
     @cached_property
@@ -221,14 +220,13 @@ class Equations:
     @cached_property
     def places(self) -> tuple[str, ...]:
         """For each of `values` the left-hand side of its line."""
-        return tuple(name for name in self._fitted for _ in constants(_apart(self.nodes[name])))
+        return tuple(name for name in self._fitted for _ in constants(self.nodes[name], KEPT))
 
     def with_values(self, values: Column) -> Plant:
         """Return the plant with other numbers, each to 7 significant digits."""
         rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values.tolist()])
         texts = {
-            name: to_text(with_plain_signs(_together(with_constants(_apart(self.nodes[name]), rounded))))
-            for name in self._fitted
+            name: to_text(with_plain_signs(with_constants(self.nodes[name], rounded, KEPT))) for name in self._fitted
         }
         return replace(
             self.plant,
@@ -251,12 +249,11 @@ class Equations:
 
     @cached_property
     def _computed(self) -> tuple[dict[str, Node], dict[str, Node]]:
-        count = 0
-        lifted: dict[str, Node] = {}
-        for name in self.nodes:
-            lifted[name] = self.nodes[name]
-            if name != ENDS:
-                lifted[name], count = _lifted(_apart(self.nodes[name]), count)
+        numbers = (f"#{i}" for i in itertools.count())
+        lifted = {
+            name: node if name == ENDS else with_named_constants(node, numbers, KEPT)
+            for name, node in self.nodes.items()
+        }
         long: dict[str, Node] = {}
 
         def read_as(name: str, node: Node) -> Node:
@@ -275,31 +272,22 @@ class Equations:
             after[name] = read_as(next_of(name), replaced(lifted.get(f"{NEXT} {name}", Name(name)), defined))
         defined_after: dict[str, Node] = {}
         for name, node in defined.items():
-            if name in long:
-                changed = replaced(long[name], {**after, **defined_after})
-                defined_after[name] = read_as(next_of(name), changed)
-            else:
-                defined_after[name] = replaced(node, {**after, **defined_after})
+            changed = replaced(long.get(name, node), {**after, **defined_after})
+            defined_after[name] = read_as(next_of(name), changed) if name in long else changed
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
             lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
         # If a quantity is called `ends`, the name means that quantity.
         ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
-        computed = {
-            **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
-            **({ENDS: lifted[ENDS]} if ENDS in lifted else {}),
-            **{f"let {name}": node for name, node in defined.items()},
-        }
-        return computed, long
+        read = {**defined, **later, **ending}
+        computed = {name: node if name == ENDS else replaced(node, read) for name, node in lifted.items()}
+        return computed | {f"let {name}": node for name, node in defined.items()}, long
 
     def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:
         """Return expressions of `computed` and the definitions that they need."""
-        found, known = list(nodes), set[str]()
-        for node in found:  # grows
-            new = [name for name in names_in(node) if name in self.definitions and name not in known]
-            known.update(new)
-            found += [self.definitions[name] for name in new]
-        return found
+        nodes = list(nodes)
+        names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
+        return nodes + [node for name, node in self.definitions.items() if name in names]
 
     def compiled(self, nodes: Sequence[Node], names: Sequence[str]) -> Any:
         """Compile expressions of `computed`; see `compile_together`."""
@@ -322,24 +310,13 @@ class Equations:
     @cached_property
     def inputs(self) -> list[str]:
         """The names of the columns that the expressions of `computed` read, except those after the step."""
-        remembered = map(slot_of, self.remembered)
-        numbers = (f"#{i}" for i in range(len(self.values)))
-        return [
-            *self.task.observation_names,
-            *remembered,
-            *self.plant.hidden,
-            *decision_names(self.task),
-            *numbers,
-        ]
+        before = [*self.task.observation_names, *map(slot_of, self.remembered), *self.plant.hidden]
+        return [*before, *decision_names(self.task), *(f"#{i}" for i in range(len(self.values)))]
 
     @cached_property
     def inputs_after(self) -> list[str]:
         """The names of the columns after the step, which the reward may read."""
         return [next_of(name) for name in self.task.observation_names]
-
-    @cached_property
-    def _parts(self) -> list[Any]:
-        return [part_of_decision(self.task, name) for name in decision_names(self.task)]
 
     @cached_property
     def _advance(self) -> Any:
@@ -355,9 +332,10 @@ class Equations:
         ends = self.computed.get(ENDS, Number(0.0))
         return self.compiled([self.computed.get(REWARD, Number(0.0)), ends], names)
 
-    def decided(self, actions: npt.NDArray[Any]) -> list[Column]:
-        """Return the parts of n actions of shape (n,) or (n, m), as columns of shape (n,)."""
-        return [np.asarray(part(None, actions), np.float64) for part in self._parts]
+    @cached_property
+    def decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
+        """A function from n actions of shape (n,) or (n, m) to their parts, as columns of shape (n,)."""
+        return decision_columns(self.task)
 
     def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
         """Return the memory at the start of n episodes, with these hidden states: NaN for each of `remembered`."""
@@ -414,13 +392,11 @@ class Equations:
         None if `ends` has no comparison.
         """
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
-        names = [next_of(name) for name in self.task.observation_names]
-        if node is None or any(
-            remembered_in(part) or names_in(part) - {*names, *self.definitions}
-            for part in self.with_definitions([node])
-        ):
+        if node is None:
             return None
-        return self.compiled([node], names)
+        known, parts = {*self.inputs_after, *self.definitions}, self.with_definitions([node])
+        other = any(remembered_in(part) or names_in(part) - known for part in parts)
+        return None if other else self.compiled([node], self.inputs_after)
 
 
 def _size(node: Node) -> int:
@@ -441,31 +417,6 @@ def _margin(node: Node) -> Node | None:
             found = _margin(inner)
             return None if found is None else Call("neg", (found,))
     return None
-
-
-_KEPT = {f"={value!r}": Number(value) for value in (0.0, 1.0, -1.0, float(np.pi))}  # these are structure
-
-
-def _apart(node: Node) -> Node:
-    """Return an expression with 0, 1, -1 and pi as names, because these are not fitted."""
-    match node:
-        case Number(value, None) if f"={value!r}" in _KEPT:
-            return Name(f"={value!r}")
-        case Call(function, arguments) if function != "fixed":
-            return Call(function, tuple(map(_apart, arguments)))
-    return node
-
-
-def _together(node: Node) -> Node:
-    """Undo `_apart`."""
-    return replaced(node, _KEPT)
-
-
-def _lifted(node: Node, first: int) -> tuple[Node, int]:
-    """Return an expression with its constants as names `#first`, ..., and the number of the next one."""
-    count = len(constants(node))
-    named = with_named_constants(node, iter([f"#{first + i}" for i in range(count)]))
-    return _together(named), first + count
 
 
 def number_text(value: float) -> str:

@@ -260,11 +260,8 @@ class Policy(ABC):
     @cached_property
     def reader(self) -> Reader:
         """The reader that computes the quantities the policy needs."""
-        return Reader(self.task, self.lets, self.names_read(), self._recalled())
-
-    def _recalled(self) -> frozenset[str]:
-        """Names of the quantities whose values at the previous step the decision reads directly."""
-        return frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
+        recalled = frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
+        return Reader(self.task, self.lets, self.names_read(), recalled)
 
     @abstractmethod
     def names_read(self) -> frozenset[str]:

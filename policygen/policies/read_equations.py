@@ -1,4 +1,4 @@
-"""Make a linear policy from the parts of a text; read an objective and a potential beside any policy."""
+"""Read the equations of a text: a linear policy and, beside any policy, an objective, a potential and a plant."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from policygen.errors import ExpressionError
+from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import depends_on
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import Problems
-from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
+from policygen.policies.parts import ENDS, HIDDEN, NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
+from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
-from policygen.quantities.text import parse_expression, to_text, unknown_name
-from policygen.quantities.tree import Node, names_in, read_by, remembered_in
+from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
+from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, output_names
 
 
@@ -127,15 +128,8 @@ def _misplaced(
 
 def _remembered(node: Node, features: Mapping[str, Node]) -> str:
     """Return a name whose previous value an expression, or a feature that it needs, reads; usually empty."""
-    seen, waiting = set[str](), [node]
-    while waiting:
-        one = waiting.pop()
-        if recalled := remembered_in(one):
-            return min(recalled)
-        new = (names_in(one) & features.keys()) - seen
-        seen |= new
-        waiting += [features[name] for name in new]
-    return ""
+    needed = needed_by(names_in(node), features, now=True) & features.keys()
+    return min(remembered_in(node).union(*(remembered_in(features[name]) for name in needed)), default="")
 
 
 def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: Problems) -> Shaping | None:
@@ -162,3 +156,78 @@ def only_shapes(parts: Parts, scope: Scope) -> bool:
     needed = dict(scope.incumbent.reader.needed)
     besides = parts.plant and not any(name in needed for name in parts.lets)
     return bool(besides) or all(needed.get(name, node) == node for name, node in parts.lets.items())
+
+
+def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
+    """Return the plant that a text states, with the features it needs; None if it states none, or has problems."""
+    if not parts.plant:
+        return None
+    task, before = scope.task, len(problems)
+    if task.text_names:
+        line = min(stated.line for stated in parts.plant.values())
+        problems.add(line, "the environment is observed as text", "leave out `next`, `reward` and `ends`")
+        return None
+    features = {**dict(task.parsed_features), **scope.features(parts.lets), **parts.plant_lets}
+    quantities = list(dict.fromkeys([*task.observation_names, *features]))
+    hidden = tuple(name for word, name in parts.plant if word == HIDDEN)
+    known = [*quantities, *decision_names(task), *hidden]
+    nodes: dict[str, Node] = {}
+    noise: dict[str, float] = {}
+    starts: dict[str, str] = {}
+    for (word, name), stated in parts.plant.items():
+        if word == HIDDEN:
+            if stated.value:
+                expected = f"write `hidden {name}` alone, and `start {name} = ...` on another line"
+                problems.add(stated.line, f"`hidden {name}` has a right-hand side", expected)
+            continue
+        states = (*task.observation_names, *(hidden if word != NOISE else ()))
+        if name and name not in states:
+            problems.refuse(stated.line, unknown_name(name, states, what="observation"))
+            continue
+        try:
+            if word == START:
+                read_start(stated.value)
+                starts[name] = stated.value.strip()
+            elif word == NOISE:
+                noise[name] = _deviation(stated.value)
+            else:
+                after = [*map(next_of, quantities), ENDS] if word == REWARD else []
+                node = parse_expression(stated.value, [*quantities, *hidden] if word == ENDS else [*known, *after])
+                nodes[f"{word} {name}".strip()] = node
+        except ExpressionError as error:
+            problems.refuse(stated.line, error)
+    if len(problems) > before:
+        return None
+    own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
+    read = (name.removeprefix("next(").removesuffix(")") for name in read_by(nodes.values()))
+    needed = in_order_of_need(own, (name for name in read if name in own), task, problems)
+    for name in (name for name, _ in needed if name in decision_names(task)):
+        problems.add(None, f"`let {name}`: `{name}` is the action of the step in a plant", "choose another name")
+    if len(problems) > before:
+        return None
+    texts = {line: to_text(node) for line, node in nodes.items()}
+    plant = Plant(
+        tuple((name, to_text(node)) for name, node in needed),
+        tuple((line.removeprefix(f"{NEXT} "), text) for line, text in texts.items() if line.startswith(NEXT)),
+        texts.get(REWARD, ""),
+        texts.get(ENDS, ""),
+        tuple(starts.items()),
+        tuple(noise.items()),
+        hidden,
+    )
+    try:
+        Equations(task, plant)
+    except PolicyError as error:
+        problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
+        return None
+    return plant
+
+
+def _deviation(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0 <= value < float("inf"):
+        return value
+    raise ExpressionError(f"`{text[:40]}` is no standard deviation; write a number that is not negative")

@@ -9,7 +9,7 @@ import numpy as np
 from policygen.errors import UsageError
 from policygen.policies.cells import action_text, bins_text, read_action, read_bins, row_line, with_comment
 from policygen.policies.features import depends_on
-from policygen.policies.lines import Problems, Row
+from policygen.policies.lines import Problems, Statement
 from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
 from policygen.policies.rows import Rule, dense_table, visible
 from policygen.policies.table import TablePolicy
@@ -130,7 +130,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
     return list(rules.values()), form
 
 
-def _columns(header: Row | None, task: Task, grid: Grid, problems: Problems) -> list[tuple[str, int]] | None:
+def _columns(header: Statement | None, task: Task, grid: Grid, problems: Problems) -> list[tuple[str, int]] | None:
     """Return each column's content: ("bins", dimension), ("action", actuator) or, after these, ("comment", _)."""
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if header is None:

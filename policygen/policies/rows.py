@@ -108,9 +108,7 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
     return float(-(present * np.log(present / present.sum())).sum())
 
 
-def joined(
-    leaves: list[tuple[tuple[tuple[int, ...], ...], int]],
-) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
+def joined(leaves: list[tuple[tuple[tuple[int, ...], ...], int]]) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
     """Join leaves of one action that differ in a single dimension, until none do."""
     changed = True
     while changed:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.features import Lets, Reader, parse_lets, part_of_decision
+from policygen.policies.features import Lets, Reader, decision_columns, parse_lets
 from policygen.quantities.compiled import BatchFunction, compile_batch, finite
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
@@ -97,12 +97,10 @@ class Measure:
 
     @cached_property
     def _objective_reader(self) -> Reader:
-        """The reader of the quantities in the objective."""
         return self._reader(self.objective)
 
     @cached_property
     def _potential_reader(self) -> Reader:
-        """The reader of the quantities in the potential."""
         return self._reader(self.potential)
 
     @property
@@ -110,16 +108,14 @@ class Measure:
         """Names whose values of the previous step the objective reads; usually empty."""
         return self._objective_reader.remembered
 
-    # --- the objective
-
     @cached_property
     def terms(self) -> tuple[str, ...]:
         """The terms of the objective, which is their sum."""
         return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
 
     @cached_property
-    def _parts(self) -> tuple[Callable[[Any, Any], Any], ...]:
-        return tuple(part_of_decision(self.task, name) for name in decision_names(self.task))
+    def _decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
+        return decision_columns(self.task)
 
     @cached_property
     def _functions(self) -> tuple[BatchFunction, ...]:
@@ -139,13 +135,11 @@ class Measure:
             rewards: shape (n,).
         """
         quantities = self._objective_reader.columns(np.asarray(observations, np.float64).T)
-        found: Column = self._computed(self._functions[:1], quantities, actions, rewards)[0]
-        return found
+        return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
 
     def sums(self, episodes: Sequence[Any]) -> Column:
         """Return the sum of the objective over each trajectory, shape (episodes,)."""
-        found: Column = self._sums(self._functions[:1], episodes)[0]
-        return found
+        return np.asarray(self._sums(self._functions[:1], episodes)[0])
 
     def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
         """Return the sum of each of the `terms` over each trajectory, shape (terms, episodes)."""
@@ -175,12 +169,9 @@ class Measure:
         rewards: npt.NDArray[Any],
     ) -> Column:
         """Return the values of some `_functions` at n steps, shape (functions, n); always finite, like features."""
-        decided = [np.asarray(part(quantities, actions), np.float64) for part in self._parts]
-        columns = [*quantities, *decided, np.asarray(rewards, np.float64)]
+        columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
             return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
-
-    # --- the potential
 
     @cached_property
     def _potential_function(self) -> BatchFunction:

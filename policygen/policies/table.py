@@ -172,11 +172,9 @@ class TablePolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> TablePolicy:
         read = checked(_TableRecord, record, "damaged policy")
-        empty = next((i for i, row in enumerate(read.rules) if not row), None)
-        if empty is not None:
-            raise PolicyError(f"damaged policy: `rules.{empty}`: list should have at least 1 item")
-        # The table itself refuses bins that are not whole.
-        rules = tuple(Rule(row[:-1], tuple(map(float, row[-1]))) for row in read.rules)  # type: ignore[arg-type]
+        # The table itself refuses empty rows and bins that are not whole.
+        rows = (row or ((),) for row in read.rules)
+        rules = tuple(Rule(row[:-1], tuple(map(float, row[-1]))) for row in rows)  # type: ignore[arg-type]
         return cls(task, lets, grid_from_record(read.grid), rules)
 
 

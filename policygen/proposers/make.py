@@ -100,5 +100,5 @@ class Team:
 def _options(provider: Provider, config: RunConfig) -> LLMOptions:
     """Return the run's options; prices that the user states apply only to models whose price is not known."""
     options = replace(llm_options(config), price_in=None, price_out=None)
-    known = cost(options, provider.spec, (provider.model,), 1, 1) is not None
+    known = cost(options, provider.spec, provider.model, 1, 1) is not None
     return options if known else llm_options(config)

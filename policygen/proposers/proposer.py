@@ -96,7 +96,7 @@ class LanguageModel:
         """
         if self._config.max_usd is None:
             return
-        if cost(self._options, self.provider.spec, (self.provider.model,), 1, 1) is None:
+        if cost(self._options, self.provider.spec, self.provider.model, 1, 1) is None:
             raise UsageError(
                 f"--max-usd cannot be enforced because the price of {self.provider.spec} is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"

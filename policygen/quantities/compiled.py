@@ -8,15 +8,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, is_not, itemgetter, mul
+from operator import is_not, itemgetter, mul
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.quantities.operations import OPERATIONS, Operation
+from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, names_in
 from policygen.quantities.words import column_of, contains_batch, contains_scalar
 
@@ -31,16 +30,6 @@ INFINITE = 1e6  # replaces an infinity, with its sign, when a feature is used
 def slot_of(name: str) -> str:
     """Return the name of a quantity's value one step earlier; the value is NaN at the first step."""
     return f"prev({name})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The building blocks of a compiled expression: numbers, operations, memory, texts."""
-
-    number: Callable[[float], Any]
-    function: Callable[[Operation], Callable[..., Any]]
-    recall: Callable[[int, Callable[[Any], Any]], Callable[[Any], Any]]
-    contains: Callable[[Sequence[Any], str], Any]
 
 
 def _recall_batch(index: int, start: BatchFunction) -> BatchFunction:
@@ -60,22 +49,18 @@ def _recall_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
     return recalled
 
 
-_BATCH = _Form(lambda value: np.asarray(value, np.float64), attrgetter("batch"), _recall_batch, contains_batch)
-_SCALAR = _Form(float, attrgetter("scalar"), _recall_scalar, contains_scalar)
-
-
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
     """Compile to a function of float64 columns, one per name and each of shape (n,), that returns a float64 array.
 
     The result broadcasts against (n,): an expression without names gives a scalar array. `prev(NAME)` reads the column
     named `slot_of(NAME)`.
     """
-    return _compiled(node, tuple(names), _BATCH)
+    return _compiled(node, tuple(names), batch=True)
 
 
 def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
     """Compile to a function of one row of plain floats: far faster than a one-row batch."""
-    return _compiled(node, tuple(names), _SCALAR)
+    return _compiled(node, tuple(names), batch=False)
 
 
 def compile_together(
@@ -217,24 +202,25 @@ def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:
     raise AssertionError(node)
 
 
-def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequence[Any]], Any]:
-    """Compile to a function of one value per name."""
+def _compiled(node: Node, names: tuple[str, ...], *, batch: bool) -> Callable[[Sequence[Any]], Any]:
+    """Compile to a function of one value per name: a column or a plain float."""
     match node:
         case Number(value):
-            constant = form.number(value)
+            constant = np.asarray(value, np.float64) if batch else float(value)
             return lambda values: constant
         case Name(name):
             return itemgetter(names.index(name))
         case Previous(name, start):
-            return form.recall(names.index(slot_of(name)), _compiled(start, names, form))
+            recall = _recall_batch if batch else _recall_scalar
+            return recall(names.index(slot_of(name)), _compiled(start, names, batch=batch))
         case Contains(name, phrase):
-            found, where = form.contains, _columns_of(name, names)
+            found, where = contains_batch if batch else contains_scalar, _columns_of(name, names)
             return lambda values: found(values[where], phrase)
         case Call("fixed", (inner,)):
-            return _compiled(inner, names, form)
+            return _compiled(inner, names, batch=batch)
         case Call(function, arguments):
-            operation = form.function(OPERATIONS[function])
-            parts = [_compiled(argument, names, form) for argument in arguments]
+            operation = OPERATIONS[function].batch if batch else OPERATIONS[function].scalar
+            parts = [_compiled(argument, names, batch=batch) for argument in arguments]
             if len(parts) == 1:
                 only = parts[0]
                 return lambda values: operation(only(values))

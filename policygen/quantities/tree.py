@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -90,6 +90,17 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
+def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
+    """Return the wanted quantities and all that they read through definitions; `now`: only current values count."""
+    found, waiting = set[str](), list(wanted)
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            if (node := definitions.get(name)) is not None:
+                waiting += names_in(node) if now else read_by([node])
+    return found
+
+
 @lru_cache(maxsize=4_096)  # it is called several times for each policy
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
@@ -140,15 +151,20 @@ class Occurrence(NamedTuple):
     in_condition: bool
 
 
-def numbers(root: Node, *, every: bool = False) -> list[Occurrence]:
-    """Return the numbers of an expression that tuning may change, from left to right; with `every`, all of them."""
+def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) -> list[Occurrence]:
+    """Return the numbers of an expression that tuning may change, from left to right.
+
+    Args:
+        every: return all numbers.
+        kept: plain numbers that tuning may not change.
+    """
     found: list[Occurrence] = []
     waiting = [(root, 1, True, False)]
     while waiting:
         node, sign, free, tested = waiting.pop()
         match node:
             case Number():
-                found += [Occurrence(sign, node, tested)] * (every or _is_tuned(node, free))
+                found += [Occurrence(sign, node, tested)] * (every or _is_tuned(node, free, kept))
             case Previous(_, start) if start != NOTHING:
                 waiting.append((start, 1, free, tested))
             case Call(function, arguments):
@@ -160,8 +176,8 @@ def numbers(root: Node, *, every: bool = False) -> list[Occurrence]:
     return found
 
 
-def _is_tuned(number: Number, free: bool) -> bool:
-    return free if number.limits is None else number.limits[0] < number.limits[1]
+def _is_tuned(number: Number, free: bool, kept: Collection[float]) -> bool:
+    return free and number.value not in kept if number.limits is None else number.limits[0] < number.limits[1]
 
 
 def _frees(function: str, argument: int, free: bool) -> bool:
@@ -169,17 +185,17 @@ def _frees(function: str, argument: int, free: bool) -> bool:
     return free and function != "fixed" and not (function == "^" and argument)
 
 
-def constants(node: Node) -> tuple[float, ...]:
+def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
     """Return the numbers of an expression that tuning may change, from left to right.
 
-    Exponents and numbers in `fixed(...)` are left out, unless they are in `tune(...)`.
+    Exponents, numbers in `fixed(...)` and those in `kept` are left out, unless they are in `tune(...)`.
     """
-    return tuple(found.number.value for found in numbers(node))
+    return tuple(found.number.value for found in numbers(node, kept=kept))
 
 
-def limits(node: Node) -> tuple[tuple[float, float], ...]:
+def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float], ...]:
     """Return the range of each of the `constants`; it is infinite for those without `tune(...)`."""
-    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node))
+    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node, kept=kept))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
@@ -187,7 +203,7 @@ def signed_constants(node: Node) -> tuple[float, ...]:
     return tuple(found.sign * found.number.value for found in numbers(node))
 
 
-def with_constants(node: Node, values: Iterator[float]) -> Node:
+def with_constants(node: Node, values: Iterator[float], kept: Collection[float] = ()) -> Node:
     """Return the expression with its `constants` replaced by `values`, in the same order; each stays in its range."""
 
     def new(old: Number) -> Number:
@@ -196,22 +212,22 @@ def with_constants(node: Node, values: Iterator[float]) -> Node:
         low, high = old.limits
         return Number(min(max(next(values), low), high), old.limits)
 
-    return _with_numbers(node, new)
+    return _with_numbers(node, new, kept)
 
 
-def with_named_constants(node: Node, names: Iterator[str]) -> Node:
+def with_named_constants(node: Node, names: Iterator[str], kept: Collection[float] = ()) -> Node:
     """Return the expression with its `constants` replaced by quantities of these names, in the same order."""
-    return _with_numbers(node, lambda _: Name(next(names)))
+    return _with_numbers(node, lambda _: Name(next(names)), kept)
 
 
-def _with_numbers(node: Node, new: Callable[[Number], Node], free: bool = True) -> Node:
+def _with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[float], free: bool = True) -> Node:
     match node:
         case Number():
-            return new(node) if _is_tuned(node, free) else node
+            return new(node) if _is_tuned(node, free, kept) else node
         case Previous(name, start):
-            return Previous(name, _with_numbers(start, new, free)) if start != NOTHING else node
+            return Previous(name, _with_numbers(start, new, kept, free)) if start != NOTHING else node
         case Call(function, arguments):
-            changed = (_with_numbers(one, new, _frees(function, i, free)) for i, one in enumerate(arguments))
+            changed = (_with_numbers(one, new, kept, _frees(function, i, free)) for i, one in enumerate(arguments))
             return Call(function, tuple(changed))
     return node
 

@@ -55,13 +55,6 @@ class SavedPolicy:
     log: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, policy: Policy) -> SavedPolicy:
-        """Save a policy, and cache it."""
-        saved = cls.of_record(policy.to_record(task=False), policy.task)
-        _cache(saved, copy(policy))  # the copy has no compiled functions
-        return saved
-
-    @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
         """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
@@ -108,8 +101,12 @@ def _cache(saved: SavedPolicy, policy: Policy) -> None:
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
-    """Save a policy, if there is one."""
-    return SavedPolicy.of(policy) if policy is not None else None
+    """Save a policy, if there is one, and cache it."""
+    if policy is None:
+        return None
+    found = SavedPolicy.of_record(policy.to_record(task=False), policy.task)
+    _cache(found, copy(policy))  # the copy has no compiled functions
+    return found
 
 
 def text_digest(policy: Policy) -> bytes:
@@ -167,13 +164,11 @@ class Played:
     def rows(self) -> list[tuple[float, int, str, dict[str, float]]]:
         """The saved form, see `of_rows`."""
         endings = [_ENDINGS[ended] for ended in self.terminated.tolist()]
-        terms = [dict(zip((name for name, _ in self.terms), values, strict=True)) for values in self._values_of_terms()]
+        terms: list[dict[str, float]] = [{} for _ in endings]
+        for name, values in self.terms:
+            for row, value in zip(terms, values.tolist(), strict=True):
+                row[name] = value
         return list(zip(self.returns.tolist(), self.lengths.tolist(), endings, terms, strict=True))
-
-    def _values_of_terms(self) -> list[tuple[float, ...]]:
-        if not self.terms:
-            return [()] * len(self)
-        return list(zip(*(values.tolist() for _, values in self.terms), strict=True))
 
 
 _ENDINGS: dict[bool, Ending] = {True: "terminated", False: "cut"}
@@ -230,13 +225,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of several attempts together.
-
-    Attributes:
-        requests: number of all requests, those to `builtin` included.
-        llm_calls: number of requests to a language model.
-        usd: None if a price is unknown.
-    """
+    """The costs of several attempts together; `requests` includes those to `builtin`, `llm_calls` does not."""
 
     requests: int = 0
     llm_calls: int = 0
@@ -384,7 +373,7 @@ class Attempt:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy as it was scored; see `SavedPolicy.policy` for what it raises."""
+        """The policy as it was scored; raises as `SavedPolicy.policy` does."""
         return self.saved.policy if self.saved is not None else None
 
     @property
@@ -437,11 +426,7 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
 class StepsPlayed:
     """The steps of the environment that a run has played before its final score, by their purpose.
 
-    Attributes:
-        total: all of them.
-        random: with random actions, before any proposal.
-        tuning: for tuning proposals; None in a run begun before these were recorded.
-        judging: for scoring and comparing policies; None if `tuning` is None.
+    `tuning` and `judging` (scoring and comparing policies) are None in a run begun before they were recorded.
     """
 
     total: int

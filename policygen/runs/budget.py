@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -107,11 +108,7 @@ class Ledger:
     _estimate_ratio: float = ESTIMATE_MARGIN
 
     def charge_call(self) -> None:
-        """Count one request to the model, before it is sent.
-
-        Raises:
-            BudgetExhausted: it would be one too many.
-        """
+        """Count one request to the model, before it is sent; raise BudgetExhausted if it would be one too many."""
         limit = self.config.max_calls
         if limit is not None and self.calls >= limit:
             raise BudgetExhausted(f"all {limit} calls (--max-calls) are used")
@@ -159,16 +156,11 @@ class Ledger:
         return tokens_in, tokens_out
 
     def charge_episodes(self, count: int) -> None:
-        """Count episodes, before they are played.
-
-        Raises:
-            BudgetExhausted: they would exceed the limit.
-        """
+        """Count episodes, before they are played; raise BudgetExhausted if they would exceed the limit."""
         if not self.affords_episodes(count):
+            limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             if self._steps_are_scarcer:
                 limit = f"of up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
-            else:
-                limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             raise BudgetExhausted(f"the next {count} episodes {limit}")
         self.episodes += count
 
@@ -180,39 +172,36 @@ class Ledger:
 
     def shortage(self, score: int) -> str:
         """Return why no further policy is requested, given the episodes that its score takes."""
+        affords = self.affords_episodes(score)
         if self._steps_are_scarcer:
             left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"
-            if self.affords_episodes(score):
-                return f"{left}, too few for a whole round of episodes of up to {self.longest:,} steps"
-            return f"{left}, too few for {score} episodes of up to {self.longest:,} steps"
-        if self.affords_episodes(score):
+            wanted = "a whole round of" if affords else f"{score}"
+            return f"{left}, too few for {wanted} episodes of up to {self.longest:,} steps"
+        if affords:
             return f"too few of {self.config.max_episodes} episodes are left for a whole round"
         return f"fewer than {score} of {self.config.max_episodes} episodes are left"
 
     @property
     def episodes_left(self) -> int | None:
         """The number of further episodes within the limits, each counted at full length; None without a limit."""
-        limits = [limit for limit in (self._within_episodes, self._within_steps) if limit is not None]
-        return max(0, min(limits)) if limits else None
-
-    @property
-    def _within_episodes(self) -> int | None:
-        """The number of episodes that `max_episodes` still allows."""
-        return None if self.config.max_episodes is None else self.config.max_episodes - self.episodes
+        left = min(self._left_by_limit)
+        return None if left == math.inf else max(0, int(left))
 
     @property
     def _steps_left(self) -> int:
         return max(0, (self.config.max_steps or 0) - self.env_steps)
 
     @property
-    def _within_steps(self) -> int | None:
-        """The number of episodes that `max_steps` still allows, each counted at full length."""
-        return None if self.config.max_steps is None else self._steps_left // max(1, self.longest)
+    def _left_by_limit(self) -> tuple[float, float]:
+        """The numbers of episodes that `max_episodes` and `max_steps` still allow; infinity without a limit."""
+        by_episodes = math.inf if self.config.max_episodes is None else self.config.max_episodes - self.episodes
+        by_steps = math.inf if self.config.max_steps is None else self._steps_left // max(1, self.longest)
+        return by_episodes, by_steps
 
     @property
     def _steps_are_scarcer(self) -> bool:
-        by_steps, by_episodes = self._within_steps, self._within_episodes
-        return by_steps is not None and (by_episodes is None or by_steps < by_episodes)
+        by_episodes, by_steps = self._left_by_limit
+        return by_steps < by_episodes
 
     def affords_episodes(self, count: int) -> bool:
         """Whether `count` further episodes are within the limits."""

@@ -208,8 +208,12 @@ class RequestSettings(_Settings):
         None, description="address of the compatible: or ollama: models that have none of their own"
     )
     timeout_seconds: float = Field(300, gt=0, le=_LONGEST, description="longest wait for one reply")
-    price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
-    price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
+    price_in: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="USD per million prompt tokens, where not known"
+    )
+    price_out: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="USD per million reply tokens, where not known"
+    )
 
 
 class Budgets(_Settings):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from policygen.errors import PolicyError, explain
+from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import to_text
@@ -100,26 +99,16 @@ def _read(policy: Policy) -> set[str]:
     return set(shown).union(reader.read or (), reader.recalled, *read)
 
 
-def example_to_record(example: Example) -> dict[str, Any]:
-    """Return the saved form, as JSON values."""
-    return asdict(example)
-
-
 _ADAPTER = TypeAdapter(Example)
 
 
 def example_from_record(record: Any) -> Example:
-    """Read an example that `example_to_record` wrote.
+    """Read an example from its fields as JSON values.
 
     Raises:
-        PolicyError: it is damaged; the message says where.
+        ValidationError, PolicyError: it is damaged.
     """
-    if not isinstance(record, Mapping):
-        raise PolicyError("it is not the record of an example")
-    try:
-        example = _ADAPTER.validate_python(record)
-    except ValidationError as error:
-        raise PolicyError(explain(error)) from None
+    example = _ADAPTER.validate_python(record)
     if not example.lines or not 0 <= example.rows <= len(example.lines):
         raise PolicyError("it holds no whole policy")
     return example

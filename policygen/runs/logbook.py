@@ -43,16 +43,16 @@ from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.transcript import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
-from policygen.runs.example import Example, example_from_record, example_to_record
+from policygen.runs.example import Example, example_from_record
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
+    BASELINE,
+    SUMMARY,
     Baseline,
     Summary,
     attempt_from_record,
     attempt_to_record,
-    baseline_from_record,
     curve_csv,
-    summary_from_record,
     summary_to_record,
 )
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
@@ -70,13 +70,17 @@ _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthr
 
 
 class Logbook:
-    """Reads and writes one run folder."""
+    """Reads and writes one run folder; `transcript` has its requests and replies.
+
+    Every method raises LogbookError if a file cannot be read or written, is damaged, or is missing though the run must
+    have it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._buffer_saved = 0.0
         self._lock: RunLock | None = None
-        self._transcript = Transcript(folder / "transcript.jsonl")
+        self.transcript = Transcript(folder / "transcript.jsonl")
         self._records = 0  # number of attempts when they were last read
 
     def resume_command(self, *options: str) -> str:
@@ -109,9 +113,6 @@ class Logbook:
         Args:
             name: name of the folder, which may exist with remains of a run that never began; by default
                 `<task>-<provider>-<time>-s<seed>`.
-
-        Raises:
-            LogbookError: it cannot be written.
         """
         check_name(out, "choose another --out")
         provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
@@ -121,7 +122,7 @@ class Logbook:
             logbook.hold()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
-                logbook._write_json("example.json", "example", example_to_record(example))
+                logbook._write_json("example.json", "example", asdict(example))
             if demonstrations is not None:
                 demonstrations.save(logbook.folder / "demonstrations.npz")
             if baseline is not None:
@@ -160,15 +161,7 @@ class Logbook:
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
         """Write `templates.json`: the texts of the templates in use, and each change of them."""
-        self._write_json("templates.json", "templates", {"versions": texts_to_record(versions)})
-
-    def record_sent(self, attempt: int, request: int) -> None:
-        """Append to the transcript that a request is about to be sent."""
-        self._transcript.record_sent(attempt, request)
-
-    def record_exchange(self, exchange: Exchange | FailedExchange) -> None:
-        """Append a request with its reply or error to the transcript."""
-        self._transcript.record(exchange)
+        self._write_json("templates.json", "templates", texts_to_record(versions))
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
@@ -205,18 +198,17 @@ class Logbook:
         log = self.folder / "attempts.jsonl"
         if self._records != len(attempts) or not ends_whole(log):
             write_atomically(log, _lines(_first_attempts(log, len(attempts))))
-        transcript = self.folder / "transcript.jsonl"
-        if transcript.exists() and not ends_whole(transcript):
-            write_atomically(transcript, _lines(read_lines(transcript)))
+        if not ends_whole(self.transcript.path):
+            write_atomically(self.transcript.path, _lines(read_lines(self.transcript.path)))
         with suppress(FileNotFoundError):
             (self.folder / "summary.json").unlink()
 
     def forget_exchanges(self, first: int) -> None:
         """Remove attempt `first` and later ones from the transcript; their replies are free and will be made again."""
-        transcript = self.folder / "transcript.jsonl"
-        kept = (line for line in read_lines(transcript) if line.get("sent", line).get("attempt", 0) < first)
-        if transcript.exists():
-            write_atomically(transcript, _lines(list(kept)))
+        log = self.transcript.path
+        if log.exists():
+            kept = (line for line in read_lines(log) if line.get("sent", line).get("attempt", 0) < first)
+            write_atomically(log, _lines(kept))
 
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`; one that says `finished` marks the run as finished."""
@@ -229,11 +221,7 @@ class Logbook:
     # --- reading
 
     def config(self) -> RunConfig:
-        """Return the settings with which the run was started.
-
-        Raises:
-            LogbookError: this is not a run folder, or its settings are damaged.
-        """
+        """Return the settings with which the run was started."""
         path = self.folder / "config.toml"
         try:
             settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
@@ -251,11 +239,7 @@ class Logbook:
             raise damaged(path, error, _RESTORE) from None
 
     def task(self) -> Task:
-        """Return the task as it was when the run started.
-
-        Raises:
-            LogbookError: it is missing or damaged.
-        """
+        """Return the task as it was when the run started."""
         return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
@@ -276,7 +260,7 @@ class Logbook:
         """
         if not self.config().baseline:
             return None
-        config, found = self.config(), self._required("baseline.json", "baseline", baseline_from_record)
+        config, found = self.config(), self._required("baseline.json", "baseline", BASELINE.validate_python)
         score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
         if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
             raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
@@ -299,35 +283,25 @@ class Logbook:
         return found
 
     def templates(self) -> tuple[TemplateTexts, ...]:
-        """Return the templates that the run has used, each version with its first attempt; empty if none were recorded.
-
-        Raises:
-            LogbookError: they are damaged.
-        """
+        """Return the versions of templates that the run has used, in order; empty if none were recorded."""
         remedy = "delete it; the run then says that it did not record them"
-        return self._saved("templates.json", "templates", _versions_from_record, remedy) or ()
+        return self._saved("templates.json", "templates", texts_from_record, remedy) or ()
 
     def summary(self) -> Summary | None:
-        """Return the summary of a finished run, or None while it is unfinished.
-
-        Raises:
-            LogbookError: it is damaged.
-        """
+        """Return the summary of a finished run, or None while it is unfinished."""
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
-        summary = self._saved("summary.json", "summary", summary_from_record, remedy)
+        summary = self._saved("summary.json", "summary", SUMMARY.validate_python, remedy)
         return summary if summary is not None and summary.finished else None
 
     def _saved(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
-        """Return the content of one of the JSON files; None if it is missing.
-
-        Raises:
-            LogbookError: it is damaged.
-        """
+        """Return the content of one of the JSON files; None if it is missing."""
         path = self.folder / name
         try:
             return read(read_json(path, kind, remedy))
         except FileNotFoundError:
             return None
+        except ValidationError as error:
+            raise damaged(path, explain(error), remedy) from None
         except _DAMAGE as error:
             names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
             raise error if names_the_file else damaged(path, error, remedy) from None
@@ -340,11 +314,7 @@ class Logbook:
         return found
 
     def attempts(self) -> list[Attempt]:
-        """Return all recorded attempts, in order.
-
-        Raises:
-            LogbookError: a line is damaged.
-        """
+        """Return all recorded attempts, in order."""
         path = self.folder / "attempts.jsonl"
         remedy, task = f"{DELETE_AND_SCORE} {shlex.quote(str(self.folder))}", self.task()
         found: list[Attempt] = []
@@ -361,19 +331,11 @@ class Logbook:
         return found
 
     def exchanges(self) -> Iterator[Exchange | FailedExchange]:
-        """Yield the exchanges of the transcript, in order.
-
-        Raises:
-            LogbookError: it is damaged.
-        """
-        return self._transcript.exchanges()
+        """Yield the exchanges of the transcript, in order."""
+        return self.transcript.exchanges()
 
     def buffer(self, capacity: int) -> ReplayBuffer:
-        """Return the replay buffer as last saved; empty if it never was.
-
-        Raises:
-            LogbookError: it is damaged.
-        """
+        """Return the replay buffer as last saved; empty if it never was."""
         path = self.folder / "episodes.npz"
         return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
 
@@ -426,10 +388,6 @@ def _attempt_record(attempt: Attempt) -> dict[str, Any]:
     return {**mark("attempt"), **attempt_to_record(attempt)}
 
 
-def _versions_from_record(record: Any) -> tuple[TemplateTexts, ...]:
-    return texts_from_record(record["versions"] if isinstance(record, dict) else record)
-
-
 def _lines(records: Iterable[dict[str, Any]]) -> str:
     return "".join(map(json_line, records))
 
@@ -438,8 +396,6 @@ def _lines(records: Iterable[dict[str, Any]]) -> str:
 def _installed_versions() -> dict[str, str]:
     versions = {}
     for package in _VERSIONS:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions

@@ -24,15 +24,11 @@ from policygen.tasks.trust import trusted
 
 
 def best_policy(path: Path) -> Policy:
-    """Return the policy of a run folder or of a saved file.
-
-    Raises:
-        PolicyError: there is none.
-    """
+    """Return the policy of a run folder or of a saved file; raise PolicyError if there is none."""
     if path.is_dir():
-        if not (path / "best.json").exists():
-            raise PolicyError(f"{path} has no best.json: it is not a run folder, or no policy has been found yet")
-        path = path / "best.json"
+        folder, path = path, path / "best.json"
+        if not path.exists():
+            raise PolicyError(f"{folder} has no best.json: it is not a run folder, or no policy has been found yet")
         if path.is_symlink() or not path.is_file():
             raise PolicyError(f"cannot read {path}: it is a link, a pipe or a device, and no plain file")
     return Policy.load(path)
@@ -59,16 +55,13 @@ def _score_of_run(folder: Path) -> ExampleScore | None:
     logbook = Logbook(folder)
     summary = logbook.summary()
     if summary is not None:
-        final = summary.final
-        if final is None:
+        if (final := summary.final) is None:
             raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score")
         return ExampleScore(final.value, final.ci95, final.episodes, final.exact, fresh=True, prefix=final.prefix)
-    if not (folder / "attempts.jsonl").exists():
+    best = best_attempt(folder) if (folder / "attempts.jsonl").exists() else None
+    score = best.score if best is not None else None
+    if score is None:
         return None
-    best = best_attempt(folder)
-    if best is None or best.score is None:
-        return None
-    score = best.score
     return ExampleScore(score.value, score.ci95, score.episodes, score.exact, fresh=False, prefix=score.prefix)
 
 
@@ -84,20 +77,17 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
         PolicyError: there is none, or the text has problems; all are listed with their lines.
         UsageError: a text file without a task.
     """
-    policy = _of_attempt(path, attempt) if attempt is not None else _read(path, task_name, trust=trust)
-    return replace(policy, task=trusted(policy.task)) if trust else policy
-
-
-def _read(path: Path, task_name: str | None, *, trust: bool) -> Policy:
-    if not path.exists():
+    if attempt is not None:
+        policy = _of_attempt(path, attempt)
+    elif not path.exists():
         raise PolicyError(f"cannot read {path}: there is no such file or folder")
-    saved = path.is_dir() or path.suffix == ".json"
-    if saved and task_name is None:
-        return best_policy(path)
-    if task_name is None:
+    elif task_name is not None:
+        policy = _of_text(path, load_task(task_name, trust=trust))
+    elif path.is_dir() or path.suffix == ".json":
+        policy = best_policy(path)
+    else:
         raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
-    task = load_task(task_name, trust=trust)
-    return _of_text(path, task)
+    return replace(policy, task=trusted(policy.task)) if trust else policy
 
 
 def _of_attempt(run: Path, number: int) -> Policy:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, Valued, difference
-from policygen.errors import LogbookError, PolicyError, explain
+from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 
 
 def _shallow(record: Any) -> dict[str, Any]:
-    """Return the fields of a record by name, without the deep copies that `asdict` makes of thousands of numbers."""
+    # `asdict` would copy thousands of numbers.
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -161,25 +161,9 @@ def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
     return replace(result, gain=found.gain, difference=f"{found}{paired}")
 
 
-_BASELINE = TypeAdapter(Baseline)
-
-
-def baseline_from_record(record: Any) -> Baseline:
-    """Read a baseline from its fields as JSON values.
-
-    Raises:
-        LogbookError: it is damaged; the message says where.
-    """
-    try:
-        return _BASELINE.validate_python(record)
-    except ValidationError as error:
-        raise LogbookError(explain(error)) from None
-
-
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
-    shared = {one.name: getattr(score, one.name) for one in fields(FinalScore)}
-    return FinalScore(**shared)
+    return FinalScore(**{one.name: getattr(score, one.name) for one in fields(FinalScore)})
 
 
 def score_record(score: Score) -> dict[str, Any]:
@@ -258,44 +242,42 @@ class Summary:
     finished: bool = True
 
 
-_SUMMARY = TypeAdapter(Summary)  # writes NaN as null
+BASELINE, SUMMARY = TypeAdapter(Baseline), TypeAdapter(Summary)
 
 
 def summary_to_record(summary: Summary) -> dict[str, Any]:
-    """Return the saved form of a summary, as JSON values."""
-    record: dict[str, Any] = json.loads(_SUMMARY.dump_json(summary))
+    """Return the saved form of a summary, as JSON values; NaN is null."""
+    record: dict[str, Any] = json.loads(SUMMARY.dump_json(summary))
     return record
 
 
-def summary_from_record(record: Any) -> Summary:
-    """Read a summary that `summary_to_record` wrote, in this version or an earlier one.
-
-    Raises:
-        LogbookError: it is damaged; the message says where.
-    """
-    try:
-        return _SUMMARY.validate_python(record)
-    except ValidationError as error:
-        raise LogbookError(explain(error)) from None
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
-CURVE_COLUMNS = (
-    "attempt",
-    "proposed",
-    "score",
-    "std",
-    "best",
-    "best_search",
-    "accepted",
-    "failed",
-    "calls",
-    "tokens_in",
-    "tokens_out",
-    "usd",
-    "episodes",
-    "env_steps",
-    "wall_seconds",
-)
+def _value(score: Score | None) -> str:
+    return _cell(score.value if score else None)
+
+
+# The columns of the learning curve, each with its value for an attempt and the costs up to it.
+_CURVE: dict[str, Callable[[Attempt, Costs], object]] = {
+    "attempt": lambda attempt, _: attempt.number,
+    "proposed": lambda attempt, _: _value(attempt.tuned.proposed_score),
+    "score": lambda attempt, _: _value(attempt.score),
+    "std": lambda attempt, _: _cell(attempt.score.std if attempt.score else None),
+    "best": lambda attempt, _: _cell(attempt.standing.reported_best),
+    "best_search": lambda attempt, _: _cell(attempt.standing.best_mean),
+    "accepted": lambda attempt, _: int(attempt.accepted),
+    "failed": lambda attempt, _: int(attempt.failed),
+    "calls": lambda _, costs: costs.llm_calls,
+    "tokens_in": lambda _, costs: costs.tokens_in,
+    "tokens_out": lambda _, costs: costs.tokens_out,
+    "usd": lambda _, costs: _cell(costs.usd),
+    "episodes": lambda attempt, _: attempt.standing.episodes,
+    "env_steps": lambda attempt, _: attempt.standing.env_steps,
+    "wall_seconds": lambda attempt, _: f"{attempt.standing.wall_seconds:.3f}",
+}
+CURVE_COLUMNS = tuple(_CURVE)
 
 
 def curve_csv(attempts: Sequence[Attempt]) -> str:
@@ -311,28 +293,5 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     costs = Costs()
     for attempt in attempts:
         costs = costs.plus(attempt.requests)
-        standing, score, before = attempt.standing, attempt.score, attempt.tuned.proposed_score
-        writer.writerow(
-            [
-                attempt.number,
-                _cell(before.value if before else None),
-                _cell(score.value if score else None),
-                _cell(score.std if score else None),
-                _cell(standing.reported_best),
-                _cell(standing.best_mean),
-                int(attempt.accepted),
-                int(attempt.failed),
-                costs.llm_calls,
-                costs.tokens_in,
-                costs.tokens_out,
-                _cell(costs.usd),
-                standing.episodes,
-                standing.env_steps,
-                f"{standing.wall_seconds:.3f}",
-            ]
-        )
+        writer.writerow([value(attempt, costs) for value in _CURVE.values()])
     return text.getvalue()
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

@@ -16,7 +16,7 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
-from policygen.runs.config import RunConfig
+from policygen.runs.config import RequestSettings, RunConfig
 from policygen.runs.listeners import Activity, ignore_activity
 from policygen.runs.steering import Steering
 
@@ -37,7 +37,6 @@ class _Request:
     options: LLMOptions
 
     def exchange_with(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
-        """Return the exchange with a reply that took this number of requests."""
         return Exchange(self.number, self.request, self.prompt, reply, requests, *tokens)
 
 
@@ -114,7 +113,7 @@ class RequestLog:
         return replace(exchange, requests=exchange.requests + failed)
 
     def _on_record(self, asked: _Request) -> tuple[Exchange | None, int]:
-        """Return the answer recorded before an interruption and the number of failed requests, all charged again."""
+        """Return the answer from before an interruption and the number of failed requests, all charged again."""
         failed = 0
         for earlier in self._recorded.pop((asked.number, asked.request), ()):
             for _ in range(earlier.requests):
@@ -143,7 +142,6 @@ class RequestLog:
         return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
 
     def _send(self, asked: _Request, key: CacheKey | None) -> Exchange:
-        """Send a request, and keep the answer under its key."""
         if not asked.provider.is_language_model:
             return self._ask_search(asked)
         try:
@@ -169,7 +167,7 @@ class RequestLog:
     def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
         """Return the exchange, and whether the remaining budget shortened the reply; then the reply is not cached."""
         model, options = asked.provider, asked.options
-        hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, (model.model,), *tokens))
+        hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, model.model, *tokens))
         tries = 0
 
         def charge() -> None:
@@ -279,17 +277,8 @@ def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int, *, alw
 def llm_options(config: RunConfig) -> LLMOptions:
     """Return those settings of a run that configure its requests to the model."""
     return LLMOptions(
-        base_url=config.base_url,
+        **{name: getattr(config, name) for name in RequestSettings.model_fields},
         base_url_from=config.origin("base_url"),
         provider_from=config.origin("llm"),
-        temperature=config.temperature,
-        top_p=config.top_p,
-        reasoning_effort=config.reasoning_effort,
-        request_seed=config.request_seed,
-        extra_body=config.extra_body,
         extra_body_from=config.origin("extra_body"),
-        max_output_tokens=config.max_output_tokens,
-        timeout_seconds=config.timeout_seconds,
-        price_in=config.price_in,
-        price_out=config.price_out,
     )

@@ -19,6 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
+from policygen.runs.records import Baseline
 from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
@@ -69,6 +70,7 @@ class Search:
         turns: the requests and last replies of a continued conversation.
         stopped: the reason why the loop ended.
         demonstrations: episodes from outside the run; prompts show them with its best episodes.
+        baseline: an agent with its score on the seeds of the final score; None without one.
     """
 
     task: Task
@@ -83,6 +85,7 @@ class Search:
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
     demonstrations: tuple[Episode, ...] = ()
+    baseline: Baseline | None = None
 
     @property
     def incumbent(self) -> Policy | None:
@@ -183,6 +186,7 @@ class Search:
             self.example,
             config.memory,
             demonstrations=self.demonstrations,
+            baseline=self.baseline,
         )
 
 
@@ -221,6 +225,7 @@ class Context:
     memory: bool = False
     comments: tuple[str, ...] = ()
     demonstrations: tuple[Episode, ...] = ()
+    baseline: Baseline | None = None
 
     @property
     def incumbent(self) -> Policy | None:

@@ -97,7 +97,10 @@ def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, 
 
 
 class Steering:
-    """The user's messages to the run in a folder, read and written."""
+    """The user's messages to the run in a folder, read and written.
+
+    Every method raises LogbookError if the file is damaged, or cannot be read or written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -109,7 +112,6 @@ class Steering:
 
         Raises:
             UsageError: it is empty or too long, or all active comments together are too long for a prompt.
-            LogbookError: it cannot be written.
         """
         words = plain(text).strip()
         if not words:
@@ -131,7 +133,6 @@ class Steering:
 
         Raises:
             UsageError: there is no such active comment.
-            LogbookError: it cannot be written.
         """
         active = [comment for comment in self.read().comments if comment.active]
         chosen = tuple(comment for comment in active if number in (None, comment.number))
@@ -146,11 +147,7 @@ class Steering:
         return chosen
 
     def pause(self, paused: bool = True) -> bool:
-        """Pause the run before its next prompt, or let it continue; return whether that changed its state.
-
-        Raises:
-            LogbookError: it cannot be written.
-        """
+        """Pause the run before its next prompt, or let it continue; return whether that changed its state."""
         if self.read().paused == paused:
             return False
         self._append({"pause": paused})
@@ -162,11 +159,7 @@ class Steering:
     # --- both sides
 
     def read(self) -> UserMessages:
-        """Read all messages.
-
-        Raises:
-            LogbookError: the file is damaged.
-        """
+        """Read all messages."""
         comments: list[Comment] = []
         carried: dict[int, tuple[int, ...]] = {}
         paused = False
@@ -195,11 +188,7 @@ class Steering:
         return UserMessages(found, carried, paused)
 
     def comments_for(self, number: int) -> tuple[Comment, ...]:
-        """Return the comments for the prompt of attempt `number`, if rendered now: the newest that fit, in order.
-
-        Raises:
-            LogbookError: the file is damaged.
-        """
+        """Return the comments for the prompt of attempt `number`, if rendered now: the newest that fit, in order."""
         chosen: list[Comment] = []
         room = MOST_TOGETHER
         for comment in reversed(self.read().comments):
@@ -218,9 +207,6 @@ class Steering:
 
         Args:
             answered: whether a reply is on record from before an interruption; the comments are then the recorded ones.
-
-        Raises:
-            LogbookError: the file is damaged, or cannot be written.
         """
         messages = self.read()
         known = messages.carried.get(number, ())
@@ -233,11 +219,7 @@ class Steering:
         return tuple(comment.text for comment in active)
 
     def wait(self, tell: Callable[[bool], None]) -> None:
-        """Wait while the run is paused; call `tell` with True when waiting begins and with False when it ends.
-
-        Raises:
-            LogbookError: the file is damaged.
-        """
+        """Wait while the run is paused; call `tell` with True when waiting begins and with False when it ends."""
         if not self.read().paused:
             return
         tell(True)

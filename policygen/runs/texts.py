@@ -47,15 +47,16 @@ def changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def texts_to_record(versions: Sequence[TemplateTexts]) -> list[dict[str, Any]]:
+def texts_to_record(versions: Sequence[TemplateTexts]) -> dict[str, Any]:
     """Return the saved form, as JSON values."""
-    return [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
+    return {"versions": [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]}
 
 
 def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
-    """Read the template texts that `texts_to_record` wrote.
+    """Read the template texts that `texts_to_record` wrote; the first versions of policygen wrote only the list.
 
     Raises:
         KeyError, TypeError, ValueError: it is damaged.
     """
-    return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in record)
+    found = record["versions"] if isinstance(record, dict) else record
+    return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in found)

@@ -1,7 +1,4 @@
-"""The limits of tuning a proposal: method, number of episodes, and the number of constants for which these suffice.
-
-The numerical search keeps to them, and prompts state them.
-"""
+"""The limits that the search keeps to and prompts state: those of tuning a proposal, and the standard of a new best."""
 
 from __future__ import annotations
 
@@ -29,6 +26,20 @@ EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
 MOST_ROUNDS = 25  # real episodes for tuning a proposal in a plant, one after each fit
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
+
+# One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of
+# the episodes. After the last one a higher level is enough, because both policies are then nearly equally good.
+SIGNIFICANCE = 0.1
+LAST_SIGNIFICANCE = 0.2
+PROLONGATIONS = (2, 4)
+# Episodes without a failure that show, with a confidence of 95%, that a policy fails in fewer than 1 of 100
+# (the rule of three; Hanley and Lippman-Hand, JAMA 249, 1983). Equal returns have no spread to judge by.
+FAULTLESS = 300
+
+
+def most_compared(episodes: int) -> int:
+    """Return the maximum number of episodes of a comparison or validation, from the usual number of a score."""
+    return max(PROLONGATIONS[-1] * episodes, FAULTLESS)
 
 
 @dataclass(frozen=True, slots=True)

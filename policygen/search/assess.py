@@ -18,8 +18,8 @@ from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
-from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Search
+from policygen.runs.tuning import PROLONGATIONS, most_compared
 from policygen.search.judge import (
     FIRST_POLICY,
     Verdict,

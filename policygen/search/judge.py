@@ -15,7 +15,7 @@ from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
+from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
 
 CONFIDENCE = 0.95  # of the one-sided bound that must reach the target before a run stops

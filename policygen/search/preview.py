@@ -89,7 +89,7 @@ def preview(
     asked = read_spec(chosen)
     price = ""
     if asked.entry is None or asked.entry.is_language_model:
-        usd = cost(llm_options(config), chosen, (asked.argument,), prompt.estimated_tokens, 0)
+        usd = cost(llm_options(config), chosen, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     own = ", ".join(own_templates(config))
     remark = (

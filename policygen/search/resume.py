@@ -25,9 +25,9 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import llm_options, turns
-from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
+from policygen.runs.tuning import PROLONGATIONS, most_compared
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds
@@ -156,9 +156,8 @@ def _read(
         spent = attempts[-1].standing
         ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
-    return Run(
-        config, make_proposer(provider, config), logbook, search, ledger, tuple(answers), baseline=logbook.baseline()
-    )
+    search.baseline = logbook.baseline()
+    return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:

@@ -34,9 +34,8 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress, ignore_activity
 from policygen.runs.reading import read_agent
 from policygen.runs.records import Baseline
-from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
-from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_tuning, rest_of_round
+from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
 from policygen.tasks.perturb import Perturbation

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,13 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str
 def name_of(env: gym.Env[Any, Any]) -> str:
     """Return the id of an environment; the name of its class if it is not registered."""
     return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
+def wrappers_of(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
+    """Yield the wrappers of an environment, the outermost first."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
 
 
 def wrong_length(row: Any, expected: int) -> EnvironmentFault:
@@ -133,7 +140,6 @@ class OwnDirectory:
 
 
 def _message_of(error: BaseException) -> str:
-    """Return the message of an environment's exception in one line."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # `__str__` is the environment's code, too
@@ -161,7 +167,6 @@ def _place(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
 
 
 def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """Return file and line of the first frame in the environment's own code."""
     files = _files_of(env)
     for frame, line in frames:
         if frame.f_code.co_filename in files:
@@ -171,11 +176,11 @@ def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any])
 
 def _files_of(env: gym.Env[Any, Any]) -> set[str]:
     """Return the files of the environment's classes, and of wrappers that are not Gymnasium's."""
-    classes = [*type(env.unwrapped).__mro__]
-    while isinstance(env, gym.Wrapper):
-        if not type(env).__module__.startswith("gymnasium."):
-            classes.append(type(env))
-        env = env.env
+    wrappers = (type(wrapper) for wrapper in wrappers_of(env))
+    classes = [
+        *type(env.unwrapped).__mro__,
+        *(kind for kind in wrappers if not kind.__module__.startswith("gymnasium.")),
+    ]
     modules = {kind.__module__ for kind in classes} - {"builtins", "abc", "typing", gym.Env.__module__}
     return {str(file) for name in modules if (file := getattr(sys.modules.get(name), "__file__", None))}
 
@@ -278,7 +283,6 @@ class Watchdog:
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
     def _current_line(self, watched: int) -> str:
-        """Name the environment and the line it is executing."""
         name = place = ""
         with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[watched]

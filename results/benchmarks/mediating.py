@@ -11,8 +11,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
-from policygen.extensions.seats.mediate import HEADER
-from policygen.extensions.seats.mediators import LEARNED
+from policygen.extensions.seats.mediate import HEADER, LEARNED
 from policygen.files import write_atomically
 
 

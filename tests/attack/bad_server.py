@@ -37,7 +37,11 @@ class Call:
 
     def with_text(self, content: object) -> dict[str, Any]:
         """A good reply with something else where the text belongs."""
-        return self.changed(lambda spot, name: spot.__setitem__(name, content), "text")
+        return self._changed("text", content)
+
+    def with_answers(self, answers: object) -> dict[str, Any]:
+        """A good reply with something else where the list of answers belongs."""
+        return self._changed("answers", answers)
 
     def with_usage(self, count: object) -> dict[str, Any]:
         """A good reply with other token counts."""
@@ -47,23 +51,19 @@ class Call:
                 body[name] = dict.fromkeys(body[name], count)
         return body
 
-    def changed(self, change: Callable[[Any, str], None], what: str) -> dict[str, Any]:
-        """A good reply, changed where the list of answers (`what` "answers") or the text stands."""
+    def _changed(self, what: str, value: object) -> dict[str, Any]:
         body = copy.deepcopy(self.good)
-        if "choices" in body:
-            spot, name = (body, "choices") if what == "answers" else (body["choices"][0]["message"], "content")
-        elif "candidates" in body:
-            spot, name = body, "candidates"
-            if what != "answers":
-                spot, name = body["candidates"][0]["content"]["parts"][0], "text"
-        else:
-            spot, name = (body, "content") if what == "answers" else (body["content"][0], "text")
-        change(spot, name)
+        name = next(name for name in ("choices", "candidates", "content") if name in body)
+        spot: Any = body
+        if what == "text":
+            answer = body[name][0]
+            spot, name = {
+                "choices": lambda: (answer["message"], "content"),
+                "candidates": lambda: (answer["content"]["parts"][0], "text"),
+                "content": lambda: (answer, "text"),
+            }[name]()
+        spot[name] = value
         return body
-
-    def with_answers(self, answers: object) -> dict[str, Any]:
-        """A good reply with something else where the list of answers belongs."""
-        return self.changed(lambda spot, name: spot.__setitem__(name, answers), "answers")
 
 
 Mode = Callable[[Call], Iterable[Chunk]]

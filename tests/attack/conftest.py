@@ -9,24 +9,34 @@ A test asks for `tally`, names what it attacks, and wraps each try:
                 ...  # whatever fails here is counted as not held, and fails the test
 
 `attacks.amount(usual, long)` says how many to try. With POLICYGEN_ATTACK=long the tallies of all tests, added up by
-name, are written to `results/benchmarks/attack.md`, beside those of tests that ran before.
+name, are written to `results/benchmarks/attack.md`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attack.bad_server import MODES
-from attacks import LONG, Tally
+from attacks import LONG, SETTINGS, Tally
+from support import in_a_process, outcome, the_run
 
 RESULTS = Path(__file__).parents[2] / "results" / "benchmarks" / "attack.md"
 _MARK = "attack"  # what a test reports its tallies under; reports also come from other processes
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outcome of a run of cartpole with `SETTINGS` that nothing disturbs, which takes `seconds`."""
+    begun, cwd = time.monotonic(), tmp_path_factory.mktemp("undisturbed")
+    done = in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return {"outcome": outcome(the_run(cwd / "whole")), "seconds": time.monotonic() - begun}
 
 
 @pytest.fixture
@@ -56,23 +66,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     total = totals.setdefault(name, Tally(name))
                     total.tried, total.held = total.tried + tried, total.held + held
                     total.worst = max(total.worst, worst)
-    if not totals:
+    if not totals or not LONG:
         return
-    if LONG and RESULTS.exists():  # what other files of attacks have found stays
-        for line in RESULTS.read_text(encoding="utf-8").splitlines():
-            if (known := _ROW.fullmatch(line)) and known[1] not in totals:
-                counts = [int(count.replace(",", "")) for count in known.group(2, 3)]
-                totals[known[1]] = Tally(known[1], *counts, worst=float(known[4]))
     rows = [f"| {t.name} | {t.tried:,} | {t.held:,} | {t.worst:.2f} s |" for _, t in sorted(totals.items())]
     table = "\n".join(["| attack | tried | held | worst time |", "|---|---:|---:|---:|", *rows])
-    if not LONG:
-        return
     terminalreporter.write_line(table)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(f"{_HEAD.format(machine=_machine(), modes=len(MODES))}\n{table}\n", encoding="utf-8")
 
 
-_ROW = re.compile(r"\| (.+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) s \|")
 _HEAD = """# Attacks
 
 Each row is an attack of `tests/attack`: the requirement, the numbers of tries and of successes, and the longest wall

@@ -11,13 +11,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from attacks import Tally, amount
+from attacks import SETTINGS, Tally, amount
 from support import in_a_process, outcome, start_process, summary_of, the_run
 
-# Small, so that most of a try is what is tried: processes begin and end, and little is played in between.
-SETTINGS = ("--iterations", 6, "--episodes", 5, "--jobs", 1, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
 FILES = {"best.json", "learning_curve.csv", "learning_curve.png", "summary.json", "episodes.npz", "task.json"}
 
 
@@ -32,32 +31,28 @@ def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-@pytest.mark.parametrize("task", ["frozenlake", "cartpole"][: amount(1, 2)])
 def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
-    task: str, tally: Callable[[str], Tally], tmp_path: Path
+    undisturbed: dict[str, Any], tally: Callable[[str], Tally], tmp_path: Path
 ) -> None:
     held = tally("runs killed and interrupted at random end as undisturbed ones")
-    begun = time.monotonic()
-    assert in_a_process("run", task, *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
-    longest = time.monotonic() - begun
-    for seed in range(amount(1, 8)):
-        rng = random.Random(f"{task} {seed}")
+    for seed in range(amount(1, 16)):
+        rng = random.Random(f"cartpole {seed}")
         out = tmp_path / f"cut{seed}"
         with held.one():
             for _ in range(rng.randint(1, 4)):
                 folders = list(out.glob("*/config.toml"))
-                arguments = ("resume", folders[0].parent) if folders else ("run", task, *SETTINGS, "--out", out)
-                said = disturbed(rng, out, longest, *arguments)
+                arguments = ("resume", folders[0].parent) if folders else ("run", "cartpole", *SETTINGS, "--out", out)
+                said = disturbed(rng, out, undisturbed["seconds"], *arguments)
                 if "Interrupted." in said:
                     # What says that nothing is lost leaves a folder to go on with, and what it has so far.
                     folder = the_run(out)
                     assert f"policygen resume {folder}" in said
                     assert "finished" in summary_of(folder)
             folders = list(out.glob("*/config.toml"))
-            last = ("resume", folders[0].parent) if folders else ("run", task, *SETTINGS, "--out", out)
+            last = ("resume", folders[0].parent) if folders else ("run", "cartpole", *SETTINGS, "--out", out)
             done = in_a_process(*last, cwd=tmp_path)
             assert done.returncode == 0 or "is finished" in done.stderr, done.stderr
             folder = next(out.glob("*/config.toml")).parent
-            assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
+            assert outcome(folder) == undisturbed["outcome"]
             assert {path.name for path in folder.iterdir()} >= FILES
             assert not list(folder.glob("*.part"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from attacks import LONG, Tally
+from searched import made
 from support import Line
 
 import policygen
@@ -70,9 +71,9 @@ def test_an_out_that_cannot_be_is_a_sentence(out: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has everything but its end."""
-    folder = policygen.run("cartpole", out=tmp_path_factory.mktemp("runs"), **SMALL).folder
+    folder = made("cartpole", tmp_path_factory.mktemp("runs"), **SMALL, fragility=False)
     (folder / "summary.json").unlink()
     return folder
 
@@ -87,14 +88,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_nothing_is_written_through_what_stands_in_the_place_of_a_file(
-    what: str, name: str, made: Path, tally: Callable[[str], Tally], tmp_path: Path, line: Line
+    what: str, name: str, unfinished: Path, tally: Callable[[str], Tally], tmp_path: Path, line: Line
 ) -> None:
     held = tally("a link, pipe or folder in the place of a file is not followed")
     number, readers = FILES.index(name), ("show", "eval", "plot")
-    for command in ("resume", *(readers if LONG else readers[number % 3 :][:1])):
-        folder, victim = tmp_path / "stranger" / made.name, tmp_path / "victim"
+    for command in ("resume", *(readers if LONG else readers[number % 3 :][: what == "link"])):
+        folder, victim = tmp_path / "stranger" / unfinished.name, tmp_path / "victim"
         shutil.rmtree(folder.parent, ignore_errors=True)
-        shutil.copytree(made, folder)
+        shutil.copytree(unfinished, folder)
         victim.write_text("precious")
         (folder / name).unlink(missing_ok=True)
         if what == "pipe":

@@ -7,22 +7,20 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from attacks import Tally, amount
+from attacks import SETTINGS, Tally, amount
 from support import attempts_of, in_a_process, outcome, sentences, start_process, the_run
 
 RIVALS = amount(2, 13)
-SETTINGS = (
-    *("--iterations", 5, "--episodes", 5, "--seed", 3, "--jobs", 1),
-    *("--set", "warmup_episodes=5", "--set", "final_episodes=5"),
-)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: Path) -> None:
+def test_of_many_processes_one_goes_on(
+    undisturbed: dict[str, Any], tally: Callable[[str], Tally], tmp_path: Path
+) -> None:
     held = tally(f"{RIVALS} processes resume one run, and one does")
-    assert in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
     for race in range(amount(1, 3)):
         begun = start_process("run", "cartpole", *SETTINGS, "--out", f"cut{race}", cwd=tmp_path)
         while not list(tmp_path.glob(f"cut{race}/*/attempts.jsonl")):
@@ -46,4 +44,4 @@ def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: 
             for code, text in zip(codes, said, strict=True):
                 assert code == 0 or "is in use" in text or "is finished" in text, text
             assert [a["number"] for a in attempts_of(folder)] == list(range(len(attempts_of(folder))))
-            assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
+            assert outcome(folder) == undisturbed["outcome"]

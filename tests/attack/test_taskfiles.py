@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from attack.test_damage import Line, collected, exchanged, line
+from attack.test_damage import exchanged
 from attacks import Tally, amount
-from support import CHECKOUT, summary_of, the_run
+from support import CHECKOUT, Line, summary_of, the_run
 
 import policygen
 from policygen.errors import UsageError
@@ -20,7 +20,6 @@ from policygen.extensions.sweeps.suites import suite_from_file
 from policygen.runs.config import RunConfig, effective_config
 from policygen.tasks.taskfile import task_from_file
 
-__all__ = ["line"]  # a fixture
 pytestmark = pytest.mark.usefixtures("workplace")
 
 LAKE = 'name = "lake"\ngym_id = "FrozenLake-v1"\n'
@@ -69,8 +68,7 @@ def test_a_hostile_text_is_a_sentence(what: str, tally: Callable[[str], Tally]) 
 def test_a_mutated_task_file_ends_in_a_sentence(tally: Callable[[str], Tally], tmp_path: Path, line: Line) -> None:
     held = tally("a mutated task file ends in a sentence or is a task")
     shipped = [path for path in sorted((CHECKOUT / "envs").glob("*.toml")) if "gym_id" in path.read_text()]
-    failures: list[AssertionError] = []
-    for seed in range(amount(40, 300)):
+    for seed in range(amount(24, 300)):
         rng = random.Random(seed)
         chosen = rng.choice(shipped)
         changed = tomllib.loads(chosen.read_text())
@@ -82,32 +80,26 @@ def test_a_mutated_task_file_ends_in_a_sentence(tally: Callable[[str], Tally], t
             continue
         path = tmp_path / "mutated.toml"
         path.write_bytes(text.encode(errors="replace"))
-        with collected(failures), held.one():
-            where = f"seed {seed}: {chosen.name}"
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    code, said = line("tasks", path)
-            except BaseException as error:
-                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
-            assert "\x1b" not in said, where
-            assert bool(said.strip()) == bool(code), f"{where}: {said}"
-            assert len(said) < 4_000, where
-    assert not failures, f"{len(failures)} failures:\n" + "\n".join(str(failure)[:500] for failure in failures[:20])
+        with held.each(f"seed {seed}: {chosen.name}"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = line("tasks", path)
+            assert "\x1b" not in said.err
+            assert bool(said.err.strip()) == bool(said.code)
+            assert len(said.err) < 4_000
+    held.check()
 
 
 @pytest.mark.draws
 def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     name = "=1+$x_{$ \\input{a} <script>"
     Path("lake.toml").write_text(f"name = '{name}'\ngym_id = 'FrozenLake-v1'\n")
-    code, _ = line("run", "lake.toml", "--iterations", 1, "--set", "warmup_episodes=2", "--jobs", 1)
-    assert code == 0
+    assert line("run", "lake.toml", "--iterations", 1, "--set", "warmup_episodes=2", "--jobs", 1).code == 0
     folder = the_run(Path("results"))
     assert summary_of(folder)["task"] == name
     assert (folder / "learning_curve.png").exists()
-    assert line("show", folder, "-o", "policy.svg")[0] == 0
-    for table in ("table.md", "table.csv", "table.tex", "table.html"):
-        assert line("plot", folder, "-o", "curves.svg", "--table", table)[0] == 0
+    assert line("show", folder, "-o", "policy.svg").code == 0
+    for table in ("table.csv", "table.tex", "table.html"):
+        assert line("plot", folder, "-o", "curves.svg", "--table", table).code == 0
     assert "'=1+" in Path("table.csv").read_text()
     assert "\\textbackslash input" in Path("table.tex").read_text()
     for file in ("table.html", "policy.svg", "curves.svg"):

@@ -23,7 +23,20 @@ from policygen.llm.messages import Message, Prompt, Reply
 pytestmark = pytest.mark.usefixtures("workplace")
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
-ASKED = CacheKey("openai:m", "m", None, None, 100, PROMPT.messages, 0, 1, 0)
+
+
+def key(attempt: int = 1, seed: int = 0, request: int = 0, **changed: Any) -> CacheKey:
+    """The key of a request that differs from the usual one in what is given."""
+    provider = Written([])
+    provider.spec, provider.model = changed.pop("spec", "openai:m"), changed.pop("model", "m")
+    prompt = Prompt(changed.pop("messages", PROMPT.messages), seed=changed.pop("request_seed", None))
+    options = LLMOptions(**{"max_output_tokens": 100, **changed})
+    found = cache_key(provider, options, prompt, seed=seed, attempt=attempt, request=request)
+    assert found is not None
+    return found
+
+
+ASKED = key()
 REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
 QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
@@ -40,28 +53,16 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     assert held.size > 0
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"spec": "gemini:m"},
-        {"model": "n"},
-        {"base_url": "http://localhost:1/v1"},
-        {"temperature": 0.0},
-        {"max_output_tokens": 200},
-        {"messages": PROMPT.messages[1:]},
-        {"seed": 1},
-        {"attempt": 2},
-        {"request": 1},
-        {"top_p": 0.5},
-        {"reasoning_effort": "low"},
-        {"request_seed": 3},
-        {"extra_body": {"top_k": 20}},
-    ],
-)
-def test_another_request_is_another_request(other: dict[str, object]) -> None:
+def test_another_request_is_another_request() -> None:
+    others: dict[str, Any] = {
+        **{"spec": "gemini:m", "model": "n", "base_url": "http://localhost:1/v1", "messages": PROMPT.messages[1:]},
+        **{"temperature": 0.0, "max_output_tokens": 200, "top_p": 0.5, "reasoning_effort": "low"},
+        **{"seed": 1, "attempt": 2, "request": 1, "request_seed": 3, "extra_body": {"top_k": 20}},
+    }
     cache = Cache(Path("answers"))
     cache.put(ASKED, REPLY)
-    assert cache.get(replace(ASKED, **other)) is None
+    for name, value in others.items():
+        assert cache.get(key(**{name: value})) is None, name
 
 
 def test_replies_in_an_order_of_their_own_are_not_looked_up() -> None:
@@ -121,24 +122,13 @@ def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been(
     with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, LEANING]) as server:
         whole = run(server, "one")
         again = run(server, "two")
-        partial = policygen.run
 
         def stop(attempt: policygen.Attempt) -> None:
             if attempt.number == 1:
                 raise KeyError
 
         with pytest.raises(KeyError):
-            partial(
-                "cartpole",
-                llm="compatible:m",
-                base_url=server.openai_url,
-                out="three",
-                on_attempt=stop,
-                iterations=3,
-                repairs=1,
-                cache="answers",
-                **QUICK,
-            )
+            run(server, "three", on_attempt=stop)
         (folder,) = Path("three").iterdir()
         left = resume(folder, assignments=(f"base_url={server.openai_url}",))
         left.cache = Cache(Path("answers"))
@@ -161,50 +151,18 @@ def test_what_a_budget_cut_short_is_asked_again_by_a_run_that_has_more() -> None
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def damaged_row(text: object) -> Cache:
+def test_a_damaged_answer_is_a_warning_and_is_asked_for_again() -> None:
+    texts = ("", "{", "[]", '{"text": 1, "model": "m"}', '{"text": "a", "model": "m", "tokens_in": -1}')
+    costs = [f'{{"text": "a", "model": "m", "usd": {usd}}}' for usd in ("NaN", "-1e6", "Infinity", "1e300")]
     cache = Cache(Path("answers"))
-    cache.put(ASKED, REPLY)
-    with sqlite3.connect(cache.path) as connection:
-        connection.execute("UPDATE replies SET reply = ?", (text,))
-    connection.close()
-    return cache
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        '{"text": 1, "model": "m"}',
-        '{"text": "a", "model": "m", "tokens_in": -1}',
-        *(f'{{"text": "a", "model": "m", "usd": {usd}}}' for usd in ("NaN", "-1e6", "Infinity", "1e300")),
-        b"\x80\x04.",
-        None,
-        "[" * 10**5,
-    ],
-)
-def test_a_damaged_answer_is_a_warning_and_is_asked_for_again(text: object) -> None:
-    if text is None:
-        text = 7
-    cache = damaged_row(text)
-    with pytest.warns(UserWarning, match="damaged; its request is sent again"):
-        assert cache.get(ASKED) is None
-    cache.put(ASKED, REPLY)
-    assert cache.get(ASKED).text == REPLY.text
-
-
-def test_a_poisoned_answer_leaves_the_run_readable() -> None:
-    with ChatServer([LEANING, ALWAYS_LEFT]) as server:
-        run(server, "one", iterations=1)
-        with sqlite3.connect("answers/replies.sqlite") as connection:
-            connection.execute("UPDATE replies SET reply = replace(reply, '\"usd\": null', '\"usd\": NaN')")
+    for text in (*texts, *costs, b"\x80\x04.", 7, "[" * 10**5):
+        cache.put(ASKED, REPLY)
+        assert cache.get(ASKED).text == REPLY.text
+        with sqlite3.connect(cache.path) as connection:
+            connection.execute("UPDATE replies SET reply = ?", (text,))
         connection.close()
-        with pytest.warns(UserWarning, match="is sent again: its cost is impossible|is not a reply"):
-            poisoned = run(server, "two", iterations=1)
-        assert len(server.chats) == 2
-    assert policygen.run("cartpole", llm=f"replay:{poisoned.folder}", iterations=1, out="three", **QUICK).policy
-    assert all(usd is None for usd in (attempt["usd"] for attempt in attempts_of(poisoned.folder)[1:]))
+        with pytest.warns(UserWarning, match="damaged; its request is sent again"):
+            assert cache.get(ASKED) is None
 
 
 def test_half_a_character_in_an_answer_turns_no_cache_off() -> None:
@@ -291,15 +249,7 @@ def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole(har
             path.write_bytes(b"rubbish" * 1000 if harm == "rubbish" else path.read_bytes()[:4096] + b"\xff" * 4096)
 
     with ChatServer([LEANING, ALWAYS_LEFT, LEANING]) as server, pytest.warns(UserWarning, match="answers") as said:
-        result = policygen.run(
-            "cartpole",
-            llm="compatible:m",
-            base_url=server.openai_url,
-            iterations=3,
-            cache="answers",
-            on_attempt=spoil,
-            **QUICK,
-        )
+        result = run(server, "runs", on_attempt=spoil)
     sentences = [str(one.message) for one in said if "answers" in str(one.message)]
     assert len(sentences) == 1
     assert "the run continues without it" in sentences[0]
@@ -323,11 +273,11 @@ def test_no_key_is_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def put_many(folder: Path, first: int) -> None:
     warnings.simplefilter("error")
     cache = Cache(folder)
-    for number in range(60):
-        asked = replace(ASKED, seed=first, attempt=number % 30)
+    for number in range(20):
+        asked = key(number % 10, seed=first)
         if cache.get(asked) is None:
             cache.put(asked, replace(REPLY, text=f"{first} {number}"))
-        shared = replace(ASKED, attempt=number)
+        shared = key(number)
         cache.put(shared, REPLY)
         assert cache.get(shared).text == REPLY.text
 
@@ -340,4 +290,4 @@ def test_processes_share_it() -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    assert content(Path("answers")).answers == (("openai:m", 60 + 4 * 30, 45.0),)
+    assert content(Path("answers")).answers == (("openai:m", 20 + 4 * 10, 15.0),)

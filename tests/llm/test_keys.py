@@ -33,7 +33,7 @@ def untrusted(folder: Path, settings: str) -> Path:
     """A task file that says where requests are sent."""
     source = (Path(policygen.__file__).parents[1] / "envs" / "frozenlake.toml").read_text()
     path = folder / "stranger.toml"
-    path.write_text(f"{source}\n[run]\niterations = 1\n{settings}\n")
+    path.write_text(f"{source}\n[run]\niterations = 1\nfragility = false\n{settings}\n")
     return path
 
 

@@ -28,7 +28,7 @@ from policygen.llm.messages import Message, Prompt
 
 provider = connect("manual", LLMOptions())
 prompt = Prompt((Message("system", "You improve policies."), Message("user", "Improve this.")))
-for _ in range(2):
+for _ in range(4):
     try:
         print("GOT", repr(provider.complete(prompt, 100).text))
     except ProviderError as error:
@@ -36,28 +36,21 @@ for _ in range(2):
 """
 
 
-def _typed(text: str) -> list[str]:
+def test_the_prompt_is_shown_and_replies_end_with_END_or_the_input() -> None:
+    typed = "| 0 | left |\n\n| 1 | right |\nEND\nsecond END of it\n  END  \nthe last"
     path = {**os.environ, "PYTHONPATH": str(Path(policygen.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, "-c", TERMINAL], input=text, capture_output=True, text=True, check=True, env=path, timeout=20
+        [sys.executable, "-c", TERMINAL], input=typed, capture_output=True, text=True, check=True, env=path, timeout=60
     )
-    return done.stdout.splitlines()
-
-
-def test_the_prompt_is_shown_and_replies_end_with_END() -> None:
-    lines = _typed("| 0 | left |\n\n| 1 | right |\nEND\nsecond END of it\n  END  \n")
+    lines = done.stdout.splitlines()
     assert lines[lines.index("===== system =====") + 1] == "You improve policies."
     assert lines[lines.index("===== user =====") + 1] == "Improve this."
-    assert [line for line in lines if line.startswith("GOT")] == [
+    assert [line for line in lines if line.startswith(("GOT", "ERROR"))] == [
         "GOT '| 0 | left |\\n\\n| 1 | right |'",
         "GOT 'second END of it'",
+        "GOT 'the last'",
+        "ERROR the input ended before a reply was pasted",
     ]
-
-
-def test_the_end_of_input_ends_a_reply_and_without_text_is_an_error() -> None:
-    lines = _typed("| 0 | left |")
-    assert "GOT '| 0 | left |'" in lines
-    assert "ERROR the input ended before a reply was pasted" in lines
 
 
 def _later(path: Path, *pieces: str) -> threading.Thread:

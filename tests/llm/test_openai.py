@@ -10,7 +10,6 @@ from services import COMPATIBLE, OPENAI, PROMPT, Asked
 
 from policygen.errors import ProviderError, TransientProviderError, UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.base import Adaptable
 from policygen.llm.messages import Message, Prompt
 from policygen.llm.openai import _ollama_url
 
@@ -68,15 +67,6 @@ def test_a_rejected_parameter_that_was_not_sent_is_final(keys: None, asked: Aske
         pytest.raises(ProviderError, match="400: Unsupported: 'model'"),
     ):
         asked(OPENAI.connect(server.url, temperature=0.5))
-
-
-def test_dropping_twice_or_something_else_is_refused(keys: None) -> None:
-    provider = OPENAI.connect("http://127.0.0.1:9", temperature=0.5)
-    assert isinstance(provider, Adaptable)
-    with pytest.warns(UserWarning, match="temperature"):
-        assert provider.drop("temperature")
-    assert not provider.drop("temperature")
-    assert not provider.drop("messages")
 
 
 def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

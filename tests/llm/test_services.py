@@ -18,12 +18,14 @@ import policygen
 from policygen.errors import ProviderError, TransientProviderError, UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.messages import Message, Prompt
-from policygen.llm.prices import price
 
 
 def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("| 0 | left |", tokens_in=1000, tokens_out=500)]) as server:
-        reply = asked(service.connect(server.url))
+    counted = Scripted("| 0 | left |", tokens_in=1000, tokens_out=500)
+    with ChatServer([counted, counted, Scripted("a" * 400, tokens_in=None, tokens_out=None)]) as server:
+        provider = service.connect(server.url)
+        reply = asked(provider)
+        priced, uncounted = (asked(provider, price_in=1e6, price_out=2e6) for _ in range(2))
     assert reply.text == "| 0 | left |"
     assert reply.model == service.model
     assert (reply.tokens_in, reply.tokens_out) == (1000, 500)
@@ -32,20 +34,29 @@ def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) 
     assert reply.finish_reason in ("stop", "STOP", "end_turn")
     assert 0 < reply.seconds < 10
     assert reply.usd is None  # a hosted model's price is that of its own address
-    assert (price(service.name, service.model, 1000, 500) is None) == (service is COMPATIBLE)
+    assert priced.usd == pytest.approx(1000 + 2 * 500)  # the user's own prices win
+    assert (uncounted.tokens_in, uncounted.tokens_out) == (None, None)
+    assert uncounted.usd == PROMPT.estimated_tokens + 2 * 100
 
 
-def test_the_users_own_prices_win(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("a", tokens_in=10, tokens_out=20)]) as server:
-        reply = asked(service.connect(server.url), price_in=1e5, price_out=1e6)
-    assert reply.usd == pytest.approx(1 + 20)
-
-
-def test_no_usage_is_unknown_and_its_price_that_of_the_estimate(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("a" * 400, tokens_in=None, tokens_out=None)]) as server:
-        reply = asked(service.connect(server.url), price_in=1e6, price_out=2e6)
-    assert (reply.tokens_in, reply.tokens_out) == (None, None)
-    assert reply.usd == PROMPT.estimated_tokens + 2 * 100
+def test_what_a_reply_holds_beside_its_answer(service: Service, asked: Asked) -> None:
+    cases = [
+        (Scripted("the answer", reasoning="the thoughts"), ("the answer", "the thoughts", False)),
+        (Scripted("<think>hm</think>\nthe answer"), ("the answer", "hm", False)),
+        (Scripted("<think>first I would"), ("", "first I would", True)),  # cut off while thinking
+        (Scripted("", finish="length", reasoning="let me see", tokens_out=40), ("", "let me see", True)),
+        (Scripted("| 0 | le", finish="length"), ("| 0 | le", "", True)),
+        (Scripted(""), ("", "", False)),
+        (Scripted(finish="none"), ("", "", False)),
+        (Scripted(body={}), ("", "", False)),
+        (Scripted("", finish="content_filter"), ("", "", False)),
+    ]
+    with ChatServer([script for script, _ in cases]) as server:
+        provider = service.connect(server.url)
+        for _, expected in cases:
+            reply = asked(provider)
+            assert (reply.text, reply.reasoning, reply.truncated) == expected
+    assert reply.finish_reason in ("content_filter", "SAFETY", "refusal")
 
 
 def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked) -> None:
@@ -77,21 +88,15 @@ def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked
     ]
 
 
-def test_a_rate_limit_is_waited_out_as_asked(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted(status=429, retry_after=7), Scripted("ok")]) as server:
-        reply = asked(service.connect(server.url))
-    assert reply.text == "ok"
-    assert asked.waits == [7.0]
-    assert asked.charges == 2
-    assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize("status", [408, 500, 503])
-def test_an_overloaded_server_is_asked_again(service: Service, asked: Asked, status: int) -> None:
-    with ChatServer([Scripted(status=status), Scripted("ok")]) as server:
+def test_a_rate_limit_is_waited_out_as_asked_and_an_overloaded_server_asked_again(
+    service: Service, asked: Asked
+) -> None:
+    overloaded = [Scripted(status=status) for status in (408, 500, 503)]
+    with ChatServer([Scripted(status=429, retry_after=7), *overloaded, Scripted("ok")]) as server:
         assert asked(service.connect(server.url)).text == "ok"
-    assert len(asked.waits) == 1
-    assert asked.waits[0] > 0
+    assert asked.waits[0] == 7.0
+    assert all(wait > 0 for wait in asked.waits)
+    assert asked.charges == len(server.requests) == 5
 
 
 def test_spent_credit_is_final(service: Service, asked: Asked) -> None:
@@ -117,6 +122,7 @@ def test_a_refused_key_is_final_and_never_shown(service: Service, asked: Asked) 
     assert service.key[:10] not in shown
     assert service.key[-4:] not in shown
     assert (asked.charges, asked.waits) == (1, [])
+    assert service.key not in repr(service.connect("http://127.0.0.1:9"))
 
 
 def test_a_bad_request_is_final_and_quoted(service: Service, asked: Asked) -> None:
@@ -191,60 +197,6 @@ def test_an_effort_that_a_model_lacks_is_the_users_to_correct(keys: None, asked:
         connect(GEMINI.spec, LLMOptions(reasoning_effort="none"))
 
 
-def test_a_cut_reply_is_truncated(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("| 0 | le", finish="length")]) as server:
-        reply = asked(service.connect(server.url))
-    assert reply.truncated
-    assert reply.text == "| 0 | le"
-
-
-def test_thinking_that_eats_the_allowance_leaves_an_empty_truncated_reply(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("", finish="length", reasoning="let me see", tokens_out=40)]) as server:
-        reply = asked(service.connect(server.url))
-    assert (reply.text, reply.truncated, reply.reasoning, reply.tokens_out) == ("", True, "let me see", 40)
-
-
-def test_reasoning_is_kept_apart(service: Service, asked: Asked) -> None:
-    script = [Scripted("the answer", reasoning="the thoughts"), Scripted("<think>hm</think>\nthe answer")]
-    with ChatServer(script) as server:
-        provider = service.connect(server.url)
-        apart, tagged = asked(provider), asked(provider)
-    assert (apart.text, apart.reasoning) == ("the answer", "the thoughts")
-    assert (tagged.text, tagged.reasoning) == ("the answer", "hm")
-
-
-def test_an_unclosed_thought_is_a_truncated_reply(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("<think>first I would")]) as server:
-        reply = asked(service.connect(server.url))
-    assert (reply.text, reply.reasoning, reply.truncated) == ("", "first I would", True)
-
-
-def test_empty_content_is_an_empty_reply(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted(""), Scripted(finish="none"), Scripted(body={})]) as server:
-        provider = service.connect(server.url)
-        for _ in range(3):
-            reply = asked(provider)
-            assert reply.text == ""
-            assert not reply.truncated
-
-
-def test_filtered_content_is_an_empty_reply_that_says_why(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("", finish="content_filter")]) as server:
-        reply = asked(service.connect(server.url))
-    assert reply.text == ""
-    assert reply.finish_reason in ("content_filter", "SAFETY", "refusal")
-
-
-def test_a_web_page_instead_of_a_reply_is_a_final_fault(service: Service, asked: Asked) -> None:
-    with (
-        ChatServer([Scripted(body="<html>welcome</html>")]) as server,
-        pytest.raises(ProviderError, match=server.url) as caught,
-    ):
-        asked(service.connect(server.url))
-    assert not isinstance(caught.value, TransientProviderError)
-    assert asked.waits == []
-
-
 def test_a_local_server_that_is_down_is_said_at_once(service: Service, asked: Asked, unused_url: str) -> None:
     with pytest.raises(ProviderError, match=rf"no server answers at {unused_url}.*: start the server"):
         asked(service.connect(unused_url))
@@ -292,6 +244,7 @@ def test_without_an_address_the_key_goes_to_its_own_host(
 
     for name in ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.setenv(name, "http://elsewhere.example")
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(ProviderError, match=host):
         asked(connect(one.spec, LLMOptions()), max_retries=0)
@@ -346,23 +299,6 @@ def test_a_key_with_a_line_break_inside_is_not_shown(one: Service, monkeypatch: 
     with pytest.raises(UsageError, match=one.variable) as caught:
         one.connect("http://127.0.0.1:9")
     assert one.key not in "".join(traceback.format_exception(caught.value))
-
-
-def test_addresses_from_the_sdks_own_variables_are_not_followed(
-    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked
-) -> None:
-    with ChatServer(["never"]) as elsewhere, ChatServer(["ok"]) as server:
-        for name in ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_BASE_URL"):
-            monkeypatch.setenv(name, elsewhere.url)
-        monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
-        assert asked(service.connect(server.url)).text == "ok"
-        assert elsewhere.requests == []
-
-
-def test_a_provider_does_not_show_its_key(service: Service) -> None:
-    provider = service.connect("http://127.0.0.1:9")
-    assert service.key not in repr(provider)
-    assert service.key not in repr(getattr(provider, "_key", ""))
 
 
 def test_only_what_is_used_is_imported() -> None:

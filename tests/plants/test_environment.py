@@ -18,10 +18,9 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
 from policygen.plants.account import PlantAccount, equations_of
-from policygen.plants.environment import PlantEnv, action_space
+from policygen.plants.simulate import PlantEnv
 from policygen.policies.plant import Equations
 from policygen.runs.reading import kept_episodes
-from policygen.tasks.discovery import task_of
 from policygen.tasks.trust import check_id
 
 CARTPOLE = policygen.load_task("cartpole")
@@ -130,24 +129,7 @@ def test_actions_are_clipped_or_refused(plant_run: Path) -> None:
     assert np.array_equal(one.step(np.float32([9.0]))[0], other.step(np.float32([2.0]))[0])
 
 
-@pytest.mark.parametrize(
-    ("gym_id", "space"),
-    [
-        ("FrozenLake-v1", gym.spaces.Discrete(4)),
-        ("Pendulum-v1", gym.spaces.Box(-2, 2, (1,))),
-    ],
-)
-def test_spaces_of_actions(gym_id: str, space: gym.Space) -> None:
-    assert action_space(task_of(gym.make(gym_id))) == space
-
-
-def test_a_run_without_a_plant_says_so(tmp_path: Path) -> None:
-    folder = made("frozenlake", tmp_path, iterations=1)
-    with pytest.raises(PolicyError, match=r"has no plant: .*--refine model"):
-        policygen.plant(folder)
-
-
-def test_a_damaged_plant_runs_no_code(plant_run: Path, tmp_path: Path) -> None:
+def test_a_damaged_or_missing_plant_is_refused_and_runs_no_code(plant_run: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(plant_run, tmp_path / "run")
     log = folder / "attempts.jsonl"
     log.write_text(log.read_text().replace("next rate = later_rate", "next rate = __import__('os').abort()"))
@@ -162,8 +144,7 @@ def test_a_damaged_plant_runs_no_code(plant_run: Path, tmp_path: Path) -> None:
         policygen.plant(folder)
     with pytest.raises(PolicyError, match="damaged plant"):
         equations_of(PlantAccount("next nothing = 1", 1), PENDULUM)
-
-
-def test_a_task_file_of_a_stranger_may_not_name_a_plant() -> None:
+    with pytest.raises(PolicyError, match=r"has no plant: .*--refine model"):
+        policygen.plant(made("frozenlake", tmp_path, iterations=1))
     with pytest.raises(TaskError, match="untrusted file may only name"):
         check_id("policygen/Plant-v0", "task.toml")

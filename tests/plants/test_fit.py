@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import EXACT, LINE, PENDULUM, driven, episode, equations, played, swings
+from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
 
 from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
 from policygen.plants.transitions import Transitions
-from policygen.policies.parse import parse
 from policygen.policies.plant import Equations
 from policygen.quantities.text import format_number
-from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Observation
 
 
@@ -97,9 +95,7 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "line", ["1e308*x", "exp(exp(100 + x))", "log(-1 - x^2)", "1/(x - x)", "x*1e300*x", "fixed(0)", "1e-320*x"]
-)
+@pytest.mark.parametrize("line", ["1e308*x", "exp(exp(100 + x))", "log(-1 - x^2)", "1/(x - x)", "1e-320*x"])
 def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
     data = driven(60)
     found = fitted(equations(f"next x = {line}\nreward = {line}*1e308", LINE), data)
@@ -116,17 +112,6 @@ def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
     assert np.count_nonzero(np.diff(kept) > 1) < len(kept) / 9
 
 
-def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
-    data = driven(100)
-    after = data.after.copy()
-    after[7] += 5
-    found = fitted(equations("next x = 0.5*x + 0.1*u + 0.001*u^3", LINE), replace(data, after=after))
-    account = account_of(found, replace(data, after=after))
-    assert account.worst is not None
-    assert account.worst.step == 7
-    assert all(one.line == "next x" and one.deviation > 0 for one in account.uncertain)
-
-
 def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
     rng = np.random.default_rng(1)
     task = replace(LINE, observations=(Observation("x"), Observation("y")))
@@ -140,6 +125,9 @@ def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
     x, y = data.before[53].tolist()
     assert (worst.step, worst.action) == (13, format_number(float(data.actions[53, 0])))
     assert [value.name for value in worst.row] == ["y", "x"]
+    uncertain = account_of(fitted(equations("next x = 0.1*u^3 + x", task), data), data).uncertain
+    assert uncertain
+    assert all(one.line == "next x" and one.deviation > 0 for one in uncertain)
     told = [(value.before, value.after, value.predicted) for value in worst.row]
     assert np.array(told) == pytest.approx(np.array([(y, y + 5, y), (x, x + 2, x + 1)]), rel=1e-3)
 
@@ -200,48 +188,12 @@ def test_a_threshold_is_found_though_it_has_no_slope() -> None:
     assert np.abs(found.values[0] - [0.8, 0.5, 0.4]).max() < 0.01
 
 
-def acrobot_in_four_stages() -> str:
-    """The two links by the classic Runge-Kutta method, as the environment computes them, with an unknown inertia."""
-    lines = ["zero = 0", "plus = -1*rate2", "minus = 1*rate2"]  # a policy of its outputs
-    lines += ["let inertia = tune(0.5, 0.1, 3)", "let force = 1*plus - 1*minus"]
-    angle1, angle2, speed1, speed2 = "atan2(sin1, cos1)", "atan2(sin2, cos2)", "rate1", "rate2"
-    for k, share in enumerate((0, 0.1, 0.1, 0.2), 1):
-        before = f"{k - 1}"
-        parts = [f"fixed({share})*{name}{before}" for name in ("w1_", "w2_", "f1_", "f2_")] if share else ["0"] * 4
-        starts = (angle1, angle2, speed1, speed2)
-        lines += [
-            f"let {name}{k} = {start} + {part}"
-            for name, start, part in zip(("t1_", "t2_", "w1_", "w2_"), starts, parts, strict=True)
-        ]
-        lines += [
-            f"let d1_{k} = fixed(1.5) + inertia + inertia + cos(t2_{k})",
-            f"let d2_{k} = fixed(0.25) + inertia + fixed(0.5)*cos(t2_{k})",
-            f"let g2_{k} = fixed(4.9)*sin(t1_{k} + t2_{k})",
-            f"let g1_{k} = g2_{k} + fixed(14.7)*sin(t1_{k}) - sin(t2_{k})*w2_{k}*(fixed(0.5)*w2_{k} + w1_{k})",
-            f"let m_{k} = fixed(0.25) + inertia - d2_{k}^2/d1_{k}",
-            f"let f2_{k} = (force + d2_{k}*g1_{k}/d1_{k} - fixed(0.5)*w1_{k}^2*sin(t2_{k}) - g2_{k})/m_{k}",
-            f"let f1_{k} = -(d2_{k}*f2_{k} + g1_{k})/d1_{k}",
-        ]
-    for name, start, slope in (
-        ("t1", angle1, "w1_"),
-        ("t2", angle2, "w2_"),
-        ("w1", "rate1", "f1_"),
-        ("w2", "rate2", "f2_"),
-    ):
-        total = f"{slope}1 + fixed(2)*{slope}2 + fixed(2)*{slope}3 + {slope}4"
-        lines.append(f"let {name} = {start} + fixed(0.2)/fixed(6)*({total})")
-    lines += [f"next {trig}{i} = {trig}(t{i})" for i in (1, 2) for trig in ("cos", "sin")]
-    return "\n".join([*lines, "next rate1 = w1", "next rate2 = w2"])
-
-
-def test_an_integrator_of_four_stages_is_fitted() -> None:
-    """Each stage reads all stages before it: written out, a line has millions of terms."""
-    task = load_task("acrobot")
-    found = parse(acrobot_in_four_stages(), task, "linear")
-    assert found.plant is not None, list(map(str, found.problems))
-    own = Equations(task, found.plant)
-    assert own.definitions
-    fitted = fit_plant(own, Transitions.of(task, played(task, (1, 2))), np.random.default_rng(0))
-    assert fitted.values[0] == pytest.approx([1.0], abs=1e-4)
-    assert fitted.error_ahead is not None
-    assert fitted.error_ahead.max() < 1e-3
+def test_a_number_deep_inside_quantities_of_quantities_is_fitted() -> None:
+    """Written out, the line has a million terms."""
+    lets = ["let a0 = 0.5*x", *(f"let a{i} = fixed(0.5)*(a{i - 1} + a{i - 1})" for i in range(1, 21))]
+    made = equations("\n".join([*lets, "next x = a20 + 0.1*u"]), LINE)
+    assert made.definitions
+    found = fitted(made, driven(200))
+    assert found.values[0] == pytest.approx([0.9, 0.5], abs=1e-4)
+    assert found.error_ahead is not None
+    assert found.error_ahead.max() < 1e-3

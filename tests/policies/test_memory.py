@@ -14,7 +14,7 @@ from policygen.episodes.score import paired_gain, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
 from policygen.policies import LinearPolicy, Policy, TablePolicy
-from policygen.policies.features import Reader, cell_reader
+from policygen.policies.features import cell_reader
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
 from policygen.quantities.grid import Dimension, Grid
@@ -64,12 +64,6 @@ def pendulum() -> Policy:
     return read(PENDULUM, load_task("pendulum"), "linear")
 
 
-def test_what_is_remembered_is_what_the_text_reads_a_step_later(cartpole, pendulum):
-    assert cartpole.remembers == ("angle", "left", "phase", "right", "smooth", "sum")
-    assert pendulum.remembers == ("late", "later", "sum", "torque")
-    assert read("left = 0\nright = angle", load_task("cartpole")).remembers == ()
-
-
 def test_a_controller_does_what_the_equations_say():
     policy = read(
         "let n = prev(n, 10) + 1\nlet was = prev(angle, 7)\nleft = was\nright = n - 11", load_task("cartpole")
@@ -90,27 +84,28 @@ def test_a_controller_does_what_the_equations_say():
 @pytest.mark.parametrize("name", ["cartpole", "pendulum"])
 def test_text_record_and_pickle_keep_the_memory(name, request):
     policy = request.getfixturevalue(name)
+    remembered = {
+        "cartpole": ("angle", "left", "phase", "right", "smooth", "sum"),
+        "pendulum": ("late", "later", "sum", "torque"),
+    }
+    assert policy.remembers == remembered[name]
+    assert read("left = 0\nright = angle", load_task("cartpole")).remembers == ()
     again = read(policy.to_text(), policy.task, "linear")
     assert again == policy
     assert from_record(policy.to_record()) == policy
     assert from_record(policy.to_record()).remembers == policy.remembers
 
 
-def test_the_last_action_may_be_read_by_label_and_by_index():
+def test_the_last_action_may_be_read_by_label_by_index_and_as_a_number():
     task = load_task("cartpole")
     policy = read("left = 1 - 2*prev(left)\nright = 0", task)
     controller = policy.controller()
     assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
-    by_index = read("left = 2*prev(action, 1) - 1\nright = 0", task)
-    controller = by_index.controller()
+    controller = read("left = 2*prev(action, 1) - 1\nright = 0", task).controller()
     assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
-
-
-def test_the_last_number_is_the_one_that_was_done_not_the_one_that_was_asked_for():
-    policy = read("torque = 100 + prev(torque)", load_task("pendulum"), "linear")
-    controller = policy.controller()
+    controller = read("torque = 100 + prev(torque)", load_task("pendulum"), "linear").controller()
     assert [controller([0.0] * 3).tolist() for _ in range(2)] == [[2.0], [2.0]]
-    assert controller.memory == [2.0]
+    assert controller.memory == [2.0], "the number that was done, not the one that was asked for"
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum"])
@@ -138,31 +133,30 @@ def plays(policy: Policy, players: Simulator | Players, seeds: range) -> list[tu
     return [(t.observations.tobytes(), t.actions.tobytes()) for t in players.play(policy, seeds)]
 
 
-def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, pendulum, monkeypatch):
+def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, monkeypatch):
     # More episodes than copies: environments are filled again, and rows compacted, while others run.
-    seeds = range(40)
-    with Simulator(cartpole.task) as simulator:
+    task, seeds = replace(cartpole.task, max_steps=60), range(40)
+    with Simulator(task) as simulator:
         assert simulator.engine == "vector"
         vector = plays(cartpole, simulator, seeds)
     import policygen.episodes.simulator as module
 
     monkeypatch.setattr(module, "has_vector_form", lambda env: False)
-    with Simulator(cartpole.task) as simulator:
+    with Simulator(task) as simulator:
         assert simulator.engine == "copies"
         assert plays(cartpole, simulator, seeds) == vector
-    assert len({len(actions) for _, actions in vector}) >= 1
-    for t, (_, actions) in zip(seeds, vector, strict=True):
-        assert actions, t
+    assert all(actions for _, actions in vector)
 
 
 def test_worker_processes_play_the_same_episodes(pendulum, monkeypatch):
     import policygen.episodes.players as module
 
-    with Players(pendulum.task, jobs=1) as alone:
+    task = replace(pendulum.task, max_steps=60)
+    with Players(task, jobs=1) as alone:
         here = plays(pendulum, alone, range(8))
     monkeypatch.setattr(module, "SECONDS_WORTH_SHARING", -1.0)
     monkeypatch.setattr(module, "SECONDS_WORTH_STARTING", -1.0)
-    with Players(pendulum.task, jobs=2) as two:
+    with Players(task, jobs=2) as two:
         assert plays(pendulum, two, range(8)) == here
 
 
@@ -190,7 +184,7 @@ def test_cells_are_those_that_the_table_acted_in():
     assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
 
 
-def test_exact_scores_go_through_states_and_memories():
+def test_exact_scores_go_through_states_and_memories(monkeypatch):
     policy = read(COUNTING, load_task("frozenlake"))
     mdp = finite_mdp(policy.task)
     assert mdp is not None
@@ -198,45 +192,21 @@ def test_exact_scores_go_through_states_and_memories():
     assert exact is not None
     assert exact.exact
     with Simulator(policy.task) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(3_000)), "copies")
-    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(3_000)
-    assert exact.std == pytest.approx(sampled.std, rel=0.05)
-
-
-def test_an_exact_score_of_a_policy_that_forgets_what_it_remembers_is_that_without_memory():
-    task = load_task("frozenlake")
-    mdp = finite_mdp(task)
-    assert mdp is not None
-    rows = "bins row: 0.5, 1.5, 2.5\n| row | action |\n| 0 | left |\n| 1 | up |\n| * | down |"
-    plain = exact_score(read(rows, task), mdp)
-    idle = exact_score(read("let idle = 0*prev(idle) + row\n" + rows.replace("row", "idle"), task), mdp)
-    assert plain is not None
-    assert idle is not None
-    assert (idle.mean, idle.std) == pytest.approx((plain.mean, plain.std))
-
-
-def test_where_memory_is_too_much_for_an_exact_score_episodes_are_sampled(monkeypatch):
-    import policygen.episodes.exact as module
-
-    monkeypatch.setattr(module, "MAX_EXACT_STATES", 20)
-    policy = read(COUNTING, load_task("frozenlake"))
-    score = policygen.score(policy, episodes=50)
-    assert not score.exact
-    assert score.episodes == 50
-
-
-def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_latter():
-    policy = read(COUNTING, load_task("frozenlake"))
-    mdp = finite_mdp(policy.task)
-    assert mdp is not None
-    exact = exact_score(policy, mdp)
-    assert exact is not None
-    with Simulator(policy.task) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(40)), "copies")
-    gain, p = paired_gain(sampled, exact)
-    other, q = paired_gain(exact, sampled)
+        sampled = sampled_score(simulator.play(policy, range(600)), "copies")
+    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(600)
+    assert exact.std == pytest.approx(sampled.std, rel=0.25)
+    # An exact score and a sampled one are compared by the episodes of the latter.
+    (gain, p), (other, q) = paired_gain(sampled, exact), paired_gain(exact, sampled)
     assert gain == pytest.approx(-other)
     assert p == pytest.approx(1 - q)
+    # A policy that forgets what it remembers scores as one without memory.
+    rows = "bins row: 0.5, 1.5, 2.5\n| row | action |\n| 0 | left |\n| 1 | up |\n| * | down |"
+    plain = exact_score(read(rows, policy.task), mdp)
+    idle = exact_score(read("let idle = 0*prev(idle) + row\n" + rows.replace("row", "idle"), policy.task), mdp)
+    assert (idle.mean, idle.std) == pytest.approx((plain.mean, plain.std))
+    monkeypatch.setattr("policygen.episodes.exact.MAX_EXACT_STATES", 20)
+    score = policygen.score(policy, episodes=50)
+    assert (score.exact, score.episodes) == (False, 50)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +214,7 @@ def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_la
     [
         ("let a = a + 1\nleft = a\nright = 0", "a value would need itself (a -> a)"),
         ("let a = b\nlet b = a + prev(a)\nleft = b\nright = 0", "a value would need itself"),
-        ("left = prev(anlge)\nright = 0", "did you mean"),
+        ("left = prev(anlge)\nright = 0", "unknown name `anlge`; known are angle"),
         ("left = prev(angle + 1)\nright = 0", "prev() takes the name of one quantity"),
         ("left = prev(angle, spin, 1)\nright = 0", "prev() takes the name of one quantity"),
         ("left = prev\nright = 0", "unknown name `prev`"),
@@ -254,8 +224,7 @@ def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_la
 def test_what_cannot_be_remembered_is_a_problem_with_its_line(text, problem):
     parsed = parse(text, load_task("cartpole"), "linear")
     assert parsed.policy is None
-    listed = " ".join(map(str, parsed.problems))
-    assert problem in listed or (problem == "did you mean" and "anlge" in listed and "angle" in listed)
+    assert problem in " ".join(map(str, parsed.problems))
 
 
 def test_tuning_moves_the_constants_inside_but_not_a_start_of_nothing():
@@ -276,13 +245,6 @@ def test_a_revision_may_keep_what_only_memory_reads():
     assert new is not None
     assert new.remembers == ("b",)
     assert dict(new.lets).keys() == {"a", "b"}
-
-
-def test_quantities_that_nothing_needs_are_not_remembered():
-    task = load_task("cartpole")
-    lets = (("a", parse_expression("prev(spin)", task.observation_names)),)
-    assert Reader(task, lets, frozenset(["angle"])).remembered == ()
-    assert Reader(task, lets, frozenset(["a"])).remembered == ("spin",)
 
 
 def test_bins_of_what_is_remembered():

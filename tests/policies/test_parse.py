@@ -31,7 +31,7 @@ LAKE = load_task("frozenlake")
 PENDULUM = discovered("Pendulum-v1")
 GRIDLESS = replace(PAIR, features=(), grid=None)
 EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, GRIDLESS], ids=lambda task: task.name)
-QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 REPLIES = Path(__file__).parents[1] / "data" / "replies"
 
 
@@ -101,27 +101,22 @@ def test_a_policy_survives_prose_fences_and_windows_line_ends(data):
 
 PLAIN = "| row | column | action |\n| 0 | * | up |\n| 1-2 | 0,3 | left |\n| * | * | down |"
 TOLERATED = {
-    "a fence": f"```\n{PLAIN}\n```",
-    "a tagged fence": f"~~~markdown\n{PLAIN}\n~~~",
+    "a fence": f"~~~markdown\n{PLAIN}\n~~~",
     "an open fence": f"Answer:\n```\n{PLAIN}",
-    "indented": "\n".join("    " + line for line in PLAIN.splitlines()),
     "prose around": f"I changed row 0.\n\n{PLAIN}\n\nThis should be better.",
     "prose with pipes": f"Keep |row - column| small.\n{PLAIN}",
     "prose that starts with let": f"Let me improve the table.\nLet us see:\n{PLAIN}",
     "an earlier fenced block": f"```\nrow = 4\n```\nbut better:\n```\n{PLAIN}\n```",
     "a later block without a policy": f"```\n{PLAIN}\n```\n```\nThat is all.\n```",
-    "headings and rules": f"# Policy\n---\n{PLAIN}\n***",
     "a rule line": PLAIN.replace("\n| 0", "\n|:---|---:|:--:|\n| 0", 1),
     "a grid of rules": "+---+---+---+\n" + PLAIN.replace("\n", "\n+---+---+---+\n"),
     "no outer pipes": "\n".join(line.strip("| ") for line in PLAIN.splitlines()),
     "bullets": "\n".join("- " + line for line in PLAIN.splitlines()),
     "bold": PLAIN.replace("| row", "| **row**").replace("action", "**action**").replace("up", "**up**").replace("| 0 ", "| **0** "),
-    "italics": PLAIN.replace("up", "*up*"),
     "code": PLAIN.replace("up", "`up`").replace("row", "`row`"),
     "capitals": PLAIN.replace("row", "Row").replace("up", "UP").replace("action", "Action"),
     "numbers of actions": PLAIN.replace("up", "3").replace("left", "0").replace("down", "1"),
     "names and numbers": PLAIN.replace("up", "up (3)").replace("left", "0 (left)").replace("down", "down: 1"),
-    "quotes": PLAIN.replace("up", '"up"').replace("down", "'down'"),
     "a comment in the middle": "| action | why | row | column |\n| up | safe | 0 | * |\n| left | | 1-2 | 0,3 |\n| down | - | * | * |",
     "reordered columns": "| action | column | row |\n| up | * | 0 |\n| left | 0,3 | 1-2 |\n| down | * | * |",
     "no header": "\n".join(PLAIN.splitlines()[1:]),
@@ -129,12 +124,9 @@ TOLERATED = {
     "comments": PLAIN.replace("up |", "up |  # safest").replace("| action |", "| action |  # three columns"),
     "a comment line": "# | row | column | action |\n// 4 x 4\n" + PLAIN,
     "ranges in words": PLAIN.replace("1-2", "1 to 2").replace("0,3", "{0, 3}"),
-    "ranges with dots": PLAIN.replace("1-2", "1..2").replace("0,3", "[0,3]"),
-    "en-dash": PLAIN.replace("1-2", "1–2"),
     "em-dash and blanks": PLAIN.replace("1-2", "1 — 2"),
     "comparisons": PLAIN.replace("| 0 |", "| <1 |").replace("1-2", "1,2"),
     "any and all": PLAIN.replace("| * | * |", "| any | all |"),
-    "a set of ranges": PLAIN.replace("1-2", "1-1,2"),
     "restated and improved": "| row | column | action |\n| * | * | left |\n\nBetter:\n" + PLAIN,
     "a row twice": PLAIN + "\n| 0 | * | left |",
 }  # fmt: skip
@@ -170,20 +162,7 @@ def test_a_cell_that_is_no_bin_is_reported_and_never_guessed(cell):
 
 @pytest.mark.parametrize(
     "cell",
-    [
-        "",
-        "*",
-        "forward",
-        "4",
-        "-1",
-        "1.0",
-        "up (2)",
-        "up or left",
-        "0000000000001",
-        "up:down",
-        "left:" * 500,
-        "(" * 900,
-    ],
+    ["", "*", "forward", "4", "-1", "1.0", "up (2)", "up or left", "0000000000001", "left:" * 500, "(" * 900],
 )
 def test_a_cell_that_is_no_action_is_reported_and_never_guessed(cell):
     found = problems(f"| * | * | {cell} |")[0]
@@ -212,15 +191,12 @@ def test_numbers_outside_the_action_space_are_reported(cells):
 
 EQUATIONS = {
     "plain": "left = 0\nright = 2*angle + spin",
-    "fenced": "```\nleft = 0\nright = 2*angle + spin\n```",
     "bullets": "- left = 0\n* right = 2*angle + spin",
     "numbered": "1. left = 0\n2) right = 2*angle + spin",
     "bold": "**left** = 0\n**right = 2*angle + spin**",
     "code": "`left` = 0\n`right = 2*angle + spin`",
     "scores": "score_left = 0\nscore(right) = 2*angle + spin",
-    "labels": "action_left = 0\naction_right = 2*angle + spin",
     "indexed": "action[0] = 0\naction_1 = 2*angle + spin",
-    "capitals": "Left = 0\nRIGHT = 2*angle + spin",
     "colon": "left := 0;\nright:= 2*angle + spin;",
     "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
     "unicode": "left = 0\nright = 2×angle − −1·spin",
@@ -300,21 +276,22 @@ def test_a_task_without_a_grid_needs_bins():
 
 PROBLEMS = {
     "bad name": ("let 2x = row", "line 1: found `let 2x = row`; write `let NAME = EXPRESSION`"),
-    "keyword": ("let if = row", "line 1: found `let if = row`; write `let NAME = EXPRESSION`"),
     "no equals": ("let x row", "line 1: found `let x row`; write `let NAME = EXPRESSION`"),
     "taken": ("let row = 1", "line 1: `row` is already a quantity of the task; choose another name for the feature"),
-    "taken but for case": ("let Row = 1", "line 1: `Row` is already a quantity of the task"),
     "an action": ("let up = 1", "line 1: `up` is already an action; choose another name"),
     "two features but for case": ("let a = row\nlet A = row", "line 2: `A` is already a feature, `a`"),
     "unknown name": ("let a = rwo", "line 1: unknown name `rwo`; known are row"),
     "code": ("left = open('x')", "line 1: unknown function `open`; known are"),
     "magnitude": ("left = |row|", "line 1: cannot read `|row|` as arithmetic"),
     "product": ("left = 2row", "line 1: `2row` is not a number; write a product with `*`"),
-    "bins of nothing": ("bins deep: 1\n| * | * | up |", "line 1: unknown name `deep`; known are"),
     "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase: 2.0, 1.0"),
+    "edges that are no numbers": ("bins row: 0, 0.0 + 1\n| 0-2 | * | up |\n| * | * | up |", "line 1: the bin edge `0.0 + 1` is not a number"),
+    "too many edges": (f"bins row: {', '.join(map(str, range(501)))}", "line 1: row has 501 bin edges; write at most 500"),
+    "a long line of edges": (f"bins row: {', '.join(map(str, range(9_000)))}", "line 1: the line has 52,898 characters"),
+    "a feature with params in it": ("let a = row params[9]: 2\nbins a: 0", "line 1: cannot read `row params[9]: 2` as arithmetic"),
+    "a feature of the task, changed": (f"let {LAKE.features[0][0]} = 7", f"line 1: `{LAKE.features[0][0]}` is already a quantity of the task"),
     "bins of words": ("bins row: low\n| * | * | up |", "line 1: the bin edge `low` is not a number; write `bins row: 0, 0.5, 1`"),
     "too many cells": ("bins square: " + ",".join(map(str, range(400))) + "\nbins row: " + ",".join(map(str, range(999))) + "\nbins column: " + ",".join(map(str, range(99))) + "\n| * | * | up |", "the most is 1,000,000: use fewer bins"),
-    "few cells": ("\n| 0 | up |", "line 2: the row has 2 cells; write 3: `| row | column | action |`"),
     "more cells than a headless table has": ("| 1 | 0 | 0 | left |", "line 1: the row has 4 cells; write 3"),
     "unknown column": ("| x | action |\n| 0 | up |", "line 1: the table has a column `x`; columns may be row, column, action"),
     "no action column": ("| row | column |\n| 0 | 1 |", "line 1: the table has no column `action`; write the header `| row | column | action |`"),
@@ -341,8 +318,26 @@ def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
     assert any(found.startswith(problem) or problem in found for found in problems(text))
 
 
-def test_an_equation_may_be_repeated_word_for_word():
-    assert read("left = row\ndown = 0\nup = 0\nright = 0\nleft = row").to_text().startswith("left = row")
+def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
+    parsed = parse("let lean = angel\nleft = lean\nright = 2*lean", CARTPOLE)
+    assert list(map(str, parsed.problems)) == [
+        "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
+    ]
+
+
+def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
+    text = "```\nleft = oops\n```\nBetter:\n~~~text\nleft = 2\nright = oops\n~~~\n```\nno policy here\n```"
+    assert [problem.line for problem in parse(text, CARTPOLE).problems] == [7]
+
+
+def test_outputs_of_several_choices_are_called_by_both_names():
+    text = "gear_low = x\ngear(high) = y\ngear_reverse = 0\nhorn[1] = total\nhorn_0 = 1"
+    assert [to_text(node) for _, node in read(text, PAIR).equations] == ["x", "y", "0", "1", "total"]
+
+
+def test_numbered_observations_are_read_unless_the_text_defines_the_name():
+    parsed = read("Now let let stand.\nlet obs0 = 2*obs1\nleft = obs0 + obs1\nright = 0", CARTPOLE)
+    assert to_text(dict(parsed.equations)["left"]) == "obs0 + velocity"
 
 
 def test_parts_of_a_dict_are_not_called_by_number():
@@ -357,19 +352,19 @@ def test_parts_of_a_dict_are_not_called_by_number():
 def test_all_problems_are_reported_with_their_own_lines():
     text = "Prose.\n```\nlet a = rwo\nbins colum: 1\n| row | column | action |\n|---|---|---|\n| 9 | * | up |\n\n| 0 | x | upp |\n| 1 |\n```"
     assert [problem.line for problem in parse(text, LAKE).problems] == [3, 4, 7, 9, 9, 10]
-
-
-def test_problems_are_counted_but_not_all_listed():
     found = parse("| 9 | * | up |\n" * 50, LAKE).problems
     assert len(found) == MOST_PROBLEMS + 1
     assert str(found[-1]) == "there are 30 more problems; correct these first"
+    partial = parse("| 0 | * | up |", LAKE)
+    assert (partial.policy, partial.coverage) == (None, 0.25)
+    assert read("left = row\ndown = 0\nup = 0\nright = 0\nleft = row").to_text().startswith("left = row")
 
 
 # --- revisions -------------------------------------------------------------------------------------------------------
 
 
 @given(data=st.data(), task=st.sampled_from([LAKE, CARTPOLE, ARM]))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task):
     incumbent = data.draw(tables(task, own_grid=False))
     other = data.draw(tables(task, own_grid=False))
@@ -384,12 +379,6 @@ def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task)
     assert parsed.coverage == pytest.approx(decided.mean())
     assert np.array_equal(parsed.policy.actions[decided], other.actions[decided])
     assert np.array_equal(parsed.policy.actions[~decided], incumbent.actions[~decided])
-
-
-def test_without_an_incumbent_a_partial_table_is_reported_with_its_coverage():
-    parsed = parse("| 0 | * | up |", LAKE)
-    assert parsed.policy is None
-    assert parsed.coverage == 0.25
 
 
 def test_equations_that_a_revision_leaves_out_are_kept_and_so_are_features():
@@ -468,16 +457,10 @@ def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text):
     assert not parse(text, LAKE, "table").resigned
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "There was no improvement.\n```\n| * | * | up |\n```",
-        "```\nno improvement\n```\n```\n| * | * | up |\n```",
-        "```\n# no improvement\n| * | * | up |\n```",
-    ],
-)
-def test_a_policy_is_read_whatever_is_said_of_it(text):
-    assert parse(text, LAKE, "table", TablePolicy.from_actions(LAKE, np.zeros(16))).policy is not None
+def test_a_policy_is_read_whatever_is_said_of_it():
+    row, old = "| * | * | up |", TablePolicy.from_actions(LAKE, np.zeros(16))
+    for before in ("There was no improvement.\n```\n", "```\nno improvement\n```\n```\n", "```\n# no improvement\n"):
+        assert parse(f"{before}{row}\n```", LAKE, "table", old).policy is not None
 
 
 def test_a_revision_of_another_kind_starts_from_nothing():
@@ -579,20 +562,16 @@ def test_a_reply_that_changes_two_squares_keeps_the_others():
     [("model_cartpole_lean.md", "cartpole", 475.0), ("model_frozenlake_first.md", "frozenlake", 0.74)],
 )
 def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least: float) -> None:
-    parsed = parse((REPLIES / file).read_text(encoding="utf-8"), load_task(task))
-    assert parsed.problems == ()
-    assert parsed.policy is not None
-    assert policygen.score(parsed.policy, episodes=50, seed=3).mean >= at_least
+    policy = read((REPLIES / file).read_text(encoding="utf-8"), load_task(task))
+    assert policygen.score(policy, episodes=50, seed=3).mean >= at_least
 
 
-@pytest.mark.parametrize(("name", "at_least"), [("hopper", 1_400.0), ("bipedalwalker", -60.0)])
-def test_a_published_structure_is_read_and_walks_before_any_tuning(name: str, at_least: float) -> None:
-    pytest.importorskip("mujoco" if name == "hopper" else "Box2D")
-    reply = REPLIES.parents[2] / "results" / "structures" / name / "reply-001.md"
-    parsed = parse(reply.read_text(encoding="utf-8"), load_task(name))
-    assert parsed.problems == ()
-    assert parsed.policy is not None
-    assert policygen.score(parsed.policy, episodes=3, seed=3).mean >= at_least
+def test_a_published_structure_is_read_and_walks_before_any_tuning() -> None:
+    pytest.importorskip("mujoco")
+    reply = REPLIES.parents[2] / "results" / "structures" / "hopper" / "reply-001.md"
+    assert (
+        policygen.score(read(reply.read_text(encoding="utf-8"), load_task("hopper")), episodes=2, seed=3).mean > 1_400
+    )
 
 
 # --- anything at all -------------------------------------------------------------------------------------------------
@@ -619,7 +598,7 @@ PIECES = ["|", "*", "let ", "bins ", "=", "params[", "]:", "```", "\n", "\u2028"
     st.sampled_from([None, "table", "linear"]),
     st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
     parsed = parse(text, task, kind, free_grid=free)
     assert (parsed.policy is None) == bool(parsed.problems)
@@ -638,18 +617,14 @@ def repeated(piece: str) -> str:
 
 HUGE = {
     "pipes": repeated("|"),
-    "lines of pipes": repeated("|\n"),
-    "the same row": repeated("| * | * | * | * | left |\n"),
     "wrong rows": repeated("| * | * | * | * | lft |\n"),
-    "features": repeated("let q = spin\n"),
     "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
     "unknown names": repeated("let q = velocty\n"),
     "assignments": repeated("a=b\n"),
     "fences": repeated("```\n"),
     "blank lines": repeated("\n"),
-    "stars": repeated("*" * 3_900 + "\n"),
     "params": repeated("params[1]: 1 "),
-    "blank cells": repeated("| * | * | * | * | a(" + " " * 3_900 + "b |\n"),
+    "aliases": repeated("obs0 "),
     "brackets": repeated("| * | * | * | * | " + "(" * 3_900 + "|\n"),
     "a grid of a million cells": "bins position: " + ",".join(map(str, range(999))) + "\nbins velocity: " + ",".join(map(str, range(998)))
     + "\n| position | velocity | action |\n" + "| * | * | left |\n" * 20_000,

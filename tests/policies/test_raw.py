@@ -122,7 +122,7 @@ def test_an_observation_of_another_form_is_refused_in_one_sentence(form, wrong, 
 POLE = "left = 0\nright = angle + 0.2*spin"
 
 
-def test_a_batch_and_one_observation_of_several_numbers() -> None:
+def test_one_observation_and_a_batch_are_told_apart_for_every_form() -> None:
     policy = policygen.parse(POLE, "cartpole", "linear")
     batch = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     actions, state = policy.predict(batch)
@@ -131,21 +131,18 @@ def test_a_batch_and_one_observation_of_several_numbers() -> None:
     assert (one.shape, int(one)) == ((), int(actions[2]))
     assert policy.predict(batch[2:3])[0].shape == (1,)
     assert policy.predict(batch[2:3], episode_start=np.array([True]))[0].tolist() == [int(actions[2])]
-
-
-def test_an_index_is_one_observation_and_an_array_of_them_a_batch() -> None:
-    policy = policygen.parse("| sticks | action |\n| 0-4 | take1 |\n| * | take3 |", "nim")
-    assert int(policy.predict(7)[0]) == 2
-    assert policy.predict(np.array([7]))[0].tolist() == [2]
-    assert policy.predict(np.array([7, 3, 10]))[0].tolist() == [2, 0, 2]
-
-
-def test_actions_that_are_numbers_keep_their_shape() -> None:
-    policy = policygen.parse("shoulder = x\nelbow = 0.5*y", ARM, "linear")
-    actions, _ = policy.predict(np.array([[0.5, 0.25], [9.0, 1.0]]))
+    for wrong in (np.zeros(3), np.zeros((2, 5)), "no", {"a": 1}):
+        with pytest.raises(PolicyError, match="of CartPole-v1 has 4 numbers; predict takes one, or a batch"):
+            policy.predict(wrong)
+    index = policygen.parse("| sticks | action |\n| 0-4 | take1 |\n| * | take3 |", "nim")
+    assert int(index.predict(7)[0]) == 2
+    assert index.predict(np.array([7]))[0].tolist() == [2]
+    assert index.predict(np.array([7, 3, 10]))[0].tolist() == [2, 0, 2]
+    numbers = policygen.parse("shoulder = x\nelbow = 0.5*y", ARM, "linear")
+    actions, _ = numbers.predict(np.array([[0.5, 0.25], [9.0, 1.0]]))
     assert (actions.shape, actions.dtype) == ((2, 2), np.float32)
     assert actions[1].tolist() == [1.0, 0.5]  # inside the action space
-    assert policy.predict(np.array([0.5, 0.25]))[0].shape == (2,)
+    assert numbers.predict(np.array([0.5, 0.25]))[0].shape == (2,)
 
 
 def test_a_policy_that_remembers_keeps_its_memory_in_the_state_and_forgets_at_a_start() -> None:
@@ -170,15 +167,6 @@ def test_observations_that_nest_are_batched_part_by_part() -> None:
     assert int(policy.predict({"goal": np.zeros(2), "arm": 2})[0]) == 1
     one = {"goal": np.zeros((1, 2)), "arm": np.array([2])}
     assert policy.predict(one, episode_start=np.array([True]))[0].tolist() == [1]
-
-
-def test_observations_of_another_environment_are_one_sentence() -> None:
-    policy = policygen.parse(POLE, "cartpole", "linear")
-    for wrong in (np.zeros(3), np.zeros((2, 5)), "no", {"a": 1}):
-        with pytest.raises(
-            PolicyError, match="an observation of CartPole-v1 has 4 numbers; predict takes one, or a batch"
-        ):
-            policy.predict(wrong)
 
 
 def test_stable_baselines_evaluates_our_policies_and_we_score_its_models() -> None:

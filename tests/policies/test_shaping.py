@@ -57,13 +57,10 @@ def test_what_they_cannot_say_is_refused_with_its_line(line: str, problem: str) 
     assert any(str(found).startswith(problem) for found in parsed.problems), [str(p) for p in parsed.problems]
 
 
-def test_where_a_step_is_judged_by_itself_an_objective_cannot_remember() -> None:
+def test_an_objective_of_a_learner_cannot_remember_and_a_feature_of_such_a_name_stays_one() -> None:
     (problem,) = read("objective = reward - abs(prev(angle))", learner=True).problems
     assert str(problem).startswith("line 4: the objective remembers `angle`; a learner of table entries sees one step")
     assert read("objective = reward - abs(angle)", learner=True).policy is not None
-
-
-def test_a_feature_of_such_a_name_stays_one() -> None:
     parsed = parse("let potential = 2*angle\npotential = 3*angle\nleft = 0\nright = potential", CARTPOLE)
     assert parsed.shaping is None
     assert parsed.policy is not None

@@ -23,7 +23,7 @@ NAMES = ("x", "y", "spin", "theta_2")
 
 
 @given(trees(NAMES, exact=True, leaves=12), st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_batch_and_scalar_forms_are_equal_to_the_last_bit_where_every_operation_is_exact(tree, rows):
     batch, scalar = compile_batch(tree, NAMES), compile_scalar(tree, NAMES)
     with np.errstate(all="ignore"):

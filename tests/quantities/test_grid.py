@@ -35,7 +35,7 @@ def values_near(dimension: Dimension, n: int, rng: np.random.Generator) -> np.nd
     st.sampled_from(DTYPES),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
     grid = Grid(parts)
     rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
     assert one_by_one == cells.tolist()
 
 
-@pytest.mark.parametrize("n", [0, 1, 300, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+@pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
 @pytest.mark.parametrize("layout", ["columns", "rows", "every second", "reversed"])
 def test_block_borders_and_memory_layout_do_not_matter(n, layout):
     grid = Grid(
@@ -95,13 +95,9 @@ def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
         assert grid.look_up(columns, held).dtype == held.dtype
 
 
-def test_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
-    grid = Grid((Dimension("a", (0.0, 0.1)),))
+def test_integers_have_a_bin_each_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
     column = np.array([-np.inf, -1e-9, -0.0, 0.0, 0.05, np.float32(0.1), 5, np.inf, np.nan], np.float32)
-    assert grid.cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
-
-
-def test_integers_have_a_bin_each():
+    assert Grid((Dimension("a", (0.0, 0.1)),)).cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     grid = Grid((integers("row", 4), integers("column", 3)))
     rows, columns = np.divmod(np.arange(12), 3)
     assert grid.cells([rows, columns]).tolist() == list(range(12))
@@ -123,16 +119,16 @@ def test_bins_are_named_by_their_values(dimension, labels):
     assert [dimension.label(i) for i in range(dimension.bins)] == labels
 
 
-@pytest.mark.parametrize("edges", [(1.0, 1.0), (2.0, 1.0), (0.1, 0.1 + 1e-12)])
-def test_edges_must_increase_in_single_precision(edges):
-    with pytest.raises(UsageError, match="bin edges of angle must increase"):
+@pytest.mark.parametrize(
+    ("edges", "problem"),
+    [
+        *((edges, "increase") for edges in ((1.0, 1.0), (2.0, 1.0), (0.1, 0.1 + 1e-12))),
+        *(((edge,), "be finite") for edge in (float("nan"), float("inf"), -float("inf"), 1e39)),
+    ],
+)
+def test_edges_are_finite_and_increase_in_single_precision(edges, problem):
+    with pytest.raises(UsageError, match=f"bin edges of angle must {problem}"):
         Dimension("angle", edges)
-
-
-@pytest.mark.parametrize("edge", [float("nan"), float("inf"), -float("inf"), 1e39])
-def test_edges_must_be_finite_in_single_precision(edge):
-    with pytest.raises(UsageError, match="bin edges of angle must be finite"):
-        Dimension("angle", (edge,))
 
 
 def test_a_grid_has_distinct_dimensions_and_bounded_size():

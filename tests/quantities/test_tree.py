@@ -17,18 +17,12 @@ from policygen.quantities.tree import (
     constants,
     limits,
     linear_terms,
-    names_in,
     signed_constants,
     with_constants,
     with_plain_signs,
 )
 
 NAMES = ("x", "y", "spin", "theta_2")
-
-
-def test_names_in_finds_every_quantity_once():
-    assert names_in(parse_expression("x*sin(y) + x - pi", NAMES)) == {"x", "y"}
-    assert names_in(parse_expression("3", NAMES)) == frozenset()
 
 
 def test_linear_terms_lifts_what_is_not_linear():
@@ -39,7 +33,7 @@ def test_linear_terms_lifts_what_is_not_linear():
 
 
 @given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_linear_terms_add_up_to_the_expression(tree, x, y):
     whole = compile_scalar(tree, ("x", "y"))([x, y])
     parts = [
@@ -65,6 +59,8 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     tree = parse_expression(text, ["x"])
     plain = parse_expression("2*x - -1 + fixed(7*0) + x^3*5", ["x"])
     assert to_text(tree) == text
+    for other in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
+        assert to_text(with_plain_signs(parse_expression(other, ["x"]))) == other
     assert compile_scalar(tree, ["x"])([1.7]) == compile_scalar(plain, ["x"])([1.7])
     assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
     assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
@@ -72,11 +68,6 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     assert signed_constants(tree) == (2.0, 1.0, 0.0, 3.0)
     far = to_text(with_plain_signs(with_constants(tree, iter([-9.0, -9.0, 9.0, 9.0]))))
     assert far == "tune(0, 0, 10)*x - tune(-3, -3, 0.5) + fixed(7*tune(2, 0, 2)) + x^tune(4, 1, 4)*tune(5, 5, 5)"
-
-
-def test_the_range_of_a_number_is_kept_under_a_minus_and_in_a_start():
-    for text in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
-        assert to_text(with_plain_signs(parse_expression(text, ["x"]))) == text
 
 
 def test_constants_are_told_with_the_sign_that_they_are_read_with() -> None:

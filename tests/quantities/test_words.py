@@ -20,7 +20,7 @@ def read(text: str):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_text_is_kept_exactly_even_in_single_precision(text):
     row = encoded(text, columns_for(40, 4))
     assert decoded(row.astype(np.float32)) == text
@@ -68,14 +68,11 @@ def test_phrases_are_left_as_they_are_and_read_back(text, written):
         ('contains(text, "")', "takes the name of an observed text and a phrase"),
         (f'contains(text, "{"x" * 61}")', "takes the name of an observed text and a phrase"),
         ('contains(text, "a|b")', "takes the name of an observed text and a phrase"),
-        ('contains(text, "la" "mp" + "x")', "takes the name of an observed text and a phrase"),
         ('contains(text, f"{x}")', "takes the name of an observed text and a phrase"),
         ("contains(text, lamp)", "takes the name of an observed text and a phrase"),
         ('contains(x, "lamp")', "unknown text `x`; known are text"),
         ('contains(txt, "lamp")', "unknown text `txt`; known are text"),
         ('"lamp"', "`lamp` is not a number"),
-        ('x + "lamp"', "`lamp` is not a number"),
-        ('max(text, "lamp")', "`lamp` is not a number"),
         ("2*text", "`text` is a text, not a number; write `contains(text"),
         ("text[0]", "`Subscript` is not arithmetic"),
         ("prev(text)", "unknown name `text`"),
@@ -86,15 +83,12 @@ def test_whatever_else_is_made_of_texts_is_refused_in_a_sentence(text, said):
     with pytest.raises(ExpressionError) as caught:
         read(text)
     assert said in str(caught.value)
-
-
-def test_where_no_text_is_observed_there_is_no_contains():
-    with pytest.raises(ExpressionError, match=r"unknown function `contains`"):
+    with pytest.raises(ExpressionError, match="unknown function `contains`"):
         parse_expression('contains(x, "lamp")', ("x",))
 
 
 @given(st.text(alphabet="text,contains()\"' lamp+*x^2", max_size=50))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_is_accepted_reads_back(text):
     try:
         node = read(text)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from searched import made
 from support import LEANING, Written, attempts_of, fenced
 
 import policygen
@@ -52,35 +53,23 @@ def test_episodes_in_short_are_arrays_and_read_back() -> None:
     assert Played.of_rows([row[:3] for row in rows]).rows == [(*row[:3], {}) for row in rows]
 
 
-def written_run(attempts: int) -> Path:
-    """A run that goes on, of so many attempts."""
-    return policygen.run(
-        "cartpole",
-        llm=Written([fenced(LINES.format(2 + n)) for n in range(attempts)]),
-        policy="linear",
-        iterations=attempts,
-        episodes=2,
-        warmup_episodes=2,
-        final_episodes=2,
-        stop_at=1e9,
-    ).folder
-
-
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("workplace"))
-        folder = written_run(8).resolve()
+    """A run that goes on."""
+    provider = Written([fenced(LINES.format(2 + n)) for n in range(4)])
+    small = {"episodes": 2, "warmup_episodes": 2, "final_episodes": 2, "fragility": False}
+    out = tmp_path_factory.mktemp("runs")
+    folder = made("cartpole", out, provider, policy="linear", iterations=4, stop_at=1e9, **small)
     (folder / "summary.json").unlink()
     return folder
 
 
 def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path) -> None:
-    assert len(Logbook(run_folder).attempts()) == 9
+    assert len(Logbook(run_folder).attempts()) == 5
     # What cannot be read as a policy is no obstacle as long as nobody asks for it, and one sentence then.
     lines = (run_folder / "attempts.jsonl").read_text().splitlines()
     best = max(record["number"] for record in attempts_of(run_folder) if record["accepted"])
-    for number in set(range(1, 9)) - {best}:
+    for number in set(range(1, 5)) - {best}:
         record = json.loads(lines[number])
         record["policy"]["equations"] = {"left": "no such name", "right": "0"}
         lines[number] = json.dumps(record)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from searched import made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -18,7 +20,6 @@ from support import (
     LEANING,
     NO_POLICY,
     Written,
-    attempts_of,
     fenced,
     lines_of,
 )
@@ -43,13 +44,26 @@ def a_run(texts: list[str], task: str = "cartpole", **settings: Any) -> policyge
     return policygen.run(task, llm=Written(texts), **chosen)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    settings = {"iterations": 1, "episodes": 5, "final_episodes": 5, "fragility": False}
+    return made("cartpole", tmp_path_factory.mktemp("made"), Written([LEANING]), **settings)
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
 def new(out: str = "out", **settings: Any) -> Logbook:
     task = policygen.load_task("frozenlake")
     return Logbook.create(Path(out), task, RunConfig(task="frozenlake", **settings))
 
 
 def test_attempts_come_back_as_they_were() -> None:
-    linear = policygen.run("Pendulum-v1", policy="linear", iterations=2, episodes=3, final_episodes=3)
+    linear = policygen.run("pendulum", policy="linear", iterations=2, episodes=3, final_episodes=3)
     own_grid = fenced(
         "let lean = angle + 0.3*spin", "bins lean: -0.1, 0, 0.1", "| lean | action |", "| 0-1 | left |", "| * | right |"
     )
@@ -70,10 +84,7 @@ def test_settings_and_task_come_back_as_they_were() -> None:
     assert read.origin("llm") == str(logbook.folder / "config.toml")  # not the user's own choice any more
     assert logbook.task().observations == policygen.load_task("frozenlake").observations
     assert logbook.task().grid == policygen.load_task("frozenlake").grid
-
-
-def test_the_settings_say_with_which_versions_the_run_was_made() -> None:
-    versions = tomllib.loads((new().folder / "config.toml").read_text())["versions"]
+    versions = tomllib.loads((logbook.folder / "config.toml").read_text())["versions"]
     assert versions["policygen"] == policygen.__version__
     assert {"python", "numpy", "gymnasium"} <= set(versions)
 
@@ -83,7 +94,7 @@ def test_exchanges_come_back_as_they_were() -> None:
     reply = Reply("| 0 | left |\u2028", "m", 3, None, None, 0.5, True, "hm\n", "length")
     exchanges = [Exchange(1, 0, PROMPT, reply, 2), FailedExchange(1, 1, PROMPT, 6, "gave up")]
     for exchange in exchanges:
-        logbook.record_exchange(exchange)
+        logbook.transcript.record(exchange)
     assert list(logbook.exchanges()) == exchanges
 
 
@@ -91,10 +102,7 @@ def test_every_run_gets_a_folder_of_its_own() -> None:
     folders = [new().folder for _ in range(5)]
     assert len(set(folders)) == 5
     assert all(folder.name.startswith("frozenlake-builtin-") for folder in folders)
-
-
-def test_the_folder_is_named_after_the_provider_not_its_address() -> None:
-    assert "-replay-" in new(llm="replay:a/b/c").folder.name
+    assert "-replay-" in new(llm="replay:a/b/c").folder.name  # and not the address
 
 
 def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() -> None:
@@ -120,30 +128,30 @@ def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() 
 
 def test_a_torn_last_line_is_passed_over_and_one_before_others_is_damage() -> None:
     logbook = new()
-    logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "é"))
+    logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "é"))
     path = logbook.folder / "transcript.jsonl"
     whole = path.read_bytes()
     for cut in (1, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole + whole[:cut])
         assert len(list(logbook.exchanges())) == 1
-        logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
+        logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
         with pytest.raises(LogbookError, match=r"line 2 is not JSON.*it records the run's spending: restore"):
             list(logbook.exchanges())
         path.write_bytes(whole + whole[:cut])
         logbook.clear_up([])
-        logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
+        logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
         assert [line["attempt"] for line in lines_of(path)] == [1, 2]  # every line can be read again by any reader
 
 
 def test_a_request_without_an_answer_is_counted_and_one_with_an_answer_only_once() -> None:
     logbook = new()
     for attempt, request in ((1, 0), (1, 0), (1, 1)):
-        logbook.record_sent(attempt, request)
-    logbook.record_exchange(Exchange(1, 1, PROMPT, Reply("x", "m"), 1))
-    logbook.record_sent(2, 0)
-    logbook.record_sent(2, 0)
-    logbook.record_exchange(Exchange(2, 0, PROMPT, Reply("x", "m"), 2))
-    logbook.record_sent(3, 0)
+        logbook.transcript.record_sent(attempt, request)
+    logbook.transcript.record(Exchange(1, 1, PROMPT, Reply("x", "m"), 1))
+    logbook.transcript.record_sent(2, 0)
+    logbook.transcript.record_sent(2, 0)
+    logbook.transcript.record(Exchange(2, 0, PROMPT, Reply("x", "m"), 2))
+    logbook.transcript.record_sent(3, 0)
     found = list(logbook.exchanges())
     assert [(type(e).__name__, e.attempt, e.requests) for e in found] == [
         ("FailedExchange", 1, 1),
@@ -159,16 +167,15 @@ def test_a_long_message_is_written_once_and_read_everywhere() -> None:
     prompts = [Prompt((Message("system", long), Message("user", f"attempt {n}"))) for n in range(5)]
     exchanges = [Exchange(n, 0, prompt, Reply("x", "m"), 1) for n, prompt in enumerate(prompts)]
     for exchange in exchanges[:3]:
-        logbook.record_exchange(exchange)
+        logbook.transcript.record(exchange)
     again = Logbook(logbook.folder)  # another process, which does not know what is there
     for exchange in exchanges[3:]:
-        again.record_exchange(exchange)
+        again.transcript.record(exchange)
     assert list(again.exchanges()) == exchanges
     assert (logbook.folder / "transcript.jsonl").stat().st_size < 2.5 * len(long)
 
 
-def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at() -> None:
-    folder = a_run([LEANING]).folder
+def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path) -> None:
     for name, read in (
         ("config.toml", lambda book: book.config()),
         ("task.json", lambda book: book.task()),
@@ -187,8 +194,7 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at() -> None:
         path.write_text(text)
 
 
-def test_files_from_before_there_were_marks_are_read() -> None:
-    folder = a_run([LEANING]).folder
+def test_files_from_before_there_were_marks_are_read(folder: Path) -> None:
     for name in ("task.json", "templates.json", "summary.json", "attempts.jsonl", "transcript.jsonl"):
         path = folder / name
         path.write_text(re.sub(r'"format": "policygen-(?!policy)[a-z]+/1",', "", path.read_text()))
@@ -203,13 +209,6 @@ def test_files_from_before_there_were_marks_are_read() -> None:
     assert book.summary() is not None
 
 
-def test_a_log_that_cannot_be_written_is_one_sentence() -> None:
-    logbook = new()
-    (logbook.folder / "transcript.jsonl").symlink_to("/dev/full")
-    with pytest.raises(LogbookError, match=r"^cannot write \S+transcript.jsonl: it is a link[^\n]*$"):
-        logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x"))
-
-
 def test_a_folder_that_went_away_is_one_sentence() -> None:
     logbook = new()
     for path in logbook.folder.iterdir():
@@ -217,55 +216,25 @@ def test_a_folder_that_went_away_is_one_sentence() -> None:
     logbook.folder.rmdir()
     for write in (
         lambda: logbook.write_summary(Summary()),
-        lambda: logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x")),
+        lambda: logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "x")),
     ):
         with pytest.raises(LogbookError, match="cannot write"):
             write()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"number": 1}', "attempts.jsonl is damaged: after attempt 0"),
-        ('{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}', "is damaged"),
-    ],
-)
-def test_a_damaged_attempt_is_one_sentence(line: str, said: str) -> None:
-    folder = a_run([LEANING]).folder
+def test_damage_is_one_sentence(folder: Path) -> None:
     first = (folder / "attempts.jsonl").read_text().split("\n")[0]
-    (folder / "attempts.jsonl").write_text(f"{first}\n{line}\n")
-    with pytest.raises(LogbookError) as failure:
-        Logbook(folder).attempts()
-    assert said in str(failure.value)
-    assert "\n" not in str(failure.value)
-
-
-def test_a_damaged_transcript_or_summary_is_one_sentence() -> None:
-    folder = a_run([LEANING]).folder
-    (folder / "transcript.jsonl").write_text('{"attempt": 1}\n')
-    (folder / "summary.json").write_text("{")
-    with pytest.raises(LogbookError, match=r"transcript.jsonl is damaged"):
-        list(Logbook(folder).exchanges())
-    with pytest.raises(LogbookError, match=r"summary.json is damaged"):
-        Logbook(folder).summary()
-
-
-def test_an_unknown_setting_in_a_run_folder_is_one_sentence() -> None:
-    logbook = new()
-    with open(logbook.folder / "config.toml", "r+") as file:
-        text = file.read()
-        file.seek(0)
-        file.write("colour = 3\n" + text)
-    with pytest.raises(LogbookError, match=r"^[^\n]*config.toml is damaged: [^\n]*colour[^\n]*$"):
-        logbook.config()
-
-
-def test_the_log_holds_no_task_twice_and_no_policy_of_a_failure() -> None:
-    result = a_run([LEANING, NO_POLICY])
-    _, first, second = attempts_of(result.folder)
-    assert "task" not in first["policy"]
-    assert second["policy"] is None
-    assert second["problems"][0].keys() == {"line", "found", "expected"}
+    tree = '{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}'
+    for name, content, fault, read in (
+        ("attempts.jsonl", f'{first}\n{{"number": 1}}\n', "after attempt 0", Logbook.attempts),
+        ("attempts.jsonl", f"{first}\n{tree}\n", "after attempt 0", Logbook.attempts),
+        ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.exchanges())),
+        ("summary.json", "{", "", Logbook.summary),
+        ("config.toml", "colour = 3\n" + (folder / "config.toml").read_text(), ".*colour", Logbook.config),
+    ):
+        (folder / name).write_text(content)
+        with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged: {fault}[^\n]*$"):
+            read(Logbook(folder))
 
 
 def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
@@ -305,11 +274,10 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     assert list(Path("out").iterdir()) == []
 
 
-def test_a_finished_run_gets_the_files_it_lacks() -> None:
-    folder = a_run([LEANING]).folder
+def test_a_finished_run_gets_the_files_it_lacks(folder: Path) -> None:
     names = ["best.json", "learning_curve.csv", "learning_curve.png"]
     for name in names:
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
     assert make_missing(folder) == names
     assert all((folder / name).is_file() for name in names)
     assert make_missing(folder) == []

@@ -54,9 +54,14 @@ def test_an_example_is_worth_what_its_run_says() -> None:
     assert worth is not None
     assert result.final is not None
     assert (worth.mean, worth.ci95, worth.fresh) == (result.final.mean, result.final.ci95, True)
-    (result.folder / "summary.json").write_text('{"final": null}')
-    with pytest.raises(LogbookError, match=r"summary.json is damaged: it has no final score$"):
-        read_example(result.folder)
+    for damage, fault in (
+        ("{}", "it has no final score"),
+        ("{ torn", "Expecting"),
+        ('{"final": 3}', "`final`"),
+    ):
+        (result.folder / "summary.json").write_text(damage)
+        with pytest.raises(LogbookError, match=rf"^[^\n]*summary\.json is damaged: {fault}"):
+            read_example(result.folder)
     (result.folder / "summary.json").unlink()
     searched = read_example(result.folder).worth
     assert searched is not None

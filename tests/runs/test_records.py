@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from policygen.episodes.score import Score, score_of_returns
-from policygen.errors import LogbookError
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Played, Requests, Standing, Tuned, TuningState, saved
 from policygen.runs.records import (
+    SUMMARY,
     FinalScore,
     Summary,
     attempt_from_record,
     attempt_to_record,
     final_score,
     score_record,
-    summary_from_record,
     summary_to_record,
 )
 from policygen.tasks.load import load_task
@@ -31,21 +30,14 @@ EXACT = Score(0.5, 0.5, (0.5, 0.5), True, "exact")
 def test_a_summary_comes_back_as_it_was(score: Score) -> None:
     summary = Summary("lake", "FrozenLake-v1", "table", final=final_score(score), solved=True, assumed=("one", "two"))
     written = json.loads(json.dumps(summary_to_record(summary)))
-    assert summary_from_record(written) == summary
+    assert SUMMARY.validate_python(written) == summary
     assert written["final"] == {"aggregated": None, **score_record(score)}
 
 
 def test_a_summary_of_an_earlier_version_is_read() -> None:
-    read = summary_from_record({"task": "lake", "final": {"mean": 1, "ci95": [0, 2], "later": 3}, "unknown": 1})
+    read = SUMMARY.validate_python({"task": "lake", "final": {"mean": 1, "ci95": [0, 2], "later": 3}, "unknown": 1})
     assert read.final == FinalScore(1.0, ci95=(0.0, 2.0))
     assert (read.task, read.attempts, read.usd) == ("lake", 0, None)
-
-
-@pytest.mark.parametrize("record", [[], None, {"final": 3}, {"attempts": "many"}, {"final": {"ci95": [1]}}])
-def test_a_damaged_summary_is_one_sentence(record: object) -> None:
-    with pytest.raises(LogbookError) as failure:
-        summary_from_record(record)
-    assert "\n" not in str(failure.value)
 
 
 def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
@@ -77,6 +69,6 @@ def test_what_is_no_number_is_null_in_a_summary() -> None:
     summary = Summary("lake", best_score=nothing, final=FinalScore(nothing, nothing, (nothing, float("inf"))))
     written = json.loads(json.dumps(summary_to_record(summary), allow_nan=False))
     assert (written["best_score"], written["final"]["mean"], written["final"]["ci95"]) == (None, None, [None, None])
-    read = summary_from_record(written)
+    read = SUMMARY.validate_python(written)
     assert read.final is not None
     assert np.isnan(read.final.mean)

@@ -32,7 +32,7 @@ from policygen.episodes.score import episode_seeds, first_episodes, paired_gain
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.runs.attempt import MOST_IDLE, idle_words
-from policygen.runs.standard import SIGNIFICANCE
+from policygen.runs.tuning import SIGNIFICANCE
 from policygen.search.resume import load_run
 from policygen.tasks.task import Task
 

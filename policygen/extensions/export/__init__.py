@@ -1,1 +1,1 @@
-"""Export of policies to C99, plain Python, JSON and LaTeX; of plants to C99, plain Python and LaTeX."""
+"""Export of policies to C99, Python, Structured Text, JSON and LaTeX; of plants to C99, Python and LaTeX."""

@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.arithmetic import Points
-from policygen.extensions.export.expressions import number
 from policygen.extensions.export.program import Program
-from policygen.extensions.export.source import PLAIN, Options, PolicySource, Source
-from policygen.extensions.export.words import remark
+from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
+from policygen.extensions.export.writing import number, remark
 from policygen.quantities.compiled import INFINITE
 
 _TESTED_STEPS = 200  # of an episode
@@ -204,7 +203,7 @@ def seen_and_done(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np
     )
 
 
-class PolicyInC(PolicySource, C):
+class PolicyInC(PolicyWithArrays, C):
     """A policy as C99."""
 
     def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
@@ -219,17 +218,13 @@ class PolicyInC(PolicySource, C):
     def lines(self) -> Iterator[str]:
         """Yield the lines of one file with everything."""
         yield from self._comment()
-        yield from ("#include <math.h>", "")
-        yield from (f"{helper}\n" for helper in self.used_helpers())
-        yield from self.data
-        yield from self._declarations()
-        yield from ("", *self._definitions())
+        yield from ("#include <math.h>", "", *self.used_helpers(), *self.data, *self._declarations(), "")
+        yield from self._definitions()
 
     def source(self) -> str:
         """Write the .c file that includes `header`."""
-        lines = [f'#include "{self.program.name}.h"', "#include <math.h>", ""]
-        lines += [f"{helper}\n" for helper in self.used_helpers()]
-        return "\n".join([*lines, *self.data, *self._definitions(), ""])
+        lines = [f'#include "{self.name}.h"', "#include <math.h>", "", *self.used_helpers(), *self.data]
+        return "\n".join([*lines, *self._definitions(), ""])
 
     def header(self) -> str:
         """Write a header file: how to call the policy, its structure and its functions."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
@@ -14,40 +13,39 @@ from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
 from policygen.extensions.export.python import PolicyInPython
 from policygen.extensions.export.source import PLAIN, Options
+from policygen.extensions.export.st import PolicyInST
 from policygen.plants.fit import FittedPlant
 from policygen.policies.policy import Policy
 
 FORMATS: dict[str, Callable[[Program, Sequence[str], Options], str]] = {
     "c": lambda program, facts, options: PolicyInC(program, facts, options).text(),
     "python": lambda program, facts, _: PolicyInPython(program, facts).text(),
+    "st": lambda program, facts, _: PolicyInST(program, facts).text(),
     "json": lambda program, *_: as_json(program),
     "latex": lambda program, *_: as_latex(program),
 }
-APPLY = {"float32": ("c",), "on_nan": ("c",)}  # the formats to which an option applies
 FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
     "c": lambda plant: PlantInC(plant).text(),
     "python": lambda plant: PlantInPython(plant).text(),
     "latex": lambda plant: plant_as_latex(plant.equations),
 }
-T = TypeVar("T")
 
 
 def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
     """Write the policy in the format `to`, one of `FORMATS`.
 
     Args:
-        facts: sentences about its origin and score, for the first comment of C and Python.
+        facts: sentences about its origin and score, for the first comment of source code.
 
     Raises:
         UsageError: the format is unknown, or an option does not apply to it.
         PolicyError: this kind of policy cannot be exported.
     """
-    write = _format(FORMATS, "policy", to)
-    for name, formats in APPLY.items():
-        if getattr(options, name) and to not in formats:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} is for policies exported to {' or '.join(formats)}, not to {to}: leave it out")
-    return write(program_of(policy), facts, options)
+    _check(FORMATS, "policy", to)
+    if options != PLAIN and to != "c":
+        flag = "--float32" if options.float32 else "--on-nan"
+        raise UsageError(f"{flag} is for policies exported to c, not to {to}: leave it out")
+    return FORMATS[to](program_of(policy), facts, options)
 
 
 def c_files(
@@ -76,10 +74,10 @@ def exported_plant(plant: FittedPlant, to: str) -> str:
         UsageError: the format is none of `FORMATS_OF_PLANTS`.
         PolicyError: this plant cannot be exported.
     """
-    return _format(FORMATS_OF_PLANTS, "plant", to)(plant)
+    _check(FORMATS_OF_PLANTS, "plant", to)
+    return FORMATS_OF_PLANTS[to](plant)
 
 
-def _format(formats: Mapping[str, T], what: str, to: str) -> T:
+def _check(formats: Collection[str], what: str, to: str) -> None:
     if to not in formats:
         raise UsageError(f"a {what} can be exported to {', '.join(formats)}, not to `{to}`")
-    return formats[to]

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from policygen.extensions.export.expressions import ATOM, PRODUCT, SIGN, SUM, Writer
 from policygen.extensions.export.program import Program, consecutive, text_lines
-from policygen.extensions.export.words import plain_ascii, remark
+from policygen.extensions.export.writing import ATOM, PRODUCT, SIGN, SUM, Writer, plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parts import ENDS

@@ -1,22 +1,20 @@
-"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.environment.PlantEnv` computes."""
+"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.simulate.PlantEnv` computes."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
 
 from policygen.errors import PolicyError
 from policygen.extensions.export.c import C
-from policygen.extensions.export.expressions import number, weighted_sum
 from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
-from policygen.extensions.export.words import remark
+from policygen.extensions.export.writing import number, remark, weighted_sum
 from policygen.plants.account import PlantAccount, lines_with_units
 from policygen.plants.fit import FittedPlant
 from policygen.policies.features import Lets
@@ -29,7 +27,6 @@ from policygen.quantities.tree import Name, Number, names_in, replaced
 from policygen.tasks.task import decision_names
 
 MOST_STARTS = 500  # first observations in a file; more are thinned out evenly
-_KNOWN = ("lets", "next", "reward", "ends", "starts", "noise", "hidden")  # the parts of a plant that are written below
 _ABOUT_UNIFORM = "A number drawn from 0 to 1, 1 excluded: splitmix64 (Steele, Lea and Flood, 2014)."
 _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and Muller, 1958)."
 
@@ -47,7 +44,7 @@ class PlantSource(Source):
         resetting, stepping: lines of the functions that begin an episode and take a step.
 
     Raises:
-        PolicyError: the plant has parts that are unknown here, or its data hold numbers that are not finite.
+        PolicyError: two quantities have the same name, or the data hold numbers that are not finite.
     """
 
     own: ClassVar[str]
@@ -63,7 +60,10 @@ class PlantSource(Source):
         self.definitions = (*self.task.parsed_features, *lets)
         quantities = [*self.states, *(name for name, _ in self.definitions)]
         before = [*quantities, *decision_names(self.task)]
-        self._check(before)
+        if len(set(before)) < len(before):
+            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
+        if not np.isfinite([*plant.low, *plant.high, plant.worst]).all():
+            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
         self.memory = [self.own + self.identifiers.new("m", name) for name in self.equations.remembered]
         self.names = {
             ENDS: "ends",  # unless a quantity has that name
@@ -76,16 +76,6 @@ class PlantSource(Source):
         self.resetting, self.body = self.body, []
         self._step()
         self.stepping, self.body = self.body, self.resetting + self.body
-
-    def _check(self, names: Sequence[str]) -> None:
-        plant = self.equations.plant
-        unknown = [field.name for field in fields(plant) if field.name not in _KNOWN and getattr(plant, field.name)]
-        if unknown:
-            raise PolicyError(f"a plant with `{unknown[0]}` cannot be exported; use `policygen.plant(RUN)` in Python")
-        if len(set(names)) < len(names):
-            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
-        if not np.isfinite([*self.plant.low, *self.plant.high, self.plant.worst]).all():
-            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
 
     def _reset(self) -> None:
         self.add(f"{self.own}random = seed")
@@ -120,8 +110,6 @@ class PlantSource(Source):
         read = set(self.equations.remembered).union(*map(names_in, (*moved, reward, ends)))
         for name, node in reversed(self.definitions + later):
             read |= names_in(node) if name in read else set()
-        if unknown := sorted(read - self.names.keys()):
-            raise PolicyError(f"a plant that reads `{unknown[0][:40]}` cannot be exported: no step gives its value")
         self._take_action(read)
         for i, name in enumerate(names):
             if name in read:
@@ -256,13 +244,8 @@ static double pg_normal(uint64_t *random)
         yield from (f" * {line}".rstrip() for line in self.plant_heading(usage))
         yield from (" */", "#include <math.h>", "#include <stdint.h>", "")
         yield from (f"#define {name.upper()}_MAX_STEPS {self.task.max_steps}", "")
-        yield from (f"{helper}\n" for helper in self.used_helpers())
-        yield from (
-            *self.data,
-            f"struct {name} {{",
-            f"    double state[{len(self.states)}];",
-            "    double left; /* steps */",
-        )
+        yield from (*self.used_helpers(), *self.data, f"struct {name} {{")
+        yield from (f"    double state[{len(self.states)}];", "    double left; /* steps */")
         for slot, remembered in zip(self.memory, self.equations.remembered, strict=True):
             yield f"    double {slot.removeprefix(self.own)}; /* {remark(remembered)} one step before */"
         yield from ("    uint64_t random;", *(f"    {word[2:]};" for word in noise), "};", "")
@@ -309,12 +292,9 @@ class PlantInPython(PlantSource, Python):
         usage.append("observation, reward, ended = plant.step(action)")
         yield from (f"# {line}".rstrip() for line in self.plant_heading(usage))
         yield from ("", "import math", "import struct", "", *self.data)
-        yield from (f"\n{helper}\n" for helper in self.used_helpers())
+        yield from (f"\n{helper}" for helper in self.used_helpers())
         yield from ("\nclass Plant:", f"    MAX_STEPS = {self.task.max_steps}", "")
-        yield from (
-            f"    def reset(self, seed=0{noise}):",
-            f"        self.state = [0.0] * {len(self.states)}",
-        )
+        yield from (f"    def reset(self, seed=0{noise}):", f"        self.state = [0.0] * {len(self.states)}")
         yield from (f"    {line}" for line in self.resetting)
         yield from ("        return observation", "", "    def step(self, action):")
         yield from (f"    {line}" for line in self.stepping)

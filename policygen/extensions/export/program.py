@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.extensions.export.words import plain_ascii
+from policygen.extensions.export.writing import plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
@@ -180,12 +180,12 @@ def table_data(policy: TablePolicy) -> TableData:
     size = len(codes) * bits // 8
     if size <= SMALL:
         return dense
-    rows = np.array(_rows(policy, codes))
+    rows = np.array(rows_of(policy, codes))
     rows = rows.astype(np.min_scalar_type(rows.max()))
     return dense if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(dense, rows=rows)
 
 
-def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
+def rows_of(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
     """Convert the rules to boxes of first and last bins; a set of bins with gaps takes several boxes."""
     kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))

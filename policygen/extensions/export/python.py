@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from policygen.extensions.export.source import PolicySource, Source
-from policygen.extensions.export.words import remark
+from policygen.extensions.export.source import PolicyWithArrays, Source
+from policygen.extensions.export.writing import remark
 from policygen.quantities.compiled import INFINITE
 
 _HELPERS = {
@@ -120,7 +120,7 @@ class Python(Source):
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
 
-class PolicyInPython(PolicySource, Python):
+class PolicyInPython(PolicyWithArrays, Python):
     """A policy as plain Python."""
 
     def lines(self) -> Iterator[str]:
@@ -129,7 +129,7 @@ class PolicyInPython(PolicySource, Python):
         usage.append("action = act(observation, memory)" if self.memory else "action = act(observation)")
         if not self.returns_one:
             usage[-1] += "  # a tuple"
-        code = [*self.data, *(f"\n{helper}\n" for helper in self.used_helpers())]
+        code = [*self.data, *(f"\n{helper}" for helper in self.used_helpers())]
         if self.memory:
             names = remark(", ".join(self.policy.remembers))
             code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.expressions import Writer, number, weighted_sum
 from policygen.extensions.export.program import (
     Program,
     Recollection,
@@ -19,7 +18,7 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.words import Identifiers, in_columns, remark
+from policygen.extensions.export.writing import Identifiers, Writer, in_columns, number, remark, weighted_sum
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -63,6 +62,7 @@ class Source(Writer, ABC):
         integer_division: the operator.
         brackets: around a list of constants.
         types: text before the name of a new local: for a number, and for a whole number.
+        becomes: the sign of an assignment.
         end: the end of a statement.
         slot: template of a remembered value; its arguments are index and identifier.
         data, body: lines of the constants, and of the functions.
@@ -85,6 +85,7 @@ class Source(Writer, ABC):
     slot: ClassVar[str]
     brackets: ClassVar[tuple[str, str]]
     types: ClassVar[tuple[str, str]] = ("", "")
+    becomes: ClassVar[str] = "="
     end: ClassVar[str] = ""
 
     def __init__(self, task: Task) -> None:
@@ -112,7 +113,7 @@ class Source(Writer, ABC):
 
     def define(self, name: str, value: str, integer: bool = False) -> None:
         """Define a local number, or a whole number of at least 32 bits."""
-        self.add(f"{self.types[integer]}{name} = {value}")
+        self.add(f"{self.types[integer]}{name} {self.becomes} {value}")
 
     def add(self, statement: str) -> None:
         """Add a statement to the body."""
@@ -142,7 +143,7 @@ class Source(Writer, ABC):
         observations = [
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
-        actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
+        actions = [(str(i), a.name, self.values_of(i)) for i, a in enumerate(self.task.actuators)]
         # No task's name in the first two lines: Python would take `coding: NAME` in them as the file's encoding (PEP
         # 263), and in another encoding a later comment could end early.
         words = [f"Written by policygen. {self.about}", ""]
@@ -160,7 +161,7 @@ class Source(Writer, ABC):
         """Write a part of the action as a number; with a label, 1 if that label is chosen, else 0."""
         return self.as_number.format(part if label is None else f"{part} == {label}")
 
-    def _values(self, index: int) -> str:
+    def values_of(self, index: int) -> str:
         """Describe the values of an actuator."""
         actuator = self.task.actuators[index]
         if actuator.is_choice:
@@ -171,11 +172,11 @@ class Source(Writer, ABC):
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
     def used_helpers(self) -> list[str]:
-        """Return the definitions of all helpers that the code calls, in order."""
+        """Return the definitions of all helpers that the code calls, in order, each with an empty line after it."""
         code, used = "\n".join([*self.data, *self.body]), list[str]()
         for name, definition in reversed(self.helpers.items()):
             if f"{name}(" in code:
-                used.insert(0, definition)
+                used.insert(0, f"{definition}\n")
                 code += definition
         return used
 
@@ -210,19 +211,28 @@ class PolicySource(Source):
         """Set the action to these values, one for each actuator."""
 
     @abstractmethod
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+    def look_up(self, policy: TablePolicy) -> None:
+        """Write the bins, the cell or row, and the action of a table."""
+
+    def observe(self, index: int, name: str) -> None:
+        """Define the local `name` of an observation."""
+        self.define(name, self.call("observed", str(index)))
+
+    def highest(self, scores: Sequence[str]) -> str:
+        """Write the index of the highest score; of several, the first."""
+        return self.call("highest", ", ".join(scores), str(len(scores)))
 
     def _walk(self) -> None:
         for index, name in self.program.observed:
-            self.define(self.names[name], self.call("observed", str(index)))
+            self.observe(index, self.names[name])
         for name, node in self.program.definitions:
             self.define(self.names[name], self.call("finite", self.write(node)))
-        self.set_action(
-            self._looked_up(self.policy) if isinstance(self.policy, TablePolicy) else self._weighed(self.policy)
-        )
+        if isinstance(self.policy, TablePolicy):
+            self.look_up(self.policy)
+        else:
+            self.set_action(self._weighed(self.policy))
         for slot, kept in zip(self.memory, self.program.recollections, strict=True):
-            self.add(f"{slot} = {self._remembered(kept)}")
+            self.add(f"{slot} {self.becomes} {self._remembered(kept)}")
 
     def policy_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the policy's own text."""
@@ -254,14 +264,22 @@ class PolicySource(Source):
         parts = zip(self.task.actuators, output_ranges(self.task), self.task.limits.bounds, strict=True)
         for actuator, (first, end), (low, high, is_integer) in parts:
             if actuator.is_choice:
-                values.append(self.call("highest", ", ".join(outputs[first:end]), str(end - first)))
+                values.append(self.highest(outputs[first:end]))
                 continue
             clipped = self.call("clip", outputs[first], number(low), number(high))
             values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
 
-    def _looked_up(self, policy: TablePolicy) -> list[str]:
-        """Write the bins and the cell or row of a table; return the value of each actuator."""
+
+class PolicyWithArrays(PolicySource):
+    """A policy as source code in a language with arrays of constants, which hold its table."""
+
+    @abstractmethod
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
+        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+
+    def look_up(self, policy: TablePolicy) -> None:
+        """Write the bins, the cell or row, and the action of a table."""
         cells = table_data(policy)
         bins = list(map(self._bin, policy.grid.dimensions))
         if cells.rows is not None:
@@ -279,9 +297,10 @@ class PolicySource(Source):
                 code = f"(pg_cells[cell {self.integer_division} {each}] >> ({shift})) & {2**cells.bits - 1}"
             self.define("code", code, integer=True)
         if cells.actions is None:
-            return ["code"]
+            self.set_action(["code"])
+            return
         self.add_array("pg_actions", cells.actions)
-        return [f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))]
+        self.set_action([f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))])
 
     def _bin(self, dimension: Dimension) -> str:
         """Write the bin of a quantity; its edges become data."""

@@ -7,9 +7,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions, UnreadableAnswer, quoted
-from policygen.extensions.worlds.locked.episode import RoomReport, planned
-from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
-from policygen.extensions.worlds.locked.view import COLOURED, COLOURS, KINDS, KINDS_IN
+from policygen.extensions.worlds.robot import (
+    COLOURED,
+    COLOURS,
+    EXPLORE,
+    GO_TO,
+    KINDS,
+    KINDS_IN,
+    OPEN,
+    PUT,
+    TAKE,
+    Option,
+    Plan,
+    RoomReport,
+    planned,
+)
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 
 MOST_OPTIONS = 12

@@ -9,24 +9,24 @@ from __future__ import annotations
 import gymnasium as gym
 
 
-def _register(name: str, module: str, steps: int, threshold: float | None) -> None:
+def _register(name: str, entry: str, steps: int, threshold: float | None, **arguments: str) -> None:
     """Register an id once; registering it again would warn."""
-    home = f"{__name__}.{module}"
     if f"policygen/{name}-v0" not in gym.registry:
         gym.register(
-            id=f"policygen/{name}-v0",
-            entry_point=f"{home}:{name}Env",
+            f"policygen/{name}-v0",
+            f"{__name__}.{entry}",
             max_episode_steps=steps,
             reward_threshold=threshold,
+            kwargs=arguments,
         )
 
 
-_register("Nim", "finite", 10, 1.0)
-_register("Maze", "finite", 100, 0.96)
-_register("Adventure", "adventure", 60, 41.0)
-_register("Navigation", "navigation", 1_000, 4_200.0)
-_register("Pong", "pong", 1_000, 3.0)
-_register("PendulumTorque", "pendulum", 200, None)
+_register("Nim", "finite:NimEnv", 10, 1.0)
+_register("Maze", "finite:MazeEnv", 100, 0.96)
+_register("Adventure", "adventure:AdventureEnv", 60, 41.0)
+_register("Navigation", "navigation:NavigationEnv", 1_000, 4_200.0)
+_register("Pong", "pong:PongEnv", 1_000, 3.0)
+_register("PendulumTorque", "pendulum:PendulumTorqueEnv", 200, None)
 for _name in ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"):
-    _register(_name, "locked.doors", 100, 0.7)
-_register("WhenToAsk", "locked.doors", 100, 0.7)
+    _register(_name, "rooms:LockedRoomEnv", 100, 0.7, room=_name)
+_register("WhenToAsk", "rooms:WhenToAskEnv", 100, 0.7)

@@ -13,8 +13,6 @@ import pytest
 from exporting import (
     CAREFUL,
     EVIL,
-    EXPORTED,
-    built,
     hostile_task,
     of_expressions,
     random_table,
@@ -29,13 +27,10 @@ from hypothesis import strategies as st
 from speed_parts.exported import bytes_on_cortex, compiled
 from support import PAIR, Line, summary_of, the_run
 
-import policygen
 from policygen.extensions.export.formats import exported
-from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node
-from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler `cc`")
@@ -110,32 +105,6 @@ def test_a_long_table_is_not_repeated_in_full_in_the_comment() -> None:
     text = exported(tables()["large"], "c")
     assert "more rows" in text.partition("#include")[0]
     assert len(text) < 200_000
-
-
-@needs_cc
-@pytest.mark.parametrize("name", EXPORTED)
-def test_a_folder_gets_source_header_and_a_program_that_compares_decisions(name: str, tmp_path: Path) -> None:
-    task = load_task(name)
-    found = parse(EXPORTED[name], task).policy
-    assert found is not None
-    folder = tmp_path / "c"
-    policygen.export(found, "c", folder)
-    assert sorted(path.name for path in folder.iterdir()) == [f"{name}.c", f"{name}.h", f"{name}_test.c"]
-    done = built(folder, name)
-    assert done.returncode == 0
-    assert done.stdout.startswith("0 of ")
-    assert int(done.stdout.split()[2]) > 3
-    header = (folder / f"{name}.h").read_text()
-    assert f"Exported by policygen {policygen.__version__} on " in header
-    assert "#ifndef" in header
-    source = folder / f"{name}.c"
-    wrong = {"cartpole": ("10.0 *", "-10.0 *"), "pendulum": ("-10.0 *", "10.0 *"), "frozenlake": ("{", "{0 + ")}[name]
-    if name == "frozenlake":
-        cells = re.search(r"pg_cells\[\d+\] = \{\n(.*)\n", source.read_text())
-        assert cells is not None
-        wrong = (cells[1], re.sub(r"\d+", "0", cells[1]))
-    source.write_text(source.read_text().replace(*wrong))
-    assert built(folder, name).returncode == 1  # the program notices other decisions
 
 
 def test_the_head_says_what_a_run_s_policy_scores(line: Line) -> None:

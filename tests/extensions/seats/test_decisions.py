@@ -10,7 +10,7 @@ import pytest
 from support import ARM, PAIR
 
 from policygen.extensions.seats.asking import UnreadableAnswer, read_reply
-from policygen.extensions.seats.decisions import as_action, neutral, read_decision
+from policygen.extensions.seats.driver import as_action, neutral, read_decision
 from policygen.extensions.seats.situations import form_of
 from policygen.llm.messages import Reply
 from policygen.tasks.load import load_task
@@ -26,15 +26,6 @@ TORQUE = Task(
 
 def said(text: str, task: Task = LAKE, **more: bool) -> tuple[float, ...]:
     return read_reply(Reply(text, "m", **more), lambda answer: read_decision(answer, task))
-
-
-def check(text: str, task: Task, action: tuple[float, ...] | None) -> None:
-    """The text states the action, or none."""
-    if action is not None:
-        assert said(text, task) == action
-        return
-    with pytest.raises(UnreadableAnswer):
-        said(text, task)
 
 
 @pytest.mark.parametrize(
@@ -90,51 +81,40 @@ def test_a_reply_that_was_cut_off_is_no_answer_whatever_it_says() -> None:
         said("Action: left", truncated=True)
 
 
-def test_labels_that_are_numbers_are_not_found_in_the_middle_of_others() -> None:
-    check("The value is 0.12, so 1 it is", NUMBERED, None)
-    assert said("The value is 0.12.\nAction: 1", NUMBERED) == (1,)
-    assert said("I take 1", NUMBERED) == (1,)
-
-
 @pytest.mark.parametrize(
-    ("text", "action"),
+    ("task", "text", "action"),
     [
-        ("Action: -0.5", (-0.5,)),
-        ("Action: \N{MINUS SIGN}0.5 Nm", (-0.5,)),
-        ("torque: 1.5", (1.5,)),
-        ("off", (0.0,)),
-        ("1e-1", (0.1,)),
-        ("Better to push with 0.7", (0.7,)),
-        ("Action: 2.5", None),
-        ("Action: nan", None),
-        ("Action: 1e999", None),
+        # Labels that are numbers are not found in the middle of others.
+        (NUMBERED, "The value is 0.12, so 1 it is", None),
+        (NUMBERED, "The value is 0.12.\nAction: 1", (1,)),
+        (NUMBERED, "I take 1", (1,)),
+        # Numbers lie in the range and are never clipped.
+        (TORQUE, "Action: -0.5", (-0.5,)),
+        (TORQUE, "Action: \N{MINUS SIGN}0.5 Nm", (-0.5,)),
+        (TORQUE, "torque: 1.5", (1.5,)),
+        (TORQUE, "off", (0.0,)),
+        (TORQUE, "1e-1", (0.1,)),
+        (TORQUE, "Better to push with 0.7", (0.7,)),
+        (TORQUE, "Action: 2.5", None),
+        (TORQUE, "Action: nan", None),
+        (TORQUE, "Action: 1e999", None),
+        # Several actuators are stated in order or by name.
+        (PAIR, "Action: high, 1", (1, 1)),
+        (PAIR, "Action: [1, 1]", (1, 1)),
+        (PAIR, "Action: gear=high, horn=1", (1, 1)),
+        (PAIR, "gear: low\nthen better\ngear: high\nhorn: 1", (1, 1)),
+        (PAIR, '{"gear": "high", "horn": 1}', (1, 1)),
+        (PAIR, "high 1", (1, 1)),
+        (PAIR, "Action: high", None),
+        (PAIR, "Action: high, 2", None),
+        (PAIR, "high, 1, 1", None),
+        (ARM, "Action: left, -1.5", (-1.0, -1.5)),
+        (ARM, "Action: off, 0.75", None),
     ],
 )
-def test_numbers_lie_in_the_range_and_are_never_clipped(text: str, action: tuple[float, ...] | None) -> None:
-    check(text, TORQUE, action)
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("Action: high, 1", (1, 1)),
-        ("Action: [1, 1]", (1, 1)),
-        ("Action: gear=high, horn=1", (1, 1)),
-        ("gear: low\nthen better\ngear: high\nhorn: 1", (1, 1)),
-        ('{"gear": "high", "horn": 1}', (1, 1)),
-        ("high 1", (1, 1)),
-        ("Action: high", None),
-        ("Action: high, 2", None),
-        ("high, 1, 1", None),
-    ],
-)
-def test_several_actuators_are_told_in_order_or_by_name(text: str, action: tuple[float, ...] | None) -> None:
-    check(text, PAIR, action)
-
-
-def test_levels_and_numbers_of_a_box_go_together() -> None:
-    assert said("Action: left, -1.5", ARM) == (-1.0, -1.5)
-    check("Action: off, 0.75", ARM, None)
+def test_numbers_and_several_actuators(task: Task, text: str, action: tuple[float, ...] | None) -> None:
+    with pytest.raises(UnreadableAnswer) if action is None else nullcontext():
+        assert said(text, task) == action
 
 
 def test_actions_have_the_environments_own_form() -> None:

@@ -262,15 +262,6 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
     assert again.returns[:2] == outcome.returns
 
 
-def test_a_budget_ends_the_drive_and_what_was_decided_is_a_table() -> None:
-    with ChatServer([RIGHT] * 3) as server:
-        outcome = driven(server, max_calls=2).carry_out()
-    assert len(server.chats) == 2
-    assert outcome.stopped == "all 2 calls (--max-calls) are used"
-    assert outcome.table is not None
-    assert outcome.finished
-
-
 def test_another_drive_or_other_files_are_not_written_over() -> None:
     with ChatServer([RIGHT] * 30) as server:
         driven(server, max_calls=1).carry_out()

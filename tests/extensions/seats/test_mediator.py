@@ -17,16 +17,21 @@ import policygen
 from policygen.errors import PolicyError, TaskError, UsageError
 from policygen.extensions.seats.asking import UnreadableAnswer
 from policygen.extensions.seats.mediate import (
+    MEDIATORS,
+    TASK,
     Mediation,
     MediationResult,
     MediationSettings,
     MediatorRow,
     learned_verdict,
+    mediator_of,
+    named_mediators,
     page,
+    rooms_of,
+    task_of_room,
 )
-from policygen.extensions.seats.mediators import MEDIATORS, TASK, mediator_of, named_mediators, rooms_of, task_of_room
 from policygen.extensions.seats.plans import read_plan
-from policygen.extensions.worlds.locked.episode import RoomReport, Signs
+from policygen.extensions.worlds.robot import RoomReport, Signs
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
@@ -173,7 +178,7 @@ def test_who_cannot_plan_is_refused_before_anything_is_played(llm: str, sentence
 
 
 def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "policygen.extensions.worlds.locked.doors", raising=False)
+    monkeypatch.delitem(sys.modules, "policygen.extensions.worlds.rooms", raising=False)
     monkeypatch.setitem(sys.modules, "minigrid", None)
     monkeypatch.setitem(sys.modules, "minigrid.core.constants", None)
     with pytest.raises(TaskError, match=r"policygen\[minigrid\]"):

@@ -109,7 +109,7 @@ def test_misuse_is_refused(name):
         env.step(9)
     assert name in ROOMS or env.render() is None
     with pytest.raises(gym.error.UnsupportedMode, match="no render mode"):
-        type(env)(render_mode="film")  # type: ignore[call-arg]
+        type(env)(**{**env.spec.kwargs, "render_mode": "film"})
 
 
 def test_the_long_form_of_an_id_needs_no_import(tmp_path):

@@ -14,19 +14,20 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-from policygen.extensions.worlds.locked.episode import RoomEpisode, planned
-from policygen.extensions.worlds.locked.view import (
+from policygen.extensions.worlds.robot import (
     AHEAD,
     EMPTY,
     LEFT,
-    MISSION,
-    NO_ROBOT_CELL,
     NOBODY,
     NOTHING,
+    ROOM_NAMES,
     TOGGLE,
     Cell,
+    RoomEpisode,
+    planned,
 )
 
+MISSION = "open the door"
 LEAST, MOST = 5, 10  # cells of a room's side, walls included
 STEPS = 100  # of an episode
 
@@ -94,11 +95,14 @@ class LockedRoomEnv(MiniGridEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, room: str, render_mode: str | None = None) -> None:
+        if room not in ROOM_NAMES:
+            raise ValueError(f"room is {room}; there are {', '.join(ROOM_NAMES)}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise gym.error.UnsupportedMode(f"there is no render mode `{render_mode}`; take rgb_array")
+        self._room = room
         super().__init__(
-            mission_space=MissionSpace(mission_func=_mission),
+            mission_space=MissionSpace(mission_func=lambda: MISSION),
             grid_size=MOST,
             max_steps=STEPS,
             agent_view_size=3,
@@ -133,8 +137,20 @@ class LockedRoomEnv(MiniGridEnv):
         self._last_cell: Cell | None = None
 
     def _furnish(self, colour: str) -> None:
-        """Put things into a room whose door has the colour."""
-        raise NotImplementedError
+        """Put the things of the room into it; its door has this colour."""
+        if self._room == "SimpleDoorKey":
+            self._put(Key(colour))
+        elif self._room == "KeyInBox":
+            self._put(Box(colour, Key(colour)))
+        elif self._room == "ColoredDoorKey":
+            self._put(Key(colour), before_door=False)
+            other = self._rand_elem([name for name in COLOR_NAMES if name != colour])
+            self._put(Key(other), before_door=False)
+        elif self._rand_int(0, 2):
+            self._put(Box(colour, Key(colour)), before_door=False)
+        else:
+            self._put(Key(colour))
+            self._put(Box(colour), before_door=False)
 
     def _put(self, thing: WorldObj, *, before_door: bool = True) -> None:
         """Put a thing into a random free cell; the cell in front of the door only if permitted."""
@@ -160,7 +176,7 @@ class LockedRoomEnv(MiniGridEnv):
         ahead = AHEAD[self.agent_dir]
         image = self._map
         if self._last_cell is not None and self._last_cell != here:
-            image[self._last_cell] = NO_ROBOT_CELL
+            image[self._last_cell] = (EMPTY, 0, 0, NOBODY)
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._lit(here, ahead), front):
             if cell not in self._seen or cell == front:
@@ -196,53 +212,6 @@ class LockedRoomEnv(MiniGridEnv):
 
 def _is_inside(cell: Cell) -> bool:
     return 0 <= cell[0] < MOST and 0 <= cell[1] < MOST
-
-
-class SimpleDoorKeyEnv(LockedRoomEnv):
-    """The key lies on the floor; see `LockedRoomEnv`."""
-
-    def _furnish(self, colour: str) -> None:
-        self._put(Key(colour))
-
-
-class KeyInBoxEnv(LockedRoomEnv):
-    """The key is in a box; see `LockedRoomEnv`."""
-
-    def _furnish(self, colour: str) -> None:
-        self._put(Box(colour, Key(colour)))
-
-
-class RandomBoxKeyEnv(LockedRoomEnv):
-    """The key lies on the floor beside an empty box, or is in the box; see `LockedRoomEnv`."""
-
-    def _furnish(self, colour: str) -> None:
-        if self._rand_int(0, 2):
-            self._put(Box(colour, Key(colour)), before_door=False)
-        else:
-            self._put(Key(colour))
-            self._put(Box(colour), before_door=False)
-
-
-class ColoredDoorKeyEnv(LockedRoomEnv):
-    """Two keys lie on the floor, one of which fits; see `LockedRoomEnv`."""
-
-    def _furnish(self, colour: str) -> None:
-        self._put(Key(colour), before_door=False)
-        other = self._rand_elem([name for name in COLOR_NAMES if name != colour])
-        self._put(Key(other), before_door=False)
-
-
-# The environments, by the names in their ids.
-ROOMS: dict[str, type[LockedRoomEnv]] = {
-    "SimpleDoorKey": SimpleDoorKeyEnv,
-    "KeyInBox": KeyInBoxEnv,
-    "RandomBoxKey": RandomBoxKeyEnv,
-    "ColoredDoorKey": ColoredDoorKeyEnv,
-}
-
-
-def _mission() -> str:
-    return MISSION
 
 
 SignArray = npt.NDArray[np.int64]
@@ -297,13 +266,11 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, room: str = "SimpleDoorKey", cost: float = 0.01, render_mode: str | None = None) -> None:
-        if room not in ROOMS:
-            raise ValueError(f"room is {room}; there are {', '.join(ROOMS)}")
         self.observation_space = spaces.MultiDiscrete([5, 2, STEPS + 1])
         self.action_space = spaces.Discrete(2)
         self.render_mode = render_mode
         self._room, self._cost = room, cost
-        self._env = ROOMS[room](render_mode)
+        self._env = LockedRoomEnv(room, render_mode)
         self._episode: RoomEpisode | None = None
 
     def reset(

@@ -1,8 +1,13 @@
-"""Names and remarks that another language cannot misunderstand."""
+"""Names and remarks that another language cannot misunderstand: no word of a task becomes code."""
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from exporting import EVIL, hostile_task, random_table, written
@@ -10,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark
+from policygen.extensions.export.writing import Identifiers, in_columns, plain_ascii, remark
+from policygen.files import write_atomically
+from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.spaces import Actuator, Observation
 
 
 @pytest.mark.parametrize(
@@ -62,3 +70,30 @@ def test_json_keeps_names_as_they_are() -> None:
     text = exported(random_table(task, task.grid), "json")
     assert json.loads(text)["task"]["name"] == task.name
     assert text.isascii()
+
+
+def test_no_word_of_a_task_becomes_code_in_python() -> None:
+    task = hostile_task()
+    assert task.grid is not None
+    tree = ast.parse(exported(random_table(task, task.grid), "python"))
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not {name for name in names if "evil" in name and not name.startswith(("q_", "pg_edges_"))}
+
+
+def test_no_name_declares_an_encoding_in_which_a_comment_is_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = Grid((Dimension("x", (0.0,)),))
+    evil = "+AAo-open('marker', 'w').close()+AAo-+ACM-"  # line ends and a comment in UTF-7
+    for before in ("coding:utf-7 ", "\\\n# -*- coding: utf-7 -*-\n", "vim: set fileencoding=utf-7 :"):
+        gears = (Actuator("gear", ("low", evil)), Actuator("horn", ("0", "1")))
+        task = replace(hostile_task(), name=before + evil, observations=(Observation("x"),), actuators=gears, grid=None)
+        file = tmp_path / "policy.py"
+        write_atomically(file, exported(random_table(task, grid), "python"))
+        subprocess.run([sys.executable, file], cwd=tmp_path, check=False, timeout=60)
+        assert [path.name for path in tmp_path.iterdir()] == ["policy.py"]
+        exec(compile(file.read_bytes(), "exported", "exec"), {})
+        assert [path.name for path in tmp_path.iterdir()] == ["policy.py"]
+        heading = file.read_bytes().splitlines()[:2]
+        assert not any(b"coding" in line for line in heading), heading

@@ -10,10 +10,24 @@ import pytest
 from minigrid.core.world_object import Box, Door, Key
 
 from policygen.errors import TaskError
-from policygen.extensions.worlds.locked.doors import ROOMS, LockedRoomEnv, SimpleDoorKeyEnv
-from policygen.extensions.worlds.locked.episode import RoomEpisode, RoomReport, planned
-from policygen.extensions.worlds.locked.options import Option, PlanExecutor
-from policygen.extensions.worlds.locked.view import AHEAD, DROP, FORWARD, LEFT, NOTHING, PICK_UP, RIGHT, TOGGLE, View
+from policygen.extensions.worlds.robot import (
+    AHEAD,
+    DROP,
+    FORWARD,
+    LEFT,
+    NOTHING,
+    PICK_UP,
+    RIGHT,
+    ROOM_NAMES,
+    TOGGLE,
+    Option,
+    PlanExecutor,
+    RoomEpisode,
+    RoomReport,
+    View,
+    planned,
+)
+from policygen.extensions.worlds.rooms import LockedRoomEnv
 from policygen.tasks.environments import make
 
 # Figures of the published environments and option code with this planner, seeds 0 to 99: mean shortest way with
@@ -43,7 +57,7 @@ def led(env: LockedRoomEnv, room: str, seed: int, rule: str) -> RoomEpisode:
 @pytest.mark.parametrize(("room", "rule"), PUBLISHED)
 def test_the_planner_reaches_what_was_measured_on_the_published_code(room, rule):
     steps, questions, successes = PUBLISHED[room, rule]
-    env = ROOMS[room]()
+    env = LockedRoomEnv(room)
     episodes = [led(env, room, seed, rule) for seed in range(100)]
     # Of equally short ways another one may be taken, which shows other cells.
     assert np.mean([episode.steps for episode in episodes]) == pytest.approx(steps, abs=0.1)
@@ -75,9 +89,9 @@ def shortest(env: LockedRoomEnv) -> int:
     raise AssertionError("the door cannot be opened")
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", ROOM_NAMES)
 def test_rooms_are_laid_out_as_published(room):
-    env = ROOMS[room]()
+    env = LockedRoomEnv(room)
     lengths, cells = [], []
     for seed in range(100):
         cells.append(int((env.reset(seed=seed)[0]["image"][..., 0] > 0).sum()))
@@ -89,9 +103,9 @@ def test_rooms_are_laid_out_as_published(room):
 # --- a room by hand --------------------------------------------------------------------------------------------------
 
 
-def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direction: int = 0) -> SimpleDoorKeyEnv:
+def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direction: int = 0) -> LockedRoomEnv:
     """A room of that size, all of it seen; the door is red and in the right wall, in row 3."""
-    env = SimpleDoorKeyEnv()
+    env = LockedRoomEnv("SimpleDoorKey")
     env.reset(seed=0)
     env._gen_grid(10, 10)
     env.grid.grid = [None] * 100
@@ -110,7 +124,7 @@ def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direc
     return env
 
 
-def carried_out(env: SimpleDoorKeyEnv, *plan: Option, most: int = 30) -> list[int]:
+def carried_out(env: LockedRoomEnv, *plan: Option, most: int = 30) -> list[int]:
     """The actions that a plan takes."""
     view = View(env.gen_obs()["image"])
     executor = PlanExecutor(np.random.default_rng(0))
@@ -181,7 +195,7 @@ def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it()
     fetch = Option("explore"), Option("go to", "key"), Option("pick up", "key")
     done = {}
     for seed in range(20):
-        env = SimpleDoorKeyEnv()
+        env = LockedRoomEnv("SimpleDoorKey")
         episode = RoomEpisode(env, "SimpleDoorKey", seed)
         episode.follow((*fetch, Option("go to", "door"), Option("open", "door")))
         episode.act()
@@ -194,7 +208,7 @@ def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it()
 
 
 def test_exploring_pushes_against_a_key_for_ever():
-    env = SimpleDoorKeyEnv()
+    env = LockedRoomEnv("SimpleDoorKey")
     episode = led(
         env, "SimpleDoorKey", next(s for s in range(9) if not led(env, "SimpleDoorKey", s, "ended").opened), "ended"
     )

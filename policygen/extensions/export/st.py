@@ -1,0 +1,243 @@
+"""Export to Structured Text (IEC 61131-3): a function block, and the functions that give it the decisions of numpy.
+
+Only `mod` may differ, by a divisor, where the dividend is a multiple of it up to rounding. Actions are not rounded to
+single precision.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, rows_of, table_data
+from policygen.extensions.export.source import PolicySource
+from policygen.extensions.export.writing import Identifiers, number, remark
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import INFINITE
+from policygen.quantities.grid import Dimension
+
+_SHORT_REAL = re.compile(r"(?<![\w.])(\d+)(?=e[+-]?\d)")  # 1e-05, which is no number in Structured Text
+_PI, _MOST = math.pi, sys.float_info.max
+
+
+def _function(name: str, inputs: str, *lines: str) -> str:
+    """Write a function of numbers; `rest` is a local."""
+    rest = "VAR\n    rest : LREAL;\nEND_VAR\n" if "rest" in "".join(lines) else ""
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"FUNCTION {name} : LREAL\nVAR_INPUT\n    {inputs} : LREAL;\nEND_VAR\n{rest}{body}\nEND_FUNCTION"
+
+
+# SEL(test, a, b) is a if the test is false, and b if it is true; only NaN differs from itself.
+_HELPERS = {
+    "pg_min": ("a, b", "pg_min := SEL(a <> a OR a < b, b, a);"),
+    "pg_max": ("a, b", "pg_max := SEL(a <> a OR a > b, b, a);"),
+    "pg_clip": ("a, b, c", "pg_clip := pg_min(pg_max(a, b), c);"),
+    "pg_floor": (
+        "a",
+        "pg_floor := a;",
+        "IF ABS(a) < 4503599627370496.0 THEN",
+        "    rest := LINT_TO_LREAL(LREAL_TO_LINT(a));",
+        "    pg_floor := rest - SEL(rest > a, 0.0, 1.0);",
+        "END_IF;",
+    ),
+    "pg_mod": (
+        "a, b",
+        "rest := SEL(ABS(a) < ABS(b), a - b * pg_floor(a / b), a);",
+        "pg_mod := rest + SEL(rest < 0.0 AND b > 0.0 OR rest > 0.0 AND b < 0.0, 0.0, b);",
+    ),
+    "pg_rint": (
+        "a",
+        "rest := pg_floor(a);",
+        "pg_rint := rest + SEL(a - rest > 0.5 OR a - rest = 0.5 AND pg_mod(rest, 2.0) = 1.0, 0.0, 1.0);",
+    ),
+    "pg_sign": ("a", "pg_sign := SEL(a > 0.0, SEL(a < 0.0, a, -1.0), 1.0);"),
+    "pg_tanh": (
+        "a",
+        "rest := EXP(-2.0 * ABS(a));",
+        "pg_tanh := SEL(ABS(a) < 0.0001, pg_sign(a) * (1.0 - rest) / (1.0 + rest), a - a * a * a / 3.0);",
+    ),
+    "pg_atan2": (
+        "a, b",
+        "rest := SEL(ABS(a) = ABS(b), a / b, pg_sign(a) * pg_sign(b));",
+        f"rest := ATAN(rest) + SEL(b < 0.0, 0.0, SEL(a < 0.0, {_PI!r}, -{_PI!r}));",
+        f"pg_atan2 := SEL(b = 0.0, rest, pg_sign(a) * {_PI / 2!r});",
+    ),
+    "pg_square": ("a", "pg_square := a * a;"),
+    "pg_prev": ("known : BOOL;\n    a, b", "pg_prev := SEL(known AND a = a, b, a);"),
+    "pg_finite": (
+        "a",
+        f"pg_finite := SEL(a <> a, SEL(ABS(a) > {_MOST!r}, a, pg_sign(a) * {INFINITE!r}), 0.0);",
+    ),
+}
+
+
+class PolicyInST(PolicySource):
+    """A policy as a function block. Inputs are named `q_`, outputs `u_`, and remembered values `m_`."""
+
+    about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
+    both = "{0} AND {1}"
+    either = "{0} OR {1}"
+    no = "NOT ({0})"
+    nonzero = "{0} <> 0.0"
+    compared: ClassVar[Mapping[str, str]] = {**PolicySource.compared, "==": "{0} = {1}", "!=": "{0} <> {1}"}
+    as_number = "SEL({0}, 0.0, 1.0)"
+    choice = "SEL({0}, {2}, {1})"
+    functions: ClassVar[Mapping[str, str]] = {
+        **PolicySource.functions,
+        **{name: f"{name.upper()}({{0}})" for name in ("abs", "sin", "cos", "tan", "exp", "sqrt", "atan")},
+        **{name: f"pg_{name}({{0}})" for name in ("floor", "rint", "tanh")},
+        "/": "{0} / ({1} + 0.0)",  # there is no negative zero
+        "^": "EXPT({0} + 0.0, {1})",
+        "atan2": "pg_atan2({0} + 0.0, {1} + 0.0)",
+        "log": "LN({0})",
+        "prev": "pg_prev(pg_known, {0}, {1})",
+        "single": "{0}",
+    }
+    helpers: ClassVar[dict[str, str]] = {name: _function(name, *lines) for name, lines in _HELPERS.items()}
+    becomes, end, slot = ":=", ";", "{1}"
+
+    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
+        self.declared: dict[str, list[str]] = {"VAR_INPUT": [], "VAR_OUTPUT": [], "VAR": [], "VAR_TEMP": []}
+        if program.policy.remembers:
+            self.declare("VAR_INPUT", "RESET", "BOOL", "nothing is remembered in this step")
+            self.declare("VAR", "pg_known", "BOOL", "whether the remembered values are of the step before")
+        super().__init__(program, facts)
+        for slot, name in zip(self.memory, self.policy.remembers, strict=True):
+            self.declare("VAR", slot, "LREAL", name)
+        self.name = Identifiers().new("policy", program.name)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first comment, functions, and the function block."""
+        inputs = [line.partition(" ")[0] for line in self.declared["VAR_INPUT"]]
+        usage = [f"controller : {self.name};", "", f"controller({', '.join(f'{name} := ...' for name in inputs)});"]
+        usage += [f"... := controller.{name};" for name in self.outputs]
+        usage += ["", "One controller for each controlled system; functions pg_... are the same in every export."]
+        if self.memory:
+            usage.append("Call it once in each step; set RESET in the first step after a start.")
+        yield from ("(*", *(f"  {line}".rstrip() for line in self.policy_heading(usage)), "*)")
+        yield from (*self.used_helpers(), f"FUNCTION_BLOCK {self.name}")
+        for section, declarations in self.declared.items():
+            if declarations:
+                yield from (section, *(f"    {line}" for line in declarations), "END_VAR")
+        if self.memory:
+            yield from ("    IF RESET THEN", "        pg_known := FALSE;", "    END_IF;")
+        yield from self.body
+        yield from [*(["    pg_known := TRUE;"] if self.memory else []), "END_FUNCTION_BLOCK"]
+
+    def declare(self, section: str, name: str, kind: str, note: str = "") -> None:
+        """Declare a variable, with a comment."""
+        self.declared[section].append(f"{name} : {kind};{f' (* {remark(note)} *)' if note else ''}")
+
+    def define(self, name: str, value: str, integer: bool = False) -> None:
+        """Declare a temporary variable and set it."""
+        self.declare("VAR_TEMP", name, "DINT" if integer else "LREAL")
+        self.add(f"{name} := {value}")
+
+    def add(self, statement: str, depth: int = 1) -> None:
+        """Add a statement, over several lines if it is long."""
+        self._write(f"{statement};", depth)
+
+    def _write(self, text: str, depth: int = 1) -> None:
+        text, indent = _SHORT_REAL.sub(r"\1.0", text), "    " * depth
+        self.body += textwrap.wrap(text, 110, initial_indent=indent, subsequent_indent=f"{indent}    ")
+
+    def observe(self, index: int, name: str) -> None:
+        """Declare an input."""
+        observation = self.task.observations[index]
+        self.declare("VAR_INPUT", name, "LREAL", f"{observation.name}, {observation.unit or '-'}")
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """The output of each actuator; for a choice it is the index of the label."""
+        names = [self.identifiers.new("u", actuator.name) for actuator in self.task.actuators]
+        for i, (name, actuator) in enumerate(zip(names, self.task.actuators, strict=True)):
+            self.declare("VAR_OUTPUT", name, "DINT" if actuator.is_choice else "LREAL", self.values_of(i))
+        return names
+
+    def part(self, index: int) -> str:
+        """Return an output."""
+        return self.outputs[index]
+
+    def chosen(self, part: str, label: int | None) -> str:
+        """Write an output as a number; with a label, 1 if that label is chosen, else 0."""
+        if label is not None:
+            return self.as_number.format(f"{part} = {label}")
+        return f"DINT_TO_LREAL({part})" if self.task.actuators[self.outputs.index(part)].is_choice else part
+
+    def highest(self, scores: Sequence[str]) -> str:
+        """Write the index of the highest score; of several, the first."""
+        chosen, most = "0", scores[0]
+        for k, score in enumerate(scores[1:], start=1):
+            chosen = f"SEL({score} > {most}, {chosen}, {k})"
+            most = f"MAX({', '.join(scores[: k + 1])})"
+        return chosen
+
+    def fill(self, name: str, values: Sequence[str], depth: int = 1) -> None:
+        """Set the outputs."""
+        for output, value in zip(self.outputs, values, strict=True):
+            self.add(f"{output} := {value}", depth)
+
+    def set_action(self, values: Sequence[str]) -> None:
+        """Set the outputs to these values, one for each actuator."""
+        self.fill("", values)
+
+    def literal(self, value: float) -> str:
+        """Write a constant in single precision, or an int."""
+        return str(value) if isinstance(value, int) else str(np.float32(value))
+
+    def look_up(self, policy: TablePolicy) -> None:
+        """Write bins, and rows as a chain of conditions; if they are many, the cells of each action."""
+        cells, dimensions = table_data(policy), policy.grid.dimensions
+        choices = [actuator.is_choice for actuator in self.task.actuators]
+        bins, rows = list(map(self._bin, dimensions)), rows_of(policy, cells.codes)
+        kinds = [[code] for code in range(cells.codes.max() + 1)] if cells.actions is None else cells.actions.tolist()
+        actions = [[self.literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
+        if len(rows) > MOST_ROWS:
+            cell = bins[0]
+            for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
+                cell = f"({cell}) * {size} + {text}"
+            self._write(f"CASE {cell} OF")
+            for code in np.unique(cells.codes).tolist():
+                ranges = consecutive(np.flatnonzero(cells.codes == code).tolist())
+                self._write(f"{', '.join(f'{a}..{b}' if a < b else f'{a}' for a, b in ranges)}:", 2)
+                self.fill("", actions[code], 3)
+            self.add("END_CASE")
+            return
+        for i, (*box, code) in enumerate(rows):
+            boxes = zip(bins, dimensions, box[::2], box[1::2], strict=True)
+            tests = [test for name, d, first, last in boxes for test in _within(name, first, last, d.bins)]
+            if i + 1 < len(rows):
+                self._write(f"{'ELSIF' if i else 'IF'} {' AND '.join(tests) or 'TRUE'} THEN")
+            elif i:
+                self._write("ELSE")
+            self.fill("", actions[code], 2)
+        if len(rows) > 1:
+            self.add("END_IF")
+
+    def _bin(self, dimension: Dimension) -> str:
+        """Define the bin of a quantity, the last one for NaN."""
+        if not dimension.cuts:
+            return "0"
+        name, value = self.identifiers.new("b", dimension.name), self.names[dimension.name]
+        self.declare("VAR_TEMP", name, "DINT")
+        for k, cut in enumerate(dimension.cuts):
+            self._write(f"{'ELSIF' if k else 'IF'} {value} < {number(cut)} THEN")
+            self.add(f"{name} := {k}", 2)
+        self._write("ELSE")
+        self.add(f"{name} := {len(dimension.cuts)}", 2)
+        self.add("END_IF")
+        return name
+
+
+def _within(name: str, first: int, last: int, bins: int) -> list[str]:
+    """Write the tests that a bin lies in a range; none if it always does."""
+    if first == last and bins > 1:
+        return [f"{name} = {first}"]
+    return [f"{name} >= {first}"] * (first > 0) + [f"{name} <= {last}"] * (last + 1 < bins)

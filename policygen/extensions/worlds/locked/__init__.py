@@ -1,1 +1,0 @@
-"""Rooms with a locked door, built on `minigrid`: environments, options for the robot, and a rule-based planner."""

@@ -1,0 +1,412 @@
+"""A robot in a locked room: its map of what it has seen, its options, the rule-based planner, and an episode.
+
+The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
+flaws: exploring is a regular sweep that treats keys and boxes as free cells and can push against them for ever, and a
+path is planned only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not yet
+seen when it was made. Exploring then ends as soon as the next of them is visible. If it is not visible by its turn, the
+plan is over.
+
+The planner follows the rules of When2Ask's examples. It is not a language model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+Cell = tuple[int, int]  # (x to the right, y down)
+
+ROOM_NAMES = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", COLOURED := "ColoredDoorKey")
+LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, NOTHING = range(7)
+UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
+KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order of reports
+KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") for room in ROOM_NAMES}
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # steps right, down, left, up, by direction
+_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for kinds that bound a room
+NOBODY = 4  # direction in cells without the robot
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A key, box or door on the map, with its place."""
+
+    kind: str
+    colour: str
+    place: Cell
+
+
+class View:
+    """A map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
+
+    Attributes:
+        here, direction: the robot's cell, and the direction it faces.
+        carried: the thing it carries, as (kind, colour), or None.
+    """
+
+    __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
+
+    def __init__(self, image: npt.NDArray[Any]) -> None:
+        self._height = image.shape[1]
+        self._kinds: bytes = image[:, :, 0].tobytes()
+        self._colours: bytes = image[:, :, 1].tobytes()
+        robots: bytes = image[:, :, 3].tobytes()
+        at = len(robots) - len(robots.lstrip(bytes([NOBODY])))
+        self.here: Cell = divmod(at, self._height)
+        self.direction: int = robots[at]
+        held = self._kinds[at]
+        self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
+
+    def kind(self, cell: Cell) -> int:
+        """Return the known content of a cell."""
+        return int(self._kinds[cell[0] * self._height + cell[1]])
+
+    def ahead(self, cell: Cell | None = None, direction: int | None = None) -> Cell:
+        """Return the cell in front of the robot, or in front of another cell or direction."""
+        x, y = self.here if cell is None else cell
+        dx, dy = AHEAD[self.direction if direction is None else direction]
+        return x + dx, y + dy
+
+    def things(self) -> Iterator[Thing]:
+        """Yield the known keys, boxes and doors that are not carried, each kind from left to right."""
+        own = self.here[0] * self._height + self.here[1]
+        for number, kind in KINDS.items():
+            at = self._kinds.find(number)
+            while at >= 0:
+                if at != own:
+                    yield Thing(kind, COLOURS[self._colours[at]], divmod(at, self._height))
+                at = self._kinds.find(number, at + 1)
+
+    def is_complete(self) -> bool:
+        """Whether the known walls and doors enclose the room, and everything inside has been seen."""
+        height, edges = self._height, self._kinds.translate(_EDGES)
+        left, right = edges.find(1) // height, edges.rfind(1) // height
+        top, bottom = (found - left * height for found in (edges.find(1), edges.rfind(1, 0, (left + 1) * height)))
+        sides = [edges[x * height + top : x * height + bottom + 1] for x in (left, right)]
+        sides += [edges[left * height + y : right * height + y + 1 : height] for y in (top, bottom)]
+        if right - left < 2 or bottom - top < 2 or any(0 in side for side in sides):
+            return False
+        return not any(
+            UNSEEN in self._kinds[x * height + top : x * height + bottom + 1] for x in range(left + 1, right)
+        )
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
+STRIP = 3  # steps between lanes of the sweep: the width of the view
+_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # by quarter turns to the right
+_BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A kind of action and its thing (`key`, `red key`, `box`, `door`); exploring and dropping need none."""
+
+    verb: str
+    thing: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.thing}".strip()
+
+
+Plan = tuple[Option, ...]
+
+
+@dataclass(slots=True)
+class Exploration:
+    """Exploring: to the upper left corner, then to and fro in lanes.
+
+    Attributes:
+        due: the actions to take next.
+        reached: whether the upper wall was reached.
+    """
+
+    due: deque[int]
+    reached: bool = False
+
+    def next(self, view: View, rng: np.random.Generator) -> int:
+        """Return the next action."""
+        blocked = view.kind(view.ahead()) in (WALL, DOOR)
+        if not self.reached:
+            if self.due:
+                return self.due.popleft()
+            if blocked:
+                self.reached = view.direction == 3
+                return RIGHT
+            return FORWARD
+        if not blocked:
+            return self.due.popleft() if self.due else FORWARD
+        if view.direction in (0, 2):  # the end of a lane
+            turn = RIGHT if view.direction == 0 else LEFT
+            self.due = deque([FORWARD] * STRIP + [turn])
+            return turn
+        turn = RIGHT
+        if view.direction == 1:  # the lower wall blocks the next lane
+            turn = self.due[-1] if self.due else int(rng.choice([LEFT, RIGHT]))
+        self.due.clear()
+        return turn
+
+
+@dataclass
+class PlanExecutor:
+    """Carries out a plan, one action at a time.
+
+    Attributes:
+        rng: for turns that exploring chooses at random.
+    """
+
+    rng: np.random.Generator
+    _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)
+    _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or exploring
+    _sweep: Exploration | None = None  # where exploring goes on, until the robot goes to a thing
+
+    def follow(self, plan: Plan, view: View) -> None:
+        """Replace the plan; the places of its things are those known now."""
+        self._running = None
+        self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
+
+    def act(self, view: View) -> int:
+        """Return the next action; a finished plan does nothing."""
+        if isinstance(self._running, Exploration) and self._sees_awaited(view):
+            self._running = None
+        while not self._running and not self.is_over(view):
+            option, place = self._waiting.popleft()
+            self._running = self._start(option, place or place_of(option.thing, view), view)
+        if not self._running:
+            self._waiting.clear()
+            return NOTHING
+        if isinstance(self._running, Exploration):
+            action = self._running.next(view, self.rng)
+            if view.is_complete():
+                self._running = None
+            return action
+        return self._running.popleft()
+
+    def is_over(self, view: View) -> bool:
+        """Whether no option is running and the plan is finished or its next target is not visible."""
+        if self._running:
+            return False
+        return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
+
+    @property
+    def _awaited(self) -> str | None:
+        """Return the next target if it had not been seen when the plan was made."""
+        option, place = self._waiting[0] if self._waiting else (None, None)
+        return option.thing if option is not None and option.verb == GO_TO and place is None else None
+
+    def _sees_awaited(self, view: View) -> bool:
+        return bool(self._awaited and place_of(self._awaited, view))
+
+    def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
+        """Start an option; return None or no actions if there is nothing to do, or no path."""
+        if option.verb == EXPLORE:
+            if view.is_complete() or self._sees_awaited(view):
+                return None
+            if self._sweep is None:
+                self._sweep = Exploration(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
+            return self._sweep
+        actions: list[int] = []
+        if option.verb == GO_TO:
+            self._sweep = None
+            actions = way_to(place, view) if place is not None else []
+        elif option.verb == TAKE:
+            actions = [PICK_UP] if view.carried is None else _exchange(view)
+        elif option.verb == PUT and view.carried is not None:
+            actions = _put_down(view)
+        elif option.verb == OPEN:
+            actions = [TOGGLE]
+        return deque(actions)
+
+
+def place_of(name: str, view: View) -> Cell | None:
+    """Return the last place where a thing with that name was seen; None if it was never seen."""
+    words = name.split()
+    if not words:
+        return None
+    kind, colour = words[-1], words[0] if len(words) > 1 else ""
+    fitting = [thing for thing in view.things() if thing.kind == kind and colour in ("", thing.colour)]
+    return fitting[-1].place if fitting else None
+
+
+def way_to(place: Cell, view: View) -> list[int]:
+    """Return a shortest path through known empty cells until the robot faces a place; empty if there is none."""
+    start = (*view.here, view.direction)
+    before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
+    waiting = deque([start])
+    while waiting:
+        state = waiting.popleft()
+        x, y, direction = state
+        ahead = view.ahead((x, y), direction)
+        if ahead == place:
+            way: list[int] = []
+            while state != start:
+                state, action = before[state]
+                way.append(action)
+            return way[::-1]
+        moves = [((x, y, (direction - 1) % 4), LEFT), ((x, y, (direction + 1) % 4), RIGHT)]
+        if view.kind(ahead) == EMPTY:
+            moves.append(((*ahead, direction), FORWARD))
+        for after, action in moves:
+            if after not in before:
+                before[after] = (state, action)
+                waiting.append(after)
+    return []
+
+
+def _is_free(cell: Cell, view: View) -> bool:
+    """Whether a thing may be put there: the cell is known to be empty, with no door beside it."""
+    return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
+
+
+def _exchange(view: View) -> list[int]:
+    """Put down the carried thing beside the robot, or beside the next cell, and pick up the one ahead."""
+    for turn in (2, 1, 3):
+        if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
+            return [*_TURNS[turn], DROP, *_BACK[turn], PICK_UP]
+    for turn in (2, 1, 3):
+        direction = (view.direction + turn) % 4
+        cell = view.ahead(direction=direction)
+        if view.kind(cell) != EMPTY:
+            continue
+        for second in (0, 1, 3):
+            if _is_free(view.ahead(cell, (direction + second) % 4), view):
+                aside = [*_TURNS[second], DROP, *_BACK[second]]
+                return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[(2 - turn) % 4], PICK_UP]
+    return []
+
+
+def _put_down(view: View) -> list[int]:
+    """Put down the carried thing, ahead or beside."""
+    for turn in (0, 2, 1, 3):
+        if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
+            return [*_TURNS[turn], DROP]
+    return []
+
+
+# --- planning --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RoomReport:
+    """The planner's input: known things (keys, then boxes, then doors) and the carried one.
+
+    Equal reports are equal questions. Colours are included if keys differ in colour.
+    """
+
+    seen: tuple[str, ...]
+    carried: str = ""
+
+
+def reported(view: View, *, colours: bool) -> RoomReport:
+    """Build the report of a map."""
+    names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
+    held = view.carried
+    carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
+    return RoomReport(tuple(dict.fromkeys(names)), carried)
+
+
+def planned(report: RoomReport, room: str) -> Plan:
+    """Return the plan by the rules of the published examples.
+
+    A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If
+    no door is known yet, any key is picked up; one that does not fit is exchanged later.
+
+    Args:
+        room: one of `ROOM_NAMES`; the rules differ in when they continue to explore with a key in hand.
+    """
+    keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
+    has_key = report.carried.endswith("key")
+    if doors:
+        door = doors[0]
+        fits = door.removesuffix("door") + "key"
+        if report.carried == fits:
+            return Option(GO_TO, door), Option(OPEN, door)
+        if fits in keys:
+            fetch = Option(GO_TO, fits), Option(TAKE, fits)
+            return fetch if room == COLOURED else (*fetch, Option(GO_TO, door), Option(OPEN, door))
+    if keys and not has_key:
+        fetch = Option(GO_TO, keys[0]), Option(TAKE, keys[0])
+        return (*fetch, Option(EXPLORE)) if boxes or room == "SimpleDoorKey" else fetch
+    if boxes and not has_key:
+        return Option(GO_TO, boxes[0]), Option(OPEN, boxes[0])
+    return (Option(EXPLORE),)
+
+
+class Signs(NamedTuple):
+    """Signals for asking the planner again.
+
+    Attributes:
+        new: number of things first seen since the last question.
+        ended: 1 if the plan is over, else 0.
+        since: steps since the last question.
+    """
+
+    new: int
+    ended: int
+    since: int
+
+
+class RoomEpisode:
+    """An episode in which the robot follows a plan until it gets another one.
+
+    Args:
+        env: a `LockedRoomEnv`.
+        room: the kind of room of `env`: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`.
+        seed: of the episode; None continues with the generator of `env`.
+
+    Attributes:
+        steps, questions: number of steps and of questions so far.
+        returned: the sum of rewards so far.
+        opened: whether the door is open.
+        over: whether the episode has ended.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
+        self._env, self._colours = env, room == COLOURED
+        observation, _ = env.reset(seed=seed)
+        self._view = View(observation["image"])
+        self._executor = PlanExecutor(env.np_random)
+        self._reported: set[tuple[str, str]] = set()
+        self._ended, self._since = True, 0
+        self.steps = self.questions = 0
+        self.returned = 0.0
+        self.opened = self.over = False
+
+    @property
+    def report(self) -> RoomReport:
+        """Return the planner's current input."""
+        return reported(self._view, colours=self._colours)
+
+    @property
+    def signs(self) -> Signs:
+        """Return the current signals for asking."""
+        return Signs(len(self._known() - self._reported), int(self._ended), self._since)
+
+    def follow(self, plan: Plan) -> None:
+        """Start following a new plan."""
+        self.questions += 1
+        self._reported, self._since = self._reported | self._known(), 0
+        self._executor.follow(plan, self._view)
+
+    def act(self) -> float:
+        """Take a step of the plan and return its reward; without a plan the robot does nothing."""
+        action = self._executor.act(self._view)
+        observation, reward, self.opened, truncated, _ = self._env.step(action)
+        self._view = View(observation["image"])
+        self._ended = self._executor.is_over(self._view)
+        self.over = self.opened or truncated
+        self.steps += 1
+        self._since += 1
+        self.returned += float(reward)
+        return float(reward)
+
+    def _known(self) -> set[tuple[str, str]]:
+        known = {(thing.kind, thing.colour) for thing in self._view.things()}
+        return known | {self._view.carried} if self._view.carried is not None else known
