@@ -66,8 +66,8 @@ class Local:
         tokens_in = int(encoded["input_ids"].shape[1])
         if tokens_in >= self.context:
             raise ProviderError(
-                f"the prompt has {tokens_in} tokens and {self.model} takes {self.context}: shorten prompts with --set "
-                f"prompt_tokens={self.context // 2}, or use a model with a longer context"
+                f"the prompt has {tokens_in} tokens and {self.model} takes {self.context}: shorten prompts (--set "
+                "prompt_tokens=N, or a --template of your own), or use a model with a longer context"
             )
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(prompt.seed if prompt.seed is not None else torch.seed())

@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def finetune(
     judge = _Judge(model, test or rows, settings)
     before = judge.judged()
     say(f"before: {_described(before)}")
-    ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows)
+    ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows, say)
     after = judge.judged()
     say(f"after:  {_described(after)}")
     result = Trained(before, after, time.perf_counter() - began, ended)
@@ -192,12 +191,13 @@ class _Trainee:
             )
         return fit
 
-    def trained(self, rows: Sequence[Row], name: str = "") -> str:
+    def trained(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
         """Train on `rows` by the method's trainer; return why it ended early, or nothing."""
         import trl
-        from datasets import Dataset
-        from transformers import TrainerCallback
+        from datasets import Dataset, disable_progress_bars
+        from transformers import PrinterCallback, TrainerCallback
 
+        disable_progress_bars()
         method, settings = self.settings.method, self.settings
         place = self.out / _CHECKPOINTS / (name or method)
         common: dict[str, Any] = {
@@ -212,21 +212,27 @@ class _Trainee:
             "save_strategy": "epoch",
             "save_total_limit": 1,
             "report_to": ["tensorboard"] if find_spec("tensorboardX") else [],
-            "logging_dir": str(self.out / "tensorboard"),
-            "disable_tqdm": not sys.stderr.isatty(),
+            "disable_tqdm": True,
+            "dataloader_pin_memory": self._cuda,
         }
-        common = {key: value for key, value in common.items() if key in _fields(trl.SFTConfig)}
         ended: list[str] = []
 
-        class Guard(TrainerCallback):  # type: ignore[misc]  # TRL is untyped where it is not installed
-            """Ends a training whose loss is no longer a number, before the weights are saved."""
+        class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
+            """Says the loss and the time left, and ends a training whose loss is no longer a number."""
+
+            began = time.perf_counter()
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-                if not math.isfinite(float((logs or {}).get("loss", 0.0))):
+                if "loss" not in (logs or {}):
+                    return
+                loss, left = float(logs["loss"]), state.max_steps - state.global_step
+                seconds = left * (time.perf_counter() - self.began) / max(1, state.global_step)
+                say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}, {seconds:.0f} s left")
+                if not math.isfinite(loss):
                     ended.append(f"the loss was no longer a number at step {state.global_step}; lower --learning-rate")
                     control.should_training_stop = True
 
-        given = {"processing_class": self.tokenizer, "callbacks": [Guard()], "peft_config": self._adapter}
+        given = {"processing_class": self.tokenizer, "callbacks": [Progress()], "peft_config": self._adapter}
         if method == "grpo":
             columns = [{key: row[key] for key in ("prompt", "task", "kind", "incumbent")} for row in rows]
             config = trl.GRPOConfig(
@@ -245,6 +251,7 @@ class _Trainee:
             columns = [{key: row[key] for key in ("prompt", "completion")} for row in rows]
             config = trl.SFTConfig(**common, max_length=self.context)
             trainer = trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
+        trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
         self.model, self._adapter = trainer.model, None
         return ended[0] if ended else ""
@@ -264,7 +271,7 @@ class _Trainee:
                 return f"round {number} had no readable reply"
             if max(values) - min(values) < 1e-9:
                 return f"all replies of round {number} had the same reward"
-            if ended := self.trained(kept, f"round-{number}"):
+            if ended := self.trained(kept, say, f"round-{number}"):
                 return ended
         return ""
 
@@ -341,10 +348,6 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
                 completion = [{"role": "assistant", "content": text}]
                 kept[json.dumps([row["prompt"], text])] = {"prompt": row["prompt"], "completion": completion}
     return list(kept.values())
-
-
-def _fields(config: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(config)}
 
 
 def _described(judged: Judged) -> str:
