@@ -25,9 +25,7 @@ from policygen.runs.attempt import Attempt, text_digest
 SearchAttempts = list[Attempt]
 
 FIRST = 2  # searches before the better one is continued
-STALLED = (
-    0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random actions
-)
+STALLED = 0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random
 OVER = 3
 EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
 

@@ -31,7 +31,7 @@ from policygen.search.judge import (
     stop_score,
     undecided,
 )
-from policygen.search.refine.carry import carry_over
+from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
