@@ -315,9 +315,7 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
-def finetune(
-    sources: tuple[Path, ...], base: str, method: Any, output: Path, test: float, top: float | None, **stated: Any
-) -> None:
+def finetune(sources: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
     """Train a language model of your own on runs, or on datasets of `policygen dataset`.
 
     sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
@@ -328,6 +326,7 @@ def finetune(
     from policygen.extensions.training.finetune import FORMS, Settings, read_rows
     from policygen.extensions.training.finetune import finetune as train
 
+    method, test, top = (stated.pop(name) for name in ("method", "test", "top"))
     if files := [source for source in sources if source.is_file()]:
         if len(files) < len(sources) or test or top:
             raise UsageError("name either files of `policygen dataset`, without --test and --top, or runs and sweeps")
@@ -336,5 +335,5 @@ def finetune(
         made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
         rows, held_out = made.rows, made.test
     settings = Settings(method, **{name: value for name, value in stated.items() if value is not None})
-    result = train(rows, held_out, base, output, settings, say)
+    result = train(rows, held_out, base, out=output, settings=settings, say=say)
     say(f"{output}: use it with --llm local:{output}" + (f"; ended early: {result.ended}" if result.ended else ""))

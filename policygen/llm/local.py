@@ -1,5 +1,7 @@
 """`local:DIR` or `local:ORGANISATION/NAME`: a model that runs in this process, by transformers (extra `local`)."""
 
+# Imports inside functions are of optional packages.
+
 from __future__ import annotations
 
 import json

@@ -4,6 +4,8 @@ Methods: supervised (`sft`); rejection sampling (`rft`: train on the best quarte
 Yuan et al. 2023, arXiv:2308.01825); preferences (`dpo`); policy gradients with group baselines (`grpo`).
 """
 
+# Imports inside functions are of optional packages.
+
 from __future__ import annotations
 
 import dataclasses
@@ -96,7 +98,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def finetune(
-    rows: Sequence[Row], test: Sequence[Row], base: str, out: Path, settings: Settings, say: Callable[[str], None]
+    rows: Sequence[Row], test: Sequence[Row], base: str, *, out: Path, settings: Settings, say: Callable[[str], None]
 ) -> Trained:
     """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
 

@@ -52,7 +52,7 @@ def taught(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("taught") / "model"
     said: list[str] = []
     settings = Settings("sft", epochs=25, learning_rate=5e-3, **FEW)
-    result = finetune(rows(completion=GOOD), [], str(base), out, settings, said.append)
+    result = finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=said.append)
     assert result.before.readable == 0
     assert result.after.readable > 0.6
     assert result.after.reward > 0
@@ -89,7 +89,7 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
     out = tmp_path / "out"
     data = rows(chosen=GOOD, rejected=BAD) if method == "dpo" else rows()[:4]
     settings = Settings(method, epochs=1, rounds=2, samples=4, learning_rate=1e-4, **FEW)
-    result = finetune(data, [], str(taught), out, settings, lambda line: None)
+    result = finetune(data, [], str(taught), out=out, settings=settings, say=lambda line: None)
     assert result.after.readable > 0.5
     card = (out / "README.md").read_text()
     assert f"trained by policygen ({method})" in card
@@ -99,16 +99,16 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
     out, say = tmp_path / "out", lambda line: None
     with pytest.raises(UsageError, match=r"no row can be used: the data hold none for --method sft"):
-        finetune([], [], str(base), out, Settings("sft"), say)
+        finetune([], [], str(base), out=out, settings=Settings("sft"), say=say)
     for path in out.iterdir():
         path.unlink()
     with pytest.raises(PlaceError, match="exists and is not overwritten"):
-        finetune(rows(completion=GOOD), [], str(base), out, Settings("sft"), say)
+        finetune(rows(completion=GOOD), [], str(base), out=out, settings=Settings("sft"), say=say)
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        finetune(rows()[:1], [], str(base), tmp_path / "rft", Settings("rft", samples=2, **FEW), say)
+        finetune(rows()[:1], [], str(base), out=tmp_path / "rft", settings=Settings("rft", samples=2, **FEW), say=say)
     long = [row | {"prompt": [{"role": "user", "content": "spin " * 2000}]} for row in rows(completion=GOOD)[:3]]
     with pytest.raises(UsageError, match="all 3 are longer than the model's context of 512 tokens"):
-        finetune(long, [], str(base), tmp_path / "long", Settings("sft"), say)
+        finetune(long, [], str(base), out=tmp_path / "long", settings=Settings("sft"), say=say)
 
 
 def test_files_that_are_no_dataset_are_refused(tmp_path: Path) -> None:
