@@ -26,13 +26,13 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, distill, pause, resume, run
+from policygen.cli.running import comment, continue_run, distill, mcp, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
-    "Search for a policy": (run, resume, sweep, distill, drive, mediate),
+    "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
     "Look at results": (show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve),
     "Use a policy elsewhere": (check, export, simplify, dataset, finetune),
@@ -41,7 +41,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 # The extension that a command needs.
 NEEDS = {
     **{name: name for name in ("distill", "compare", "film", "check", "robust", "export", "simplify")},
-    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "plot": "plots", "data": "plots"},
+    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots", "data": "plots"},
     **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page", "serve": "live"},
 }
 

@@ -37,12 +37,15 @@ from policygen.cli.options import (
     say_key,
     say_own_templates,
 )
+from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
+from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
     from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
+    from policygen.llm import Provider
     from policygen.runs.config import RunConfig
     from policygen.search.run import Run
     from policygen.tasks.task import Task
@@ -117,6 +120,49 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
         say(line)
 
 
+@click.command(cls=RunCommand)
+@click.argument("task", metavar="[TASK|RUN]", default="")
+@_OPTIONS_OF_A_RUN
+@START
+@click.option(
+    "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
+)
+def mcp(task: str, port: int | None, **options: Any) -> None:
+    """Let a coding assistant be the model of a run: it connects by the Model Context Protocol (stdin and stdout).
+
+    Its tools are tasks, prompt, propose, best and report. Without TASK it chooses one; RUN continues an interrupted
+    run, with larger budgets if given. It needs `pip install "policygen[mcp]"`.
+    """
+    try:  # the extra `mcp`
+        from policygen.extensions.mcp_server import Session, serve
+    except ImportError:
+        raise UsageError('mcp needs more packages; run: pip install "policygen[mcp]"') from None
+    from policygen.api import learning_curve
+    from policygen.progress import Terminal
+    from policygen.search.resume import resume as resume_run
+    from policygen.search.run import carry_out
+
+    if options["llm"]:
+        raise UsageError("the assistant is the model: leave --llm out")
+    options["llm"], session = "mcp", Session(task, list_tasks)
+
+    def play() -> str:
+        if ((folder := find_run(session.task)) / "config.toml").is_file():
+            more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
+            session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
+            trackers = _trackers(options["track"])
+        else:
+            loaded = _loaded(session.task, options)
+            session.run, trackers = _started(loaded, _config(loaded, session.task, options), options, session)
+        try:
+            return carry_out(session.run, (Terminal(session.run), *learning_curve(), *trackers, session)).stopped
+        except (KeyboardInterrupt, PolicygenError):
+            say(_resume_command(session.run, trackers), err=True)
+            raise
+
+    serve(session, play, port)
+
+
 _NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
 
 
@@ -139,7 +185,9 @@ def _config(
     return effective_config(loaded, task, suite=defaults, file=file, assignments=assignments, options=settings)
 
 
-def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tuple[Run, Sequence[Tracker]]:
+def _started(
+    loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
+) -> tuple[Run, Sequence[Tracker]]:
     """Begin a run, print its settings, and return it with its trackers."""
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
@@ -148,7 +196,7 @@ def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tup
 
     cache, trust = options["cache"], options["trust"]
     trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
-    active_run = start(loaded, config.trusted() if trust else config, options["out"], trust=trust)
+    active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
     kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
