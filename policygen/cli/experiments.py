@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep`, its `resume`, `compare`, `data` and `dataset`."""
+"""Commands for many runs: `sweep`, its `resume`, `compare`, `data`, `dataset` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -295,3 +295,45 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
     say(f"left out: {left_out or 'nothing'}")
     if not made.rows:
         raise PlaceError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")
+
+
+@click.command()
+@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=PATH)
+@click.option("--base", required=True, metavar="DIR_OR_NAME", help="Model to train, as in --llm local:DIR_OR_NAME.")
+@click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
+@click.option("-o", "--output", required=True, type=PATH, help="Folder for the trained model.")
+@click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
+@click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
+@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the rows (default 3).")
+@click.option("--rounds", type=click.IntRange(1), help="rft: rounds of sampling and training (default 4).")
+@click.option("--samples", type=click.IntRange(2), help="rft, grpo: replies for each prompt (default 8).")
+@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="Learning rate (default 1e-4).")
+@click.option(
+    "--beta", type=click.FloatRange(0), help="dpo, grpo: weight of the divergence from --base (default 0.03)."
+)
+@click.option("--batch", type=click.IntRange(1), help="Rows of a step (default 8).")
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
+@click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
+def finetune(sources: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
+    """Train a language model of your own on runs, or on datasets of `policygen dataset`.
+
+    sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
+    itself, scored in episodes; the model has to write readable replies before, so begin with sft. The folder gets the
+    weights and a card with the replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
+    """
+    from policygen.extensions.training.dataset import make_dataset
+    from policygen.extensions.training.finetune import FORMS, Settings, read_rows
+    from policygen.extensions.training.finetune import finetune as train
+
+    method, test, top = (stated.pop(name) for name in ("method", "test", "top"))
+    if files := [source for source in sources if source.is_file()]:
+        if len(files) < len(sources) or test or top:
+            raise UsageError("name either files of `policygen dataset`, without --test and --top, or runs and sweeps")
+        rows, held_out = [row for path in files for row in read_rows(path)], []
+    else:
+        made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
+        rows, held_out = made.rows, made.test
+    settings = Settings(method, **{name: value for name, value in stated.items() if value is not None})
+    result = train(rows, held_out, base, out=output, settings=settings, say=say)
+    say(f"{output}: use it with --llm local:{output}" + (f"; ended early: {result.ended}" if result.ended else ""))

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from policygen.cli.options import (
 )
 from policygen.errors import TaskError, UsageError
 from policygen.files import check_name, find_resource, list_resources, write_atomically
+
+if TYPE_CHECKING:
+    from policygen.llm import Provider
 
 
 @click.command()
@@ -208,6 +211,25 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         say(line)
     if not diagnosis.ok:
         raise SystemExit(1)
+    if llm.startswith("local:"):
+        _try_out(provider)
+
+
+def _try_out(provider: Provider) -> None:
+    """Ask a model that costs nothing for a policy of cartpole; print its speed and whether the answer holds one."""
+    from policygen.policies.parse import parse
+    from policygen.search.preview import preview
+    from policygen.tasks.load import load_task
+
+    prompt = preview("cartpole", None, (), {"policy": "linear"}, trust=False).prompt
+    reply = provider.complete(prompt, 512)
+    count = reply.tokens_out or 0
+    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {count} tokens in {reply.seconds:.1f} s")
+    parsed = parse(reply.text, load_task("cartpole"), "linear")
+    if parsed.policy is not None and not reply.truncated:
+        say("the answer holds a policy")
+    else:
+        say(f"the answer holds no policy: {'it was cut off' if reply.truncated else parsed.problems[0]}")
 
 
 @click.command("cache")

@@ -95,6 +95,13 @@ PROVIDERS: dict[str, ProviderEntry] = {
         "Compatible",
         server="given",
     ),
+    "local": ProviderEntry(
+        "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
+        "Face hub (pip install 'policygen[local]')",
+        "policygen.llm.local",
+        "Local",
+        argument="DIR",
+    ),
     "manual": ProviderEntry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
         "policygen.llm.manual",

@@ -389,10 +389,9 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
     system = " ".join(texts(render_prompt(context, config))[0].split())
     assert "tunes the numbers you write, also the 2 of `2*pi` and a START of `prev`. " in system
-    assert (
-        "These stay: 0, pi, exponents, 1 and -1 in a `let` (in an output they move), and what is in `fixed(" in system
-    )
-    assert "`tune(START, LOW, HIGH)` moves within its range, first by a fifth of it: `tune(0, -0.2, 0.2)`" in system
+    stays = "These stay as written: 0, pi, exponents, numbers in `fixed(...)`, for lengths, and a 1 or -1 in a `let`"
+    assert stays in system
+    assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
         "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
         "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
