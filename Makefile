@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check lowest docs notebooks attack bench adviser shaping mediating learning distill first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping mediating learning distill first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -40,6 +40,11 @@ docs: $(DEV)
 # Execute the notebooks and store what they show; run it after changing one.
 notebooks: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py
+
+# Models in this process and their training; needs PyTorch, about 200 MB.
+test-local: $(DEV)
+	$(PIP_INSTALL) -e '.[finetune]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/llm/test_local.py tests/extensions/training
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)

@@ -30,6 +30,8 @@ def executed(path: Path, folder: Path, last: str | None = None, kernel: Any = No
     notebook.metadata = nbformat.from_dict(metadata)  # without the versions of whoever executed it last
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was
+        if cell.cell_type == "code":  # the progress of runs tells their times, which differ in each execution
+            cell.outputs = [output for output in cell.outputs if "policygen" not in output.get("metadata", {})]
     return notebook
 
 

@@ -15,97 +15,56 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from policygen.api import (
-        RunResult,
-        compare,
-        data,
-        export,
-        film,
-        make_env,
-        parse,
-        plant,
-        report,
-        resume,
-        run,
-        score,
-        simplify,
-    )
-    from policygen.episodes.score import Score
-    from policygen.errors import PolicygenError
-    from policygen.extensions.film.film import Film, animate
-    from policygen.extensions.film.frames import Look
-    from policygen.extensions.plots.curves import plot_runs
-    from policygen.extensions.plots.portraits import plot_policy
-    from policygen.extensions.training.reward import reward
-    from policygen.policies.linear import LinearPolicy
-    from policygen.policies.policy import Policy
-    from policygen.policies.table import TablePolicy
-    from policygen.runs.attempt import Attempt
-    from policygen.tasks.load import load_task
-    from policygen.tasks.task import Task
+if TYPE_CHECKING:  # `as` makes a name public for type checkers
+    from policygen.api import RunResult as RunResult
+    from policygen.api import compare as compare
+    from policygen.api import data as data
+    from policygen.api import export as export
+    from policygen.api import film as film
+    from policygen.api import make_env as make_env
+    from policygen.api import parse as parse
+    from policygen.api import plant as plant
+    from policygen.api import report as report
+    from policygen.api import resume as resume
+    from policygen.api import run as run
+    from policygen.api import score as score
+    from policygen.api import simplify as simplify
+    from policygen.episodes.score import Score as Score
+    from policygen.errors import PolicygenError as PolicygenError
+    from policygen.extensions.film.film import Film as Film
+    from policygen.extensions.film.film import animate as animate
+    from policygen.extensions.film.frames import Look as Look
+    from policygen.extensions.plots.curves import plot_runs as plot_runs
+    from policygen.extensions.plots.portraits import plot_policy as plot_policy
+    from policygen.extensions.training.reward import reward as reward
+    from policygen.policies.linear import LinearPolicy as LinearPolicy
+    from policygen.policies.policy import Policy as Policy
+    from policygen.policies.table import TablePolicy as TablePolicy
+    from policygen.runs.attempt import Attempt as Attempt
+    from policygen.tasks.load import load_task as load_task
+    from policygen.tasks.task import Task as Task
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "Attempt": "runs.attempt",
-    "Film": "extensions.film.film",
-    "LinearPolicy": "policies.linear",
-    "Look": "extensions.film.frames",
-    "Policy": "policies.policy",
-    "PolicygenError": "errors",
-    "RunResult": "api",
-    "Score": "episodes.score",
-    "TablePolicy": "policies.table",
-    "Task": "tasks.task",
-    "animate": "extensions.film.film",
-    "compare": "api",
-    "data": "api",
-    "export": "api",
-    "film": "api",
-    "load_task": "tasks.load",
-    "make_env": "api",
-    "parse": "api",
-    "plant": "api",
-    "plot_policy": "extensions.plots.portraits",
-    "plot_runs": "extensions.plots.curves",
-    "report": "api",
-    "resume": "api",
-    "reward": "extensions.training.reward",
-    "run": "api",
-    "score": "api",
-    "simplify": "api",
+_PUBLIC = {
+    "api": "RunResult compare data export film make_env parse plant report resume run score simplify",
+    "episodes.score": "Score",
+    "errors": "PolicygenError",
+    "extensions.film.film": "Film animate",
+    "extensions.film.frames": "Look",
+    "extensions.plots.curves": "plot_runs",
+    "extensions.plots.portraits": "plot_policy",
+    "extensions.training.reward": "reward",
+    "policies.linear": "LinearPolicy",
+    "policies.policy": "Policy",
+    "policies.table": "TablePolicy",
+    "runs.attempt": "Attempt",
+    "tasks.load": "load_task",
+    "tasks.task": "Task",
 }
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
-__all__ = [
-    "Attempt",
-    "Film",
-    "LinearPolicy",
-    "Look",
-    "Policy",
-    "PolicygenError",
-    "RunResult",
-    "Score",
-    "TablePolicy",
-    "Task",
-    "animate",
-    "compare",
-    "data",
-    "export",
-    "film",
-    "load_task",
-    "make_env",
-    "parse",
-    "plant",
-    "plot_policy",
-    "plot_runs",
-    "report",
-    "resume",
-    "reward",
-    "run",
-    "score",
-    "simplify",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
+from policygen.outgoing import as_html
 from policygen.plants.account import equations_of
 from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
@@ -87,6 +90,11 @@ class RunResult:
             shown = text[: _MOST_LINES - len(cut)]
             lines += ["", *(line if len(line) <= 160 else f"{line[:157]}..." for line in shown), *cut]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        facts, curves = str(self).partition("\n\n")[0], _extension("notebook")
+        policy = self.policy._repr_html_() if self.policy is not None else ""
+        return f"<pre>{as_html(facts)}</pre>{curves.curve_html(self.folder) if curves else ''}<br>{policy}"
 
 
 def run(
@@ -195,17 +203,24 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "start": policy_text(begin)} if isinstance(begin, Path) else plain
 
 
-def learning_curve() -> tuple[Listener, ...]:
-    """Return the listener that draws a run's learning curve at its end; empty without `extensions.plots`."""
+def own_listeners(run: Run) -> list[Listener]:
+    """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if installed."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    in_notebook = getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
+    curves, notebook = _extension("plots.curves"), _extension("notebook") if in_notebook else None
+    return [*([notebook.NotebookProgress(run)] if notebook else []), *([curves.LearningCurve()] if curves else [])]
+
+
+def _extension(name: str) -> Any:
+    """Return the module of an extension; None if it is missing."""
     try:
-        from policygen.extensions.plots.curves import LearningCurve
+        return importlib.import_module(f"policygen.extensions.{name}")
     except ModuleNotFoundError:
-        return ()
-    return (LearningCurve(),)
+        return None
 
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(active_run, (*listeners, *learning_curve()), on_attempt)
+    summary = carry_out(active_run, (*listeners, *own_listeners(active_run)), on_attempt)
     best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,
@@ -358,10 +373,18 @@ def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     return replace(source, task=trusted(source.task)) if trust else source
 
 
-def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
-    """Write an HTML page about a run or a sweep, one file that needs no network; return the path.
+def report(
+    source: str | Path,
+    path: str | Path = "report.html",
+    *,
+    task: str | None = None,
+    film: bool = True,
+    trust: bool = False,
+) -> Path:
+    """Write an HTML page about a run, a sweep or a file with a policy, one file without network; return the path.
 
     Args:
+        task: the task of a text file.
         film: play an episode for the page.
         trust: let the task name modules to import and paths to read for that.
 
@@ -370,7 +393,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
     """
     from policygen.extensions.page.render import write_page
 
-    return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
+    return write_page(find_run(str(source)), Path(path), task_name=task, film=film, trust=trust)
 
 
 def compare(
@@ -396,7 +419,7 @@ def compare(
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.played import read_or_play
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.tables import report_of
 
     named = [str(source) for source in sources]
@@ -413,7 +436,7 @@ def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
     Raises:
         PolicygenError: a folder is not a run, or is damaged.
     """
-    from policygen.extensions.plots.tidy import tidy
+    from policygen.extensions.plots.tables import tidy
 
     return tidy([find_run(str(run)) for run in runs], curves=curves)
 

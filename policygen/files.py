@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.outgoing import json_safe, redacted
+from policygen.portable import replace
 
 PACKAGE = Path(__file__).resolve().parent
 LARGEST_FILE = 256 * 2**20  # bytes of a file or line that is read at once, except episodes
@@ -158,7 +159,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             made = True
             file.write(_outgoing(content))
             _to_disk(file)
-        os.replace(temporary, path)
+        replace(temporary, path)
     except (OSError, ValueError) as error:
         if made:
             with suppress(OSError):

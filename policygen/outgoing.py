@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import os
 import re
 from collections.abc import Callable
@@ -65,6 +66,11 @@ def plain(text: str) -> str:
 def shown(text: object) -> str:
     """Return `text` fit to print: without secrets and terminal control characters."""
     return plain(redacted(str(text)))
+
+
+def as_html(text: object) -> str:
+    """Return `shown(text)` as HTML without tags."""
+    return html.escape(shown(text))
 
 
 def json_safe(line: str) -> str:

@@ -168,14 +168,12 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
 
 def share_lines(among: Sequence[Share]) -> list[str]:
     """Describe the contribution of each of several models, a sentence each."""
-    lines, total = [], sum(share.proposals for share in among) or 1
-    for share in among:
-        proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
-        lines.append(
-            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, "
-            f"{dollars(share.usd)}"
-        )
-    return lines
+    total = sum(share.proposals for share in among) or 1
+    return [
+        f"{share.model}: {share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%}), "
+        f"{share.accepted} became the best, total gain {share.gain:.4g}, {dollars(share.usd)}"
+        for share in among
+    ]
 
 
 def _shares_in_short(run: Run, pool: ProviderPool) -> str:
@@ -187,40 +185,47 @@ def _planned(run: Run) -> int:
     return run.config.iterations * run.config.candidates
 
 
+def _from_cache(run: Run) -> str:
+    return f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
+
+
 def _spending(run: Run) -> str:
-    calls, cached = run.llm_calls, run.ledger.cached
-    if not calls and not cached:
+    if not run.llm_calls and not run.ledger.cached:
         return ""
-    hits = f"{cached} from the cache, " if cached else ""
     tokens = f"{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens"
-    return f"  [{calls} calls so far, {hits}{tokens}, {dollars(run.ledger.usd)}]"
+    return f"  [{run.llm_calls} calls so far, {_from_cache(run)}{tokens}, {dollars(run.ledger.usd)}]"
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
-    planned = _planned(run)
-    number = done[-1].number if done else 0
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(style="bold", width=9, no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # cut long lines
-    table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
+    table.add_row("done", ProgressBar(total=_planned(run), completed=done[-1].number if done else 0, width=60))
+    for row in progress_rows(run, done, elapsed, activity)[1:]:
+        table.add_row(*row)
+    return table
+
+
+def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> list[tuple[str, str]]:
+    """Describe the progress of a run, `elapsed` seconds after its start, in rows of a name and a text."""
+    planned, number = _planned(run), done[-1].number if done else 0
     best = run.search.best
-    table.add_row("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet")
-    table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
+    rows = {"done": f"{number} of {planned}"}
+    rows["best"] = f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet"
+    rows["last"] = attempt_line(run, done[-1]).strip() if done else "playing random actions"
     if activity is not None:
-        table.add_row("now", shown(activity_line(activity, time.time())))
-    calls = run.llm_calls
-    if calls or run.ledger.cached:
-        hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
+        rows["now"] = activity_line(activity, time.time())
+    if run.llm_calls or run.ledger.cached:
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
-        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
+        rows["model"] = f"{run.proposer.introduction}: {run.llm_calls} calls, {_from_cache(run)}{spent}"
     else:
-        table.add_row("proposals", run.proposer.introduction)
+        rows["proposals"] = run.proposer.introduction
     if isinstance(run.provider, ProviderPool):
-        table.add_row("turns", shown(_shares_in_short(run, run.provider)))
+        rows["turns"] = _shares_in_short(run, run.provider)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
-    table.add_row("time", f"{duration(elapsed)}{left}")
-    return table
+    rows["time"] = f"{duration(elapsed)}{left}"
+    return [(name, shown(text)) for name, text in rows.items()]
 
 
 def activity_line(activity: Activity, now: float) -> str:

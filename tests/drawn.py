@@ -59,7 +59,7 @@ def a_run(
             a_score(score) if score is not None else None,
             accepted=accepted,
             problems=() if score is not None else (Problem(1, "nonsense", "a table"),),
-            requests=Requests(calls=2, tokens_in=100, tokens_out=10),
+            requests=Requests(calls=2, tokens_in=100, tokens_out=10, usd=0.25),
             tuned=Tuned("", saved(a_policy(task)), a_score(before[number])) if number in before else Tuned(),
             standing=Standing(
                 best_mean=best, episodes=20 + 20 * number, env_steps=1000 * number, wall_seconds=1.5 * number

@@ -182,5 +182,18 @@ def run(
         return subprocess.CompletedProcess(list(arguments), code, streams[1].read_text(), streams[2].read_text())
 
 
+_run = subprocess.run
+
+
+def run_words(words: Sequence[str], **more: Any) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run` with `capture_output` and `text`; a Python that runs a module is a fork."""
+    if list(words[:2]) != [sys.executable, "-m"]:
+        return _run(words, **more)
+    done = run(words[1:], Path.cwd(), os.environ, timeout=600)
+    if more.get("check"):
+        done.check_returncode()
+    return done
+
+
 if __name__ == "__main__":
     serve()

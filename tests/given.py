@@ -118,7 +118,8 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
     list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
     context = search.context(len(search.attempts), config)
-    context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
+    others = (context.best,) if context.best is not None else ()
+    context = dataclasses.replace(context, comments=("Keep the cart near the centre.",), others=others)
     if tune_in_plant:
         *earlier, last = context.attempts
         context = dataclasses.replace(

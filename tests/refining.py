@@ -13,6 +13,8 @@ from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
 
 WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
@@ -47,3 +49,10 @@ def mean_return(policy: Policy, count: int = 100) -> float:
     with Simulator(policy.task) as simulator:
         played = simulator.play(policy, episode_seeds(5, "fresh", count))
     return float(np.mean([t.episode_return for t in played]))
+
+
+def tuned(policy: Policy, method: Any, trials: Trials, rng_seed: int, **more: Any) -> Refined:
+    """The policy as tuned, where there is something to tune and enough episodes."""
+    found = refine(policy, method, trials, rng_seed, **more)
+    assert found is not None
+    return found

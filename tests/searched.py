@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from support import discovered
+from support import Written, discovered
 
 import policygen
 from policygen.llm.messages import Prompt
@@ -28,8 +32,20 @@ POLE = replace(policygen.load_task("cartpole"), max_steps=100)
 LONGEST = 200  # steps of an episode in an environment without a task file
 
 
+_FOUND: dict[str, tuple[Context, RunConfig]] = {}
+
+
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
-    """A search after some attempts: what its next prompt is made from."""
+    """A search after some attempts: what its next prompt is made from. The same search is carried out once."""
+    if provider is not None and type(provider) is not Written:
+        return _searched(name, kind, provider, settings)
+    key = repr((name, kind, provider and provider.texts, sorted(settings.items())))
+    if key not in _FOUND:
+        _FOUND[key] = _searched(name, kind, provider, settings)
+    return _FOUND[key]
+
+
+def _searched(name: str, kind: str, provider: Any, settings: dict[str, Any]) -> tuple[Context, RunConfig]:
     task = discovered(name)
     if name in gym.registry:
         task = replace(task, max_steps=min(task.max_steps, LONGEST))
@@ -60,6 +76,17 @@ def texts(prompt: Prompt) -> tuple[str, str]:
     system, request = prompt.messages
     assert (system.role, request.role) == ("system", "user")
     return system.content, request.content
+
+
+@contextlib.contextmanager
+def shallow() -> Iterator[None]:
+    """Within it, endless nesting ends after few levels: each passes the error on, and so the time grows squared."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 300)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def written(text: str, name: str = "improve_table") -> Path:

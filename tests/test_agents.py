@@ -124,7 +124,7 @@ def test_compare_refuses_in_a_sentence_what_it_cannot_play(
     assert said in refused.err
 
 
-FEW = ("--policy", "equations", "--episodes", 5, "--set", "final_episodes=12", "--jobs", 1)
+FEW = ("--policy", "equations", "--episodes", 3, "--set", "final_episodes=12", "--jobs", 1)
 
 
 def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:
@@ -142,6 +142,10 @@ def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, ste
     assert baseline["difference"] in line("compare", folder).out
     assert line("report", folder, "--no-film", "-o", "page.html").code == 0
     assert "best policy against the baseline" in Path("page.html").read_text()
+    # Prompts say its score in one line, also those of a resumed run.
+    told = f"The baseline only_here:lean scored {done.out.split('baseline: ')[1].splitlines()[0]}, which the search"
+    prompt = line("prompt", folder).out
+    assert prompt.count(told) == prompt.count("The baseline") == 1
     # Resuming and reading import nothing: the module now fails where it is imported.
     sys.modules.pop("only_here", None)
     Path("only_here.py").write_text("raise RuntimeError('imported')")

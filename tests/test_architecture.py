@@ -24,12 +24,12 @@ PACKAGE = Path(policygen.__file__).parent
 # From the ground up: a room imports only from rooms before it. The kernel ends before `extensions`, whose rooms have an
 # order of their own; `api` and `cli` hand out both, and import extensions only when one is asked for.
 KERNEL = [
-    *("errors", "outgoing", "files", "quantities", "llm", "tasks", "policies", "episodes", "plants"),
+    *("errors", "portable", "outgoing", "files", "quantities", "llm", "tasks", "policies", "episodes", "plants"),
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
     *("worlds", "trackers", "export", "check", "simplify", "distill", "sweeps", "cluster"),
-    *("plots", "robust", "training", "film", "compare", "seats", "page", "live"),
+    *("plots", "robust", "training", "film", "compare", "seats", "page", "notebook", "live", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
 
@@ -147,7 +147,7 @@ def typed(*words):
             assert not ended.code, words
     return out.getvalue()
 
-said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5")]
+said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5", "--set", "final_episodes=5")]
 (run,) = map(str, pathlib.Path("results").iterdir())
 for words in (["resume", run, "--iterations", "3"], ["show", run], ["eval", run], ["prompt", run], ["tasks"]):
     said.append(typed(*words))
@@ -424,3 +424,31 @@ def test_the_reader_of_imports_sees_what_it_must():
 def test_every_module_says_in_its_first_line_what_it_does():
     first = {name: (ast.get_docstring(tree_of(name)) or "").partition("\n")[0] for name in MODULES}
     assert {name for name, line in first.items() if not (line.endswith(".") or ":" in line)} == set()
+
+
+def is_tested_in(module: str, test: Path) -> bool:
+    """Whether a test file imports a module of the package, or names it in its docstring."""
+    tree = ast.parse(test.read_text(encoding="utf-8"))
+    modules = {name for node in ast.walk(tree) if isinstance(node, Import) for name in names_of(node)}
+    return f"policygen.{module}".rstrip(".") in modules or f"`{module}`" in (ast.get_docstring(tree) or "")
+
+
+def test_every_larger_module_has_a_test_file_of_its_name_or_one_that_the_readme_of_the_tests_names():
+    tests = Path(__file__).parent
+    rows = re.findall(
+        r"^\| `([\w/]+)` \| (.+) \| `(\S+)` \|$", (tests / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    listed = {}
+    for room, names, test in rows:
+        inside = PACKAGE / room if room != "policygen" else PACKAGE
+        listed |= {name_of(inside / f"{name}.py"): tests / test for name in re.findall(r"`(\w+)`", names)}
+    other = {
+        name
+        for name, path in MODULES.items()
+        if not (tests / path.relative_to(PACKAGE).with_name(f"test_{path.name}")).exists()
+    }
+    assert listed.keys() <= other, "these modules are gone, or have a test file of their name"
+    larger = {name for name in other if len(MODULES[name].read_text(encoding="utf-8").splitlines()) > 60}
+    assert larger - listed.keys() == set(), "name a test file of these in tests/README.md"
+    wrong = {name: test.name for name, test in listed.items() if not (test.exists() and is_tested_in(name, test))}
+    assert wrong == {}, "these files neither import the module nor name it in their docstring"

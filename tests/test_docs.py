@@ -44,7 +44,7 @@ def texts(start: str, task: Task) -> st.SearchStrategy[str]:
     return LarkStrategy(Lark(GRAMMAR, start=start), start=start, explicit=explicit, alphabet=PRINTABLE)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(text=texts("equations", PENDULUM))
 def test_the_parser_reads_every_text_of_equations_that_the_grammar_generates(text: str) -> None:
     whole = f"{text}torque = 1\n" if "torque = " not in text else text
@@ -52,7 +52,7 @@ def test_the_parser_reads_every_text_of_equations_that_the_grammar_generates(tex
     assert not [p for p in problems if not any(words in str(p) for words in BEYOND)], whole
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(text=texts("table", CARTPOLE))
 def test_the_parser_reads_every_table_that_the_grammar_generates(text: str) -> None:
     assert not parse(text, CARTPOLE, "table").problems, text

@@ -97,26 +97,9 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
         chats = server.chats
     assert len(chats) == len(STORY)
     summary = summary_of(result.folder)
-    counted = (
-        "llm_calls",
-        "requests",
-        "repairs",
-        "failed_attempts",
-        "attempts",
-        "iterations",
-        "tokens_in",
-        "tokens_out",
-    )
-    assert {name: summary[name] for name in counted} == {
-        "llm_calls": 11,
-        "requests": 11,
-        "repairs": 4,
-        "failed_attempts": 1,
-        "attempts": 6,
-        "iterations": 6,
-        "tokens_in": 23356,
-        "tokens_out": 2140,
-    }
+    counted = {"llm_calls": 11, "requests": 11, "repairs": 4, "failed_attempts": 1, "attempts": 6, "iterations": 6}
+    counted |= {"tokens_in": 23356, "tokens_out": 2140}
+    assert {name: summary[name] for name in counted} == counted
     assert summary["is_language_model"] is True
     assert summary["stopped"] == "the best known score, 0.74016, was reached"
     assert summary["solved"] is True
@@ -139,18 +122,9 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert files_with(result.folder, service.key) == []
     # The transcript holds every request and reply, and where it belongs.
     lines = transcript_of(result.folder)
-    assert [(line["attempt"], line["request"], line["requests"]) for line in lines] == [
-        (1, 0, 1),
-        (2, 0, 1),
-        (2, 1, 1),
-        (3, 0, 1),
-        (3, 1, 1),
-        (3, 2, 1),
-        (4, 0, 2),
-        (5, 0, 1),
-        (5, 1, 1),
-        (6, 0, 1),
-    ]
+    assert [line["attempt"] for line in lines] == [1, 2, 2, 3, 3, 3, 4, 5, 5, 6]
+    assert [line["request"] for line in lines] == [0, 0, 1, 0, 1, 2, 0, 0, 1, 0]
+    assert [line["requests"] for line in lines] == [1, 1, 1, 1, 1, 1, 2, 1, 1, 1]
     assert all(line["error"] is None for line in lines)
     assert [line["reply"]["truncated"] for line in lines] == [False] * 7 + [True, False, False]
     # What the server was sent is what the transcript says: every message, word for word.
@@ -164,9 +138,9 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert lines[9]["reply"]["text"] == BEST_LAKE
 
 
-def test_the_repair_prompt_names_every_problem_its_line_and_what_was_written(service: Service) -> None:
+def test_the_repair_prompt_names_every_problem_its_line_and_what_was_written() -> None:
     with ChatServer([MALFORMED_LAKE, ALWAYS_DOWN]) as server:
-        result = run(server, service, iterations=1)
+        result = run(server, iterations=1)
     request, repair = transcript_of(result.folder)
     assert repair["messages"][:2] == request["messages"]
     assert repair["messages"][2] == {"role": "assistant", "content": MALFORMED_LAKE}
@@ -180,28 +154,17 @@ def test_the_repair_prompt_names_every_problem_its_line_and_what_was_written(ser
     assert "left, down, right, up" in asked
 
 
-def test_a_failed_attempt_keeps_its_problems_and_the_next_prompt_tells_of_it() -> None:
-    with ChatServer([NO_POLICY, NO_POLICY, ALWAYS_DOWN]) as server:
-        result = run(server, iterations=2, repairs=1)
-    failed = attempts_of(result.folder)[1]
+def test_what_is_cut_off_or_only_reasoned_is_no_policy_and_the_next_prompt_tells_of_it(service: Service) -> None:
+    cut_off, reasoned = Scripted(BEST_LAKE, finish="length"), Scripted("", reasoning=BEST_LAKE)
+    with ChatServer([cut_off, reasoned, ALWAYS_DOWN]) as server:
+        result = run(server, service, iterations=2, repairs=1)
+    failed, lines = attempts_of(result.folder)[1], transcript_of(result.folder)
     assert failed["problems"]
     assert failed["score"] is None
-    assert "- 1: failed (" in transcript_of(result.folder)[2]["messages"][1]["content"]
-
-
-def test_a_cut_off_reply_is_malformed_even_if_it_reads_as_a_policy() -> None:
-    with ChatServer([Scripted(BEST_LAKE, finish="length")] * 3) as server:
-        result = run(server, iterations=1)
-    assert result.policy is None
-    assert "cut off by its length limit" in transcript_of(result.folder)[1]["messages"][-1]["content"]
+    assert "cut off by its length limit" in lines[1]["messages"][-1]["content"]
+    assert lines[1]["reply"]["reasoning"] == BEST_LAKE
+    assert "- 1: failed (" in lines[2]["messages"][1]["content"]
     assert result.summary.failed_attempts == 1
-
-
-def test_reasoning_is_kept_but_never_parsed(service: Service) -> None:
-    with ChatServer([Scripted("", reasoning=BEST_LAKE)] * 3) as server:
-        result = run(server, service, iterations=1)
-    assert result.policy is None
-    assert {line["reply"]["reasoning"] for line in transcript_of(result.folder)} == {BEST_LAKE}
 
 
 def test_counts_the_server_did_not_report_are_estimated_and_so_is_their_cost() -> None:
@@ -294,7 +257,7 @@ def test_the_key_may_be_in_a_dot_env_file_of_the_working_directory(workplace: Pa
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 7])
+@pytest.mark.parametrize("limit", [0, 2, 7])
 def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None:
     # A repair, a retry and a good reply, over and over.
     script = [MALFORMED_LAKE, Scripted(status=503, retry_after=0), ALWAYS_DOWN, ALWAYS_RIGHT] * 5
@@ -306,8 +269,8 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
-@pytest.mark.parametrize("candidates", [2, 3])
-def test_what_was_proposed_before_the_budget_ended_is_scored(candidates: int) -> None:
+def test_what_was_proposed_before_the_budget_ended_is_scored() -> None:
+    candidates = 2
     with ChatServer([ALWAYS_RIGHT] * candidates + [BEST_LAKE]) as server:
         result = run(server, iterations=5, candidates=candidates, max_calls=candidates + 1)
     assert result.summary.attempts == candidates + 1
@@ -316,7 +279,7 @@ def test_what_was_proposed_before_the_budget_ended_is_scored(candidates: int) ->
     assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
 
 
-@pytest.mark.parametrize("limit", [500, 9000, 20_000])
+@pytest.mark.parametrize("limit", [500, 9000])
 def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) -> None:
     # It reports 1.2 times the estimate, and for a reply more than it was allowed would be a fault of its own.
     spent = 0
@@ -326,8 +289,7 @@ def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) 
         asked = [chat.body.get("max_tokens") or chat.body.get("max_completion_tokens") for chat in server.chats]
     assert result.summary.tokens_in + result.summary.tokens_out == spent <= limit
     assert all(256 <= allowed <= limit for allowed in asked)
-    if limit < 20_000:
-        assert result.summary.stopped == f"the next call could exceed {limit:,} tokens (--max-tokens)"
+    assert result.summary.stopped == f"the next call could exceed {limit:,} tokens (--max-tokens)"
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.03])
@@ -343,18 +305,13 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
 
 @pytest.mark.parametrize(("limit", "candidates"), [(10, 1), (41, 3), (79, 1)])
 def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int, candidates: int) -> None:
-    result = policygen.run("cartpole", iterations=6, candidates=candidates, max_episodes=limit, final_episodes=2)
+    settings = {"candidates": candidates, "max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
+    result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
+    assert (result.summary.llm_calls, result.summary.tokens_in, result.summary.usd) == (0, 0, 0.0)
     assert result.summary.episodes <= limit
     assert "--max-episodes" in result.summary.stopped or f"of {limit} episodes" in result.summary.stopped
     assert len(attempts_of(result.folder)) == len(result.attempts)
     assert len(transcript_of(result.folder)) == result.summary.attempts
-
-
-def test_a_search_without_a_model_uses_no_tokens_and_no_money() -> None:
-    result = policygen.run("frozenlake", iterations=2, max_tokens=1, max_usd=0)
-    assert result.summary.attempts == 2
-    assert (result.summary.llm_calls, result.summary.requests) == (0, 2)
-    assert (result.summary.tokens_in, result.summary.usd) == (0, 0.0)
 
 
 def test_budgets_are_options_of_the_command_line(line: Line) -> None:
@@ -390,14 +347,11 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     assert again.summary.usd == 0.0
 
 
-def test_a_replay_that_runs_out_of_replies_is_one_sentence() -> None:
+def test_a_replay_without_enough_replies_is_one_sentence(tmp_path: Path) -> None:
     with ChatServer([ALWAYS_RIGHT]) as server:
         first = run(server, iterations=1)
     with pytest.raises(PolicygenError, match=r"^[^\n]*holds 1 reply[^\n]*$"):
         policygen.run("frozenlake", llm=f"replay:{first.folder}", iterations=2, out="again")
-
-
-def test_a_replay_of_a_folder_without_replies_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^replay:RUN needs a run folder[^\n]*$"):
         policygen.run("frozenlake", llm=f"replay:{tmp_path}")
 

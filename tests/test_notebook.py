@@ -1,9 +1,14 @@
-"""The notebooks run from top to bottom, with and without runs to read."""
+"""The notebooks run from top to bottom, with and without runs to read.
+
+It tests `extensions.notebook`.
+"""
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +18,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+import policygen
 from policygen.runs.config import effective_config
 from policygen.search.run import start
 from policygen.tasks.load import load_task
@@ -23,7 +29,6 @@ assert _SPEC is not None
 assert _SPEC.loader is not None
 execute = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(execute)
-PUBLIC = {"policygen", "policygen.llm", "policygen.policies", "policygen.tasks"}
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +41,18 @@ def kernel() -> Iterator[KernelManager]:
 
 
 Executed = Callable[..., nbformat.NotebookNode]
-FRESH = """%reset -f
-import os, tempfile
-os.makedirs({scratch!r})
-os.makedirs({folder!r})
-os.chdir({folder!r})
-tempfile.tempdir = {scratch!r}
+FRESH = f"""%reset -f
+import sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}] * ({str(Path(__file__).parent)!r} not in sys.path)
+import forks, os, subprocess, tempfile
+os.makedirs({{scratch!r}})
+os.makedirs({{folder!r}})
+os.chdir({{folder!r}})
+tempfile.tempdir = {{scratch!r}}
+subprocess.run = forks.run_words  # commands begin at once
 from policygen.search import runner
 runner.FRAGILITY = ()  # no cell shows the score under perturbations
-del os, tempfile, runner"""
+del forks, os, subprocess, sys, tempfile, runner"""
 
 
 @pytest.fixture
@@ -81,6 +89,41 @@ def pictures(notebook: nbformat.NotebookNode) -> int:
     return sum("image/png" in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
 
 
+HOSTILE = """import dataclasses, policygen
+task = dataclasses.replace(policygen.load_task("cartpole"), name="<b>pole</b>")
+start = policygen.parse("left = 0  # <script>alert(1)</script>\\nright = 10*angle + 2*spin", task)
+policygen.run(task, policy="linear", start=start, iterations=1, episodes=4, final_episodes=4, out={out!r})"""
+
+
+def test_a_run_shows_its_progress_and_its_result(kernel: KernelManager, tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(text) for text in (HOSTILE.format(out=str(tmp_path)), "start")]
+    NotebookClient(nbformat.v4.new_notebook(cells=cells), km=kernel, timeout=120).execute()
+    progress, result = (output.data for output in cells[0].outputs)  # one table, updated in its place
+    assert "<tr><th>done</th><td style='text-align: left'>1 of 1</td></tr>" in progress["text/html"]
+    assert re.search(r"^best +attempt \d: ", progress["text/plain"], re.MULTILINE)
+    (policy,) = (output.data for output in cells[1].outputs)
+    for page in (result["text/html"], policy["text/html"]):
+        assert "for &lt;b&gt;pole&lt;/b&gt;, 2 lines of text" in page
+        assert "left = 0  # &lt;script&gt;alert(1)&lt;/script&gt;\nright = 10*angle" in page
+        assert set(re.findall(r"<(\w+)", page)) <= {"pre", "img", "br"}
+    assert re.search(r"final score: [\d.]+ \[[\d.]+, [\d.]+\] over 4 episodes", result["text/html"])
+    (curve,) = re.findall(r'src="data:image/svg\+xml;base64,([\w+/=]+)"', result["text/html"])
+    assert "</svg>" in base64.b64decode(curve).decode()
+
+
+def test_a_result_without_its_folder_shows_no_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = policygen.run("frozenlake", iterations=1)
+    assert capsys.readouterr().out == ""  # not in a notebook
+    assert "<img" in result._repr_html_()
+    shutil.rmtree(result.folder)
+    page = result._repr_html_()
+    assert "<img" not in page
+    assert "final score: 0." in page
+
+
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_are_kept_with_what_they_show(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -97,10 +140,12 @@ def test_notebooks_are_kept_with_what_they_show(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_use_only_what_is_public(path: Path) -> None:
-    code = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
-    imported = re.findall(r"^\s*(?:from|import) (policygen[\w.]*)", code, flags=re.MULTILINE)
-    assert imported
-    assert set(imported) <= PUBLIC
+    text = path.read_text(encoding="utf-8")
+    assert "import policygen\\n" in text
+    assert "from policygen" not in text
+    ids = r"\bpolicygen\.extensions\.worlds:"  # in Gymnasium's long form
+    used = set(re.findall(r"\bpolicygen\.([A-Za-z_]\w*)", re.sub(ids, "", text))) - {"toml"}
+    assert used <= {*policygen.__all__, "llm", "policies", "tasks"}
 
 
 def test_the_guide_on_tuning(executed: Executed) -> None:

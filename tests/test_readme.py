@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import forks
-import pytest
 from support import CHECKOUT, environment, in_a_process
 
 README, START, CONTRIBUTING = (
@@ -54,29 +53,36 @@ def test_blocks_that_are_not_run_are_there() -> None:
         assert sum(line in text for _, text in blocks()) == 1, line
 
 
-def typed(text: str, work: Path) -> Iterator[subprocess.CompletedProcess[str]]:
-    """Carry out a shell block: our commands as forks, split as a shell does it, and what is between them in a shell."""
+def typed(text: str, work: Path, before: set[str]) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Carry out a shell block: our commands as forks, split as a shell does it, and what is between them in a shell.
+
+    A command that was typed before, on either page, is not repeated.
+    """
     for ours, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("policygen ")):
         if ours:
-            for line in lines:
-                yield in_a_process(*shlex.split(line, comments=True)[1:], cwd=work, timeout=600)
+            for words in (shlex.split(line, comments=True)[1:] for line in lines):
+                if (command := shlex.join(words)) not in before:
+                    before.add(command)
+                    yield in_a_process(*words, cwd=work, timeout=600)
         else:
             shell = ["sh", "-e", "-c", "\n".join(lines)]
             yield subprocess.run(shell, cwd=work, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("page", [README, START], ids=["readme", "start"])
-def test_what_it_tells_to_type_works(page: str, tmp_path: Path) -> None:
-    run = [(kind, text) for kind, text in blocks(page) if not any(line in text for line in NOT_RUN)]
+def test_what_they_tell_to_type_works(tmp_path: Path) -> None:
+    run = [(kind, text) for kind, text in blocks(README + START) if not any(line in text for line in NOT_RUN)]
     assert {kind for kind, _ in run} == {"sh", "python"}
+    before: set[str] = set()
     for kind, text in run:
         if kind == "python" and (file := re.match(r"# (\w+\.py)\n", text)):  # to be saved under this name
             (tmp_path / file[1]).write_text(text, encoding="utf-8")
             continue
-        for done in typed(text, tmp_path) if kind == "sh" else [forks.run(["-c", text], tmp_path, environment())]:
+        ended = typed(text, tmp_path, before) if kind == "sh" else [forks.run(["-c", text], tmp_path, environment())]
+        for done in ended:
             assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
-    assert page != README or (tmp_path / "learning_curves.png").exists()
-    assert len(list((tmp_path / "results").glob("*/summary.json"))) == sum(
-        text.count("policygen run ") + text.count("policygen.run(") for _, text in run
+    assert (tmp_path / "learning_curves.png").exists()
+    runs = [command for command in before if command.startswith("run ")]
+    assert len(runs) + sum(text.count("policygen.run(") for _, text in run) == len(
+        [*tmp_path.glob("results/*/summary.json")]
     )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, data, dataset, sweep
+from policygen.cli.experiments import compare, data, dataset, finetune, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
@@ -26,36 +26,24 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, distill, pause, resume, run
+from policygen.cli.running import comment, continue_run, distill, mcp, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
+from policygen.portable import escape_unprintable
 
-GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep", "distill", "drive", "mediate"),
-    "Steer a run": ("comment", "pause", "continue"),
-    "Look at results": ("show", "eval", "plot", "plot-episode", "compare", "data", "robust", "film", "report", "serve"),
-    "Use a policy elsewhere": ("check", "export", "simplify", "dataset"),
-    "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
+GROUPS: dict[str, tuple[click.Command, ...]] = {
+    "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
+    "Steer a run": (comment, pause, continue_run),
+    "Look at results": (show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve),
+    "Use a policy elsewhere": (check, export, simplify, dataset, finetune),
+    "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
 }
-
-
 # The extension that a command needs.
 NEEDS = {
-    **{
-        "sweep": "sweeps",
-        "distill": "distill",
-        "drive": "seats",
-        "mediate": "seats",
-        "plot": "plots",
-        "data": "plots",
-        "plot-episode": "film",
-        "compare": "compare",
-        "film": "film",
-        "check": "check",
-        "dataset": "training",
-    },
-    **{"robust": "robust", "report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
+    **{name: name for name in ("distill", "compare", "film", "check", "robust", "export", "simplify")},
+    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots", "data": "plots"},
+    **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page", "serve": "live"},
 }
 
 
@@ -68,7 +56,8 @@ class GroupedCommands(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per heading."""
-        for heading, names in GROUPS.items():
+        for heading, group in GROUPS.items():
+            names = [str(command.name) for command in group]
             found = [(name, self.get_command(context, name)) for name in names]
             rows = [(name, command.get_short_help_str(80)) for name, command in found if command is not None]
             if rows:
@@ -78,6 +67,7 @@ class GroupedCommands(click.Group):
 
 def main() -> None:
     """Run the command line: errors end in one sentence and a non-zero exit code."""
+    escape_unprintable()
     warnings.showwarning = _warn
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:
@@ -119,9 +109,6 @@ def commands() -> None:
     """
 
 
-for _command in (
-    *(run, resume, sweep, distill, drive, mediate, comment, pause, continue_run),
-    *(show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve, check, export, simplify, dataset),
-    *(new, tasks, prompt, doctor, cache_command, templates),
-):
-    commands.add_command(_command)
+for _group in GROUPS.values():
+    for _command in _group:
+        commands.add_command(_command)

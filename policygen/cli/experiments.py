@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep`, its `resume`, `compare`, `data` and `dataset`."""
+"""Commands for many runs: `sweep`, its `resume`, `compare`, `data`, `dataset` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,7 @@ import click
 
 from policygen.cli.options import (
     BASE_URL,
-    CACHE,
     PATH,
-    TRACK,
     TRUST,
     Place,
     RunPath,
@@ -32,20 +29,6 @@ if TYPE_CHECKING:
     from policygen.extensions.sweeps.conduct import Sweep
     from policygen.extensions.sweeps.executor import Executor
     from policygen.extensions.sweeps.plan import SweepLimits
-
-
-@dataclass(frozen=True)
-class SharedResources:
-    """The shared resources of a sweep's runs: a cache of replies, and trackers."""
-
-    cache: Path | None
-    track: tuple[str, ...]
-
-    def check(self) -> None:
-        """Refuse a tracker that is not installed."""
-        from policygen.extensions.trackers import trackers
-
-        trackers(self.track)
 
 
 @click.command()
@@ -75,8 +58,6 @@ class SharedResources:
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
 @place_options
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
-@CACHE
-@TRACK
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task under a suite's protocol.
@@ -88,44 +69,42 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
     from policygen.extensions.sweeps.worker import config_of
+    from policygen.extensions.trackers import trackers
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) in fixed:
-            raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
+    assigned = {text.partition("=")[0].strip() for text in assignments}
+    if (name := next((name for name in fixed if name in assigned), None)) is not None:
+        raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
     limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
-    if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
-        raise UsageError(
-            f"--set {twice[0]} and --{twice[0].replace('_', '-')} set the same value: leave one of them out"
-        )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
-    if both := {text.partition("=")[0].strip() for text in assignments} & {
-        text.partition("=")[0] for one in product.grid for text in one
-    }:
-        raise UsageError(f"--set {min(both)} and --grid {min(both)} set the same value: leave one of them out")
+    varied = {text.partition("=")[0] for one in product.grid for text in one}
+    twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]
+    twice += [(name, f"--grid {name}") for name in sorted((assigned | each.keys()) & varied)]
+    if twice:
+        name, other = twice[0]
+        raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
     if options["dry_run"]:
-        from policygen.extensions.sweeps.estimate import estimate
+        from policygen.extensions.sweeps.progress import estimate
 
         for words in estimate(plan, overrides, place.workers or 1, trust=trust):
             say(words)
         return
-    shared = SharedResources(options["cache"], options["track"])
-    shared.check()
+    trackers(place.track)
     active_sweep = open_sweep(
-        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache
+        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
     )
     for words in protocols(active_sweep.plan):
         say(words)
     rows = {cell.row: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
-    _conduct(active_sweep, place, shared)
+    _conduct(active_sweep, place)
 
 
 def resume_sweep(
@@ -135,7 +114,6 @@ def resume_sweep(
     *,
     place: Place,
     trust: bool,
-    shared: SharedResources,
     llms: tuple[str, ...] = (),
 ) -> None:
     """Resume a sweep, possibly with larger budgets of its runs or of all together.
@@ -145,11 +123,10 @@ def resume_sweep(
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
+    from policygen.extensions.trackers import trackers
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
-    each = [
-        name for name in BUDGETS if name not in SweepLimits.model_fields
-    ]  # per run; the others are for all runs together
+    each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # the others: all runs together
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
@@ -158,11 +135,12 @@ def resume_sweep(
         )
     assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
     limits = _limits(budgets)
-    shared.check()
-    workers, cache = place.workers or 1, shared.cache
+    trackers(place.track)
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, workers=workers, trust=trust, cache=cache)
-    _conduct(active_sweep, place, shared)
+    active_sweep = open_sweep(
+        folder, limits=limits, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
+    )
+    _conduct(active_sweep, place)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -189,15 +167,15 @@ def _executor(active_sweep: Sweep, place: Place) -> Executor | None:
     return RayExecutor(active_sweep.folder, place.address, place.workers)
 
 
-def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None:
+def _conduct(active_sweep: Sweep, place: Place) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    active_sweep.track, active_sweep.executor_options = shared.track, place.words
+    active_sweep.track, active_sweep.executor_options = place.track, place.words
     terminal = SweepTerminal(active_sweep)
-    if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
+    if place.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
         say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
@@ -236,7 +214,7 @@ def _conduct(active_sweep: Sweep, place: Place, shared: SharedResources) -> None
 )
 @click.option(
     "--x",
-    type=click.Choice(["episodes", "env_steps", "calls"]),
+    type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
@@ -248,14 +226,14 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
-    ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+    ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
 
     With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
     their best policies.
     """
     from policygen.extensions.compare import tables
+    from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import plot_comparison
-    from policygen.extensions.compare.played import read_or_play
     from policygen.extensions.plots import style
 
     for output in outputs:
@@ -280,7 +258,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 @click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
 def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
-    from policygen.extensions.plots.tidy import write_tidy
+    from policygen.extensions.plots.tables import write_tidy
 
     say(write_tidy(runs, output, curves=curves))
 
@@ -317,3 +295,45 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
     say(f"left out: {left_out or 'nothing'}")
     if not made.rows:
         raise PlaceError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")
+
+
+@click.command()
+@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=PATH)
+@click.option("--base", required=True, metavar="DIR_OR_NAME", help="Model to train, as in --llm local:DIR_OR_NAME.")
+@click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
+@click.option("-o", "--output", required=True, type=PATH, help="Folder for the trained model.")
+@click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
+@click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
+@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the rows (default 3).")
+@click.option("--rounds", type=click.IntRange(1), help="rft: rounds of sampling and training (default 4).")
+@click.option("--samples", type=click.IntRange(2), help="rft, grpo: replies for each prompt (default 8).")
+@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="Learning rate (default 1e-4).")
+@click.option(
+    "--beta", type=click.FloatRange(0), help="dpo, grpo: weight of the divergence from --base (default 0.03)."
+)
+@click.option("--batch", type=click.IntRange(1), help="Rows of a step (default 8).")
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
+@click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
+def finetune(sources: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
+    """Train a language model of your own on runs, or on datasets of `policygen dataset`.
+
+    sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
+    itself, scored in episodes; the model has to write readable replies before, so begin with sft. The folder gets the
+    weights and a card with the replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
+    """
+    from policygen.extensions.training.dataset import make_dataset
+    from policygen.extensions.training.finetune import FORMS, Settings, read_rows
+    from policygen.extensions.training.finetune import finetune as train
+
+    method, test, top = (stated.pop(name) for name in ("method", "test", "top"))
+    if files := [source for source in sources if source.is_file()]:
+        if len(files) < len(sources) or test or top:
+            raise UsageError("name either files of `policygen dataset`, without --test and --top, or runs and sweeps")
+        rows, held_out = [row for path in files for row in read_rows(path)], []
+    else:
+        made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
+        rows, held_out = made.rows, made.test
+    settings = Settings(method, **{name: value for name, value in stated.items() if value is not None})
+    result = train(rows, held_out, base, out=output, settings=settings, say=say)
+    say(f"{output}: use it with --llm local:{output}" + (f"; ended early: {result.ended}" if result.ended else ""))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,6 +191,7 @@ TRUST = click.option(
     is_flag=True,
     help="Trust the files: they may name a module to import, and a server that gets the key.",
 )
+READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 MODEL_BUDGETS = all_of(
     click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
     click.option("--max-tokens", type=int, help="Most tokens, in and out."),
@@ -263,12 +264,14 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
 
 @dataclass(frozen=True)
 class Place:
-    """The executor of a sweep's runs: processes here or a cluster, and how many at a time."""
+    """The executor of a sweep's runs, how many it carries out at a time, and the cache and trackers they share."""
 
     on: str
     address: str | None
     workers: int | None
-    slurm: tuple[str, ...] = ()
+    slurm: tuple[str, ...]
+    cache: Path | None
+    track: tuple[str, ...]
 
     @property
     def words(self) -> str:
@@ -291,13 +294,13 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that make up a `Place`, which the command gets as `place`."""
 
     @functools.wraps(command)
-    def placed(*arguments: Any, on: str, address: str | None, workers: int | None, **options: Any) -> Any:
-        slurm: tuple[str, ...] = options.pop("slurm")
-        if address is not None and on != "ray":
+    def placed(**options: Any) -> Any:
+        place = Place(**{field.name: options.pop(field.name) for field in fields(Place)})
+        if place.address is not None and place.on != "ray":
             raise UsageError("--address is of a Ray cluster: add --on ray")
-        if slurm and on != "slurm":
-            raise UsageError(f"--slurm {slurm[0]}: add --on slurm")
-        return command(*arguments, place=Place(on, address, workers, slurm), **options)
+        if place.slurm and place.on != "slurm":
+            raise UsageError(f"--slurm {place.slurm[0]}: add --on slurm")
+        return command(place=place, **options)
 
     return all_of(
         click.option(
@@ -322,4 +325,6 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
             "cpus-per-task=4; may be repeated.",
         ),
+        CACHE,
+        TRACK,
     )(placed)

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +28,9 @@ from policygen.cli.options import (
 )
 from policygen.errors import TaskError, UsageError
 from policygen.files import check_name, find_resource, list_resources, write_atomically
+
+if TYPE_CHECKING:
+    from policygen.llm import Provider
 
 
 @click.command()
@@ -108,25 +113,30 @@ def list_tasks() -> str:
     from policygen.tasks.load import load_task
     from policygen.tasks.task import KIND_WORDS
 
-    rows = [("task", "environment", "policy", "cells", "solved")]
+    rows: list[tuple[str, ...]] = [("task", "environment", "policy", "cells", "solved")]
     for name in sorted(list_resources("envs", ".toml")):
         try:
             task = load_task(name)
         except TaskError as error:
-            rows.append((name, str(error), "", "", ""))
+            rows.append((name, str(error)))
             continue
         cells = str(task.grid.size) if task.grid is not None else "-"
         solved = f"{task.solved:g}" if task.solved is not None else "-"
         rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
-    full = [row for row in rows if row[2]]
-    widths = [max(len(row[i]) for row in full) for i in range(5)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = _aligned(rows)
     lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
     if installed("sweeps"):
         from policygen.extensions.sweeps.suites import list_suites, suite_line
 
         lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
     return "\n".join(lines)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with columns of equal width; the last cell of a row does not count."""
+    columns = itertools.zip_longest(*(row[:-1] for row in rows), fillvalue="")
+    widths = [max(map(len, column)) + 2 for column in columns]
+    return ["".join([*(cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])), row[-1]]) for row in rows]
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
@@ -190,9 +200,8 @@ def doctor(llm: str | None, base_url: str | None) -> None:
     from policygen.llm import PROVIDERS, LLMOptions, connect
 
     if llm is None:
-        width = max(map(len, PROVIDERS)) + 2
-        for name, entry in PROVIDERS.items():
-            say(f"{name.ljust(width)}{entry.help}")
+        for line in _aligned([(name, entry.help) for name, entry in PROVIDERS.items()]):
+            say(line)
         say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
     provider = connect(llm, LLMOptions(base_url=base_url))
@@ -202,6 +211,25 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         say(line)
     if not diagnosis.ok:
         raise SystemExit(1)
+    if llm.startswith("local:"):
+        _try_out(provider)
+
+
+def _try_out(provider: Provider) -> None:
+    """Ask a model that costs nothing for a policy of cartpole; print its speed and whether the answer holds one."""
+    from policygen.policies.parse import parse
+    from policygen.search.preview import preview
+    from policygen.tasks.load import load_task
+
+    prompt = preview("cartpole", None, (), {"policy": "linear"}, trust=False).prompt
+    reply = provider.complete(prompt, 512)
+    count = reply.tokens_out or 0
+    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {count} tokens in {reply.seconds:.1f} s")
+    parsed = parse(reply.text, load_task("cartpole"), "linear")
+    if parsed.policy is not None and not reply.truncated:
+        say("the answer holds a policy")
+    else:
+        say(f"the answer holds no policy: {'it was cut off' if reply.truncated else parsed.problems[0]}")
 
 
 @click.command("cache")
@@ -256,12 +284,8 @@ def list_templates() -> None:
         lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
         return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
 
-    entries = catalogue()
-    width = max((len(entry.name) for entry in entries), default=0) + 2
-    places = [place(entry) for entry in entries]
-    wide = max(map(len, places), default=0) + 2
-    for entry, where in zip(entries, places, strict=True):
-        say(f"{entry.name.ljust(width)}{where.ljust(wide)}{entry.about}")
+    for line in _aligned([(entry.name, place(entry), entry.about) for entry in catalogue()]):
+        say(line)
     if one_folder:
         say(f"\nNote: {IN_CHECKOUT}")
     change = "policygen templates copy improve_table --as mine, then edit templates/mine.j2"
@@ -274,18 +298,18 @@ def list_templates() -> None:
 @click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
 def show_template(name: str, shipped: bool, variables: bool) -> None:
     """Print template NAME as used here."""
-    from policygen.prompts.catalogue import parts_of, text_of
+    from policygen.prompts.catalogue import text_of
+    from policygen.prompts.templates import used_templates
 
     if variables:
         read, others = _variables(name)
-        widths = [max((len(row[i]) for row in read), default=0) + 2 for i in range(2)]
-        for path, kind, example in read:
-            say(f"{path.ljust(widths[0])}{kind.ljust(widths[1])}{example}")
+        for line in _aligned(read):
+            say(line)
         if others:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)
         return
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
-    if not shipped and (parts := parts_of(name)):
+    if not shipped and (parts := list(used_templates([name]))[1:]):
         say(f"(it uses {', '.join(parts)})", err=True)
 
 
@@ -295,7 +319,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     A template of the user's own gets the variables of the most similar shipped one.
     """
     from policygen.prompts.catalogue import catalogue
-    from policygen.prompts.templates import mentions, used_templates
+    from policygen.prompts.templates import used_templates, variables_of
 
     texts = list(used_templates([name]).values())
     rows: dict[str, list[list[str]]] = {}
@@ -308,10 +332,11 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
             for one in names:
                 rows.setdefault(one, []).append(line.split("\t"))
     stem = name.removesuffix(".j2")
-    like = next((entry.origin for entry in catalogue() if entry.name == stem), "")
-    given = rows.get(stem) or rows.get(like) or rows["improve_linear"]
+    if stem not in rows:
+        stem = next((entry.origin for entry in catalogue() if entry.name == stem), "")
+    given = rows.get(stem, rows["improve_linear"])
     variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
-    read = {variable for variable in set(variables.values()) if mentions(texts, variable)}
+    read = variables_of(texts)
     others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]
     return [row for row in given if variables[row[0]] in read], others
 

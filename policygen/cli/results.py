@@ -18,6 +18,7 @@ from policygen.cli.options import (
     PATH,
     PERTURB,
     POLICY,
+    READ_POLICY,
     TASK_OF_TEXT,
     TRUST,
     RunPath,
@@ -34,11 +35,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@POLICY
-@ATTEMPT
-@TASK_OF_TEXT
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
-@TRUST
+@READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
     """Print a policy as text with a map of it, and of a run the plant and the steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
@@ -234,9 +232,9 @@ def robust(
 @click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
-    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
     default="attempt",
-    help="Horizontal axis (default: attempt).",
+    help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
 )
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
@@ -262,7 +260,6 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 
 
 @click.command()
-@POLICY
 @click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
 @click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
 @click.option(
@@ -278,9 +275,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
-@ATTEMPT
-@TASK_OF_TEXT
-@TRUST
+@READ_POLICY
 def film(
     source: Path,
     output: Path | None,
@@ -326,13 +321,10 @@ def film(
 
 
 @click.command("plot-episode")
-@POLICY
 @click.option("-o", "--output", type=PATH, default=Path("episode.png"), help="File (default: episode.png).")
 @click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
-@ATTEMPT
-@TASK_OF_TEXT
-@TRUST
+@READ_POLICY
 def plot_episode(
     source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
 ) -> None:
@@ -362,21 +354,22 @@ def plot_episode(
 
 
 @click.command()
-@click.argument("source", metavar="RUN|SWEEP", type=RunPath())
+@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=RunPath())
+@TASK_OF_TEXT
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
 @click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
 @TRUST
-def report(source: Path, output: Path, film: bool, trust: bool, *, robust: bool) -> None:
-    """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
+def report(source: Path, output: Path, **options: Any) -> None:
+    """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
 
     It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
-    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. A browser can print it
-    as a PDF.
+    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. Of a policy it shows
+    the score on 100 fresh episodes, text, pictures and an animated episode. A browser can print it as a PDF.
     """
     from policygen.extensions.page.render import write_page
 
-    path = write_page(source, output, film=film, trust=trust, robust=robust)
+    path = write_page(source, output, **options)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -400,7 +393,6 @@ def serve(folder: Path, port: int) -> None:
 
 
 @click.command()
-@POLICY
 @click.option(
     "--to",
     type=click.Choice(["c", "python", "st", "json", "latex", "minari"]),
@@ -417,9 +409,7 @@ def serve(folder: Path, port: int) -> None:
 @click.option(
     "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
 )
-@ATTEMPT
-@TASK_OF_TEXT
-@TRUST
+@READ_POLICY
 def export(
     source: Path,
     to: Any,
@@ -473,16 +463,13 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 
 
 @click.command()
-@POLICY
-@TASK_OF_TEXT
-@ATTEMPT
 @click.option(
     "--box", "ranges", multiple=True, metavar="NAME=LOW:HIGH", help="Range of an observation; may be repeated."
 )
 @click.option("--samples", type=click.IntRange(1), default=10_000, help="Random points (default 10000).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the random points (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the ranges and claims as JSON.")
-@TRUST
+@READ_POLICY
 @click.pass_context
 def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.

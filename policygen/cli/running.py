@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import SharedResources, resume_sweep
+from policygen.cli.experiments import resume_sweep
 from policygen.cli.options import (
     AGENT,
     BASE_URL,
@@ -37,12 +37,15 @@ from policygen.cli.options import (
     say_key,
     say_own_templates,
 )
+from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
+from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
     from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
+    from policygen.llm import Provider
     from policygen.runs.config import RunConfig
     from policygen.search.run import Run
     from policygen.tasks.task import Task
@@ -84,7 +87,7 @@ _OPTIONS_OF_A_RUN = all_of(
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
 @START
-@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent, in the final episodes.")
+@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _loaded(task, options)
@@ -117,6 +120,51 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
         say(line)
 
 
+@click.command(cls=RunCommand)
+@click.argument("task", metavar="[TASK|RUN]", default="")
+@_OPTIONS_OF_A_RUN
+@START
+@click.option(
+    "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
+)
+def mcp(task: str, port: int | None, **options: Any) -> None:
+    """Let a coding assistant be the model of a run: it connects by the Model Context Protocol (stdin and stdout).
+
+    Its tools are tasks, prompt, propose, best and report. Without TASK it chooses one; RUN continues an interrupted
+    run, with larger budgets if given. It needs `pip install "policygen[mcp]"`.
+    """
+    try:  # the extra `mcp`
+        from policygen.extensions.mcp_server import Session, serve
+    except ImportError:
+        raise UsageError('mcp needs more packages; run: pip install "policygen[mcp]"') from None
+    from policygen.api import own_listeners
+    from policygen.progress import Terminal
+    from policygen.search.resume import resume as resume_run
+    from policygen.search.run import carry_out
+
+    if options["llm"]:
+        raise UsageError("the assistant is the model: leave --llm out")
+    options["llm"], session = "mcp", Session(task, list_tasks)
+
+    def play() -> str:
+        if ((folder := find_run(session.task)) / "config.toml").is_file():
+            more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
+            session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
+            trackers = _trackers(options["track"])
+        else:
+            loaded = _loaded(session.task, options)
+            session.run, trackers = _started(loaded, _config(loaded, session.task, options), options, session)
+        try:
+            return carry_out(
+                session.run, (Terminal(session.run), *own_listeners(session.run), *trackers, session)
+            ).stopped
+        except (KeyboardInterrupt, PolicygenError):
+            say(_resume_command(session.run, trackers), err=True)
+            raise
+
+    serve(session, play, port)
+
+
 _NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
 
 
@@ -139,7 +187,9 @@ def _config(
     return effective_config(loaded, task, suite=defaults, file=file, assignments=assignments, options=settings)
 
 
-def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tuple[Run, Sequence[Tracker]]:
+def _started(
+    loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
+) -> tuple[Run, Sequence[Tracker]]:
     """Begin a run, print its settings, and return it with its trackers."""
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
@@ -148,7 +198,7 @@ def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tup
 
     cache, trust = options["cache"], options["trust"]
     trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
-    active_run = start(loaded, config.trusted() if trust else config, options["out"], trust=trust)
+    active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
     kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
@@ -178,8 +228,6 @@ def _started(loaded: Task, config: RunConfig, options: Mapping[str, Any]) -> tup
 @BUDGET_OPTIONS
 @place_options
 @TRUST
-@CACHE
-@TRACK
 def resume(
     run_folder: Path,
     assignments: tuple[str, ...],
@@ -187,8 +235,6 @@ def resume(
     place: Place,
     trust: bool,
     base_url: str | None,
-    cache: Path | None,
-    track: tuple[str, ...],
     **budgets: Any,
 ) -> None:
     """Resume the interrupted run in folder RUN, as if it had not been interrupted, or a sweep.
@@ -202,9 +248,8 @@ def resume(
 
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
-    if _is_sweep(run_folder):
-        shared = SharedResources(cache, track)
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
+    if installed("sweeps") and _is_sweep(run_folder):
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, llms=llms)
         return
     place.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
@@ -212,7 +257,7 @@ def resume(
     if not assignments and (made := _make_missing_files(run_folder)):
         say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
-    trackers, answers = _trackers(track), Cache(cache) if cache is not None else None
+    trackers, answers = _trackers(place.track), Cache(place.cache) if place.cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=trust)
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
@@ -229,8 +274,6 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
 
 
 def _is_sweep(folder: Path) -> bool:
-    if not installed("sweeps"):
-        return False
     from policygen.extensions.sweeps.plan import is_sweep
 
     return is_sweep(folder)
@@ -245,7 +288,7 @@ def _make_missing_files(folder: Path) -> list[str]:
 
 
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
-    from policygen.api import learning_curve
+    from policygen.api import own_listeners
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
@@ -254,16 +297,14 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     say_key(active_run.provider)
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
-    exit_message_hook.say = lambda sentence: say(
-        f"Error: {sentence}\n{_resume_command(active_run, trackers)}", err=True
-    )
+    hint = _resume_command(active_run, trackers)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
-        summary = carry_out(active_run, (Terminal(active_run), *learning_curve(), *trackers))
-    except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _resume_command(active_run, trackers)
-        if isinstance(error, KeyboardInterrupt):
-            say(f"\nInterrupted. {hint}", err=True)
-            raise SystemExit(130) from None
+        summary = carry_out(active_run, (Terminal(active_run), *own_listeners(active_run), *trackers))
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. {hint}", err=True)
+        raise SystemExit(130) from None
+    except PolicygenError as error:
         raise SystemExit(fail(f"{error}\n{hint}", code_of(error))) from None
     say(f"\nstopped: {summary.stopped}")
     for line in share_lines(summary.shares):
@@ -286,7 +327,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"requirement {one}")
     if summary.baseline is not None:
         say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
-        say(f"baseline: {active_run.baseline.score}")
+        say(f"baseline: {active_run.search.baseline.score}")
         for one in summary.baseline.score.violations:
             say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
@@ -309,16 +350,11 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 
-    models = specs_of(active_run.config.llm)
-    chosen = (
-        active_run.config.base_url
-        if isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
-        else None
-    )
-    words = ["--base-url", chosen] if chosen else []
-    words += (
-        [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
-    )
+    config, models = active_run.config, specs_of(active_run.config.llm)
+    keyed = isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
+    words = ["--base-url", config.base_url] if keyed and config.base_url else []
+    if any(read_spec(one).address for one in models):
+        words += [word for one in models for word in ("--llm", one)]
     words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []
     words += [word for tracker in trackers for word in ("--track", tracker.name)]
     return f"Nothing is lost; continue with: {active_run.logbook.resume_command(*words)}"
@@ -358,9 +394,8 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     if text is None:
         comments = steering.read().comments
         for one in comments:
-            used = (
-                f"in the prompt of attempt {', '.join(map(str, one.carried))}" if one.carried else "not in a prompt yet"
-            )
+            carried = ", ".join(map(str, one.carried))
+            used = f"in the prompt of attempt {carried}" if carried else "not in a prompt yet"
             state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
             say(f"{one.number}. {one.text}  ({state}{used})")
         if not comments:

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policygen.cli.options import (
-    BASE_URL,
-    MODEL_BUDGETS,
-    PATH,
-    TRUST,
-    all_of,
-    assignment,
-    say,
-    say_key,
-)
+from policygen.cli.options import BASE_URL, MODEL_BUDGETS, PATH, TRUST, all_of, assignment, say, say_key
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
@@ -93,8 +84,7 @@ def _requests(outcome: SessionResult) -> str:
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
 @click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
 @seat_options(
-    "Template of the question: a name in templates/ or a path (default: drive).",
-    "Determines the episodes (default 0).",
+    "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
 @TRUST
 def drive(
@@ -214,10 +204,7 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
 @click.command()
 @click.argument("rooms", metavar="[TASK]...", nargs=-1)
 @click.option(
-    "--llm",
-    required=True,
-    metavar="SPEC",
-    help="Planner: provider and model, planner (rules, no key), or replay:DIR.",
+    "--llm", required=True, metavar="SPEC", help="Planner: provider and model, planner (rules, no key), or replay:DIR."
 )
 @click.option(
     "--mediator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +16,13 @@ from policygen.errors import UsageError
 RESAMPLES = 2_000
 _AT_A_TIME = 20  # of them, for the memory of many episodes
 _WITH_SHARE = ("quantile", "cvar")
+# The label beside a number, and the definition.
 _WORDS = {
-    "mean": "mean sum of rewards",
-    "median": "median over episodes of the sum of rewards",
-    "quantile": "{:g}% quantile over episodes of the sum of rewards",
-    "cvar": "mean sum of rewards of the worst {:g}% of episodes (CVaR)",
-    "worst": "lowest sum of rewards of all episodes",
-}
-_LABELS = {
-    "mean": "mean",
-    "median": "median",
-    "quantile": "{:g}% quantile",
-    "cvar": "{:g}% CVaR",
-    "worst": "worst return",
+    "mean": ("mean", "mean sum of rewards"),
+    "median": ("median", "median over episodes of the sum of rewards"),
+    "quantile": ("{:g}% quantile", "{:g}% quantile over episodes of the sum of rewards"),
+    "cvar": ("{:g}% CVaR", "mean sum of rewards of the worst {:g}% of episodes (CVaR)"),
+    "worst": ("worst return", "lowest sum of rewards of all episodes"),
 }
 Returns = npt.NDArray[np.float64]
 
@@ -46,7 +41,7 @@ class Aggregate:
     @property
     def label(self) -> str:
         """The name beside a number, as in `10% CVaR`."""
-        return _LABELS[self.name].format(100 * self.share)
+        return _WORDS[self.name][0].format(100 * self.share)
 
     @property
     def prefix(self) -> str:
@@ -61,7 +56,7 @@ class Aggregate:
     @property
     def words(self) -> str:
         """The definition, to follow `the`."""
-        return _WORDS[self.name].format(100 * self.share)
+        return _WORDS[self.name][1].format(100 * self.share)
 
     @property
     def bounded_by_mean(self) -> bool:
@@ -139,13 +134,12 @@ def read_aggregate(value: Any) -> Aggregate:
     if isinstance(value, Aggregate):
         return value
     name, colon, text = str(value).partition(":")
-    try:
-        share = float(text) if colon else 0.0
-    except ValueError:
-        share = 0.0
+    share = 0.0
+    with suppress(ValueError):
+        share = float(text)
     if name in _WITH_SHARE and 0 < share < 1:
         return Aggregate(name, share)
-    if name in _LABELS and name not in _WITH_SHARE and not colon:
+    if name in _WORDS and name not in _WITH_SHARE and not colon:
         return Aggregate(name)
     raise UsageError(
         f"--score {str(value)[:40]}: choose mean, median, worst, or quantile:Q or cvar:Q with Q between 0 and 1, as in "

@@ -255,12 +255,7 @@ _KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "termin
 
 
 def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Refuse arrays of other shapes or types than `save` writes.
-
-    Raises:
-        ValueError: an array does not fit.
-        KeyError: an array is missing.
-    """
+    """Refuse arrays of other shapes or types than `save` writes."""
     episodes = arrays["lengths"].shape
     for name, kind in _KINDS.items():
         if arrays[name].shape != episodes or len(episodes) != 1 or (arrays[name].dtype.kind != kind and episodes[0]):
@@ -273,11 +268,7 @@ def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """Refuse an archive whose content is larger than its file: `save` compresses nothing.
-
-    Raises:
-        ValueError: it is compressed, or an array claims a wrong size.
-    """
+    """Refuse an archive whose content is larger than its file: `save` compresses nothing."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > len(content):
             raise ValueError("it is compressed; numpy.savez writes it uncompressed")

@@ -86,24 +86,14 @@ class _Room:
 
 
 def _episode(content: Any, key: str, task: Task, room: _Room) -> Trajectory:
-    """Read one episode of an open file."""
     group = _own(content, key)
     observations = _rows(_own(group, "observations"), task.layout, room)
     actions = _numbers(_own(group, "actions"), room)
     rewards = np.ravel(_numbers(_own(group, "rewards"), room))
     ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name), room)) else False for name in _ENDS]
-    steps = len(rewards)
-    if observations.shape[1] != task.width or len(observations) != steps + 1 or len(actions) != steps:
-        raise UsageError(
-            f"{key} has observations of {observations.shape[1]} numbers at {len(observations)} times and "
-            f"{steps} steps; {task.gym_id} observes {task.width} numbers, one time more than steps"
-        )
     seed = group.attrs.get("seed")
     seed = int(seed) if isinstance(seed, int | np.integer) else -1
-    try:
-        return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed)
-    except UsageError as error:
-        raise UsageError(f"{key}: {error}") from None
+    return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed, where=key)
 
 
 _ENDS = ("terminations", "truncations")
@@ -117,31 +107,37 @@ def checked_trajectory(
     *,
     ends: tuple[bool, bool],
     seed: int,
+    where: str,
 ) -> Trajectory:
     """Convert an episode of another program to a `Trajectory`.
 
     Args:
         ends: whether the environment terminated the episode, and whether a limit truncated it.
+        where: name of the episode in messages.
 
     Raises:
         UsageError: its numbers do not fit the task, or it has no steps.
     """
-    many = len(task.actuators)
-    if not len(rewards):
-        raise UsageError("it has no steps")
+    steps, many, game = len(rewards), len(task.actuators), task.gym_id
+    if observations.shape != (steps + 1, task.width) or len(actions) != steps:
+        raise UsageError(
+            f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
+            f"and {steps} rewards; {game} observes {task.width} numbers, one time more than there are actions"
+        )
+    if not steps:
+        raise UsageError(f"{where}: it has no steps")
     with np.errstate(over="ignore"):
-        seen, earned = observations.astype(np.float32), rewards.astype(np.float32)
+        seen, earned = observations.astype(np.float32, copy=False), rewards.astype(np.float32, copy=False)
     if not np.isfinite(seen).all():
-        raise UsageError("its observations hold a value that is not a finite number")
-    if task.action_space == "discrete":
-        actions = np.ravel(actions)
-    flat = np.reshape(actions, (len(rewards), many)) if np.size(actions) == many * len(rewards) else None
-    if flat is None or not (np.isfinite(flat).all() and np.isfinite(earned).all()):
-        raise UsageError(f"its actions or rewards do not fit {task.gym_id}")
-    if not are_choices(flat, task):
-        most = max(len(actuator.labels) for actuator in task.actuators)
-        raise UsageError(f"its actions do not fit {task.gym_id}: choices are 0 to {most - 1}")
-    kept = flat.astype(np.float32 if task.has_numbers else np.int16)
+        raise UsageError(f"{where}: its observations hold a value that is not a finite number")
+    flat = np.reshape(actions, (steps, many)) if np.size(actions) == many * steps else np.array([np.nan])
+    if not (np.isfinite(flat).all() and np.isfinite(earned).all()):
+        raise UsageError(f"{where}: its actions or rewards do not fit {game}")
+    for column, actuator in zip(flat.T, task.actuators, strict=True):
+        count = len(actuator.labels)
+        if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < count)).all():
+            raise UsageError(f"{where}: its actions do not fit {game}: choices are 0 to {count - 1}")
+    kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
     return Trajectory(
         seen,
         kept[:, 0] if task.action_space == "discrete" else kept,
@@ -153,20 +149,8 @@ def checked_trajectory(
     )
 
 
-def are_choices(rows: npt.NDArray[Any], task: Task) -> bool:
-    """Whether every choice in rows of shape (T, m), one column per actuator, is a label's index."""
-    chosen = [i for i, actuator in enumerate(task.actuators) if actuator.is_choice]
-    counts = np.array([len(task.actuators[i].labels) for i in chosen])
-    values = rows[:, chosen]
-    return bool(((values == np.floor(values)) & (values >= 0) & (values < counts)).all())
-
-
 def _own(group: Any, key: str) -> Any:
-    """Return a member of a group, refusing links, which may lead into other files.
-
-    Raises:
-        UsageError: there is no such member.
-    """
+    """Return a member of a group, refusing links, which may lead into other files."""
     import h5py
 
     if not isinstance(group, h5py.Group) or not isinstance(group.get(key, getlink=True), h5py.HardLink):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays
-from policygen.episodes.datasets import are_choices, checked_trajectory, read_minari
+from policygen.episodes.datasets import checked_trajectory, read_minari
 from policygen.episodes.guests import MODEL, play_guest, refuse_nameless_model, sb3_model
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
@@ -96,45 +96,33 @@ def _read_own_file(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Tas
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any():
         raise UsageError(f"{path}: `lengths` must be whole numbers of at least 1, the steps of each episode")
-    count = len(lengths)
-    ends = {"terminated": arrays["terminated"].astype(np.bool_)}
-    ends["truncated"] = np.asarray(arrays.get("truncated", ~ends["terminated"]), np.bool_)
+    count, steps = len(lengths), sum(lengths.tolist())
+    terminated = arrays["terminated"].astype(np.bool_)
+    truncated = np.asarray(arrays.get("truncated", ~terminated), np.bool_)
     seeds = np.asarray(arrays.get("seeds", np.full(count, -1)), np.int64)
-    for name, flags in {**ends, "seeds": seeds}.items():
-        if flags.shape != (count,):
-            raise UsageError(
-                f"{path}: `{name}` has the shape {flags.shape} instead of ({count},), one value per episode"
-            )
-    steps = sum(lengths.tolist())
+    for name, values in (("terminated", terminated), ("truncated", truncated), ("seeds", seeds)):
+        if values.shape != (count,):
+            shape = f"{values.shape} instead of ({count},)"
+            raise UsageError(f"{path}: `{name}` has the shape {shape}, one value per episode")
     for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
         if not arrays[name].ndim or len(arrays[name]) != rows:
             raise UsageError(
                 f"{path}: `{name}` has the shape {arrays[name].shape}, and {count} episodes of {steps} steps together "
                 f"need {rows} rows"
             )
-    observations = arrays["observations"].reshape(steps + count, -1)
-    if observations.shape[1] != len(task.observations):
-        raise UsageError(
-            f"{path} holds episodes of another task than {task.gym_id}: `observations` has rows of "
-            f"{observations.shape[1]} numbers, not {len(task.observations)} ({', '.join(task.observation_names[:8])})"
-        )
-    after = np.cumsum(lengths)
-    episodes = []
-    for i, (end, length) in enumerate(zip(after.tolist(), lengths.tolist(), strict=True)):
-        steps_of_episode = slice(end - length, end)
-        try:
-            episode = checked_trajectory(
-                task,
-                observations[end - length + i : end + i + 1],
-                arrays["actions"][steps_of_episode],
-                np.ravel(arrays["rewards"][steps_of_episode]),
-                ends=(bool(ends["terminated"][i]), bool(ends["truncated"][i])),
-                seed=int(seeds[i]),
-            )
-        except UsageError as error:
-            raise UsageError(f"{path}, episode {i + 1}: {error}") from None
-        episodes.append(episode)
-    return episodes
+    ends = np.cumsum(lengths)[:-1]
+    parts = zip(
+        np.split(arrays["observations"].reshape(steps + count, -1), ends + np.arange(1, count)),
+        np.split(arrays["actions"], ends),
+        np.split(arrays["rewards"].ravel(), ends),
+        zip(terminated.tolist(), truncated.tolist(), strict=True),
+        seeds.tolist(),
+        strict=True,
+    )
+    return [
+        checked_trajectory(task, seen, actions, rewards, ends=end, seed=seed, where=f"{path}, episode {number}")
+        for number, (seen, actions, rewards, end, seed) in enumerate(parts, start=1)
+    ]
 
 
 def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
@@ -144,12 +132,8 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
         UsageError: observations or actions have another shape, an episode is empty, or a value is not finite.
     """
     wanted = () if task.action_space == "discrete" else (len(task.actuators),)
-    for episode in episodes:
-        found = (episode.observations.shape[1:], episode.actions.shape[1:])
-        if found != ((task.width,), wanted):
-            raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
-        if not are_choices(episode.actions.reshape(episode.length, len(task.actuators)), task):
-            raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
-        numbers = (episode.observations, episode.actions, episode.rewards, episode.episode_return)
-        if not episode.length or not all(np.isfinite(values).all() for values in numbers):
-            raise UsageError(f"{path} holds an episode without steps, or a value that is not a finite number")
+    for number, one in enumerate(episodes, start=1):
+        ends, where = (one.terminated, one.truncated), f"{path}, episode {number}"
+        checked_trajectory(task, one.observations, one.actions, one.rewards, ends=ends, seed=one.seed, where=where)
+        if one.actions.shape[1:] != wanted or not np.isfinite(one.episode_return):
+            raise UsageError(f"{where}: its actions or its return do not fit {task.gym_id}")

@@ -67,8 +67,6 @@ class Pool:
 
 
 class _PooledCopies:
-    """Copies of an environment that EnvPool steps together."""
-
     def __init__(self, task: Task, seeds: Sequence[int], threads: int) -> None:
         import envpool  # the extra `envpool`
 

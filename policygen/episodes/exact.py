@@ -15,7 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close
+from policygen.tasks.faults import close, wrappers_of
 from policygen.tasks.task import Task
 from policygen.tasks.user_env import BorrowedEnv
 
@@ -73,25 +73,16 @@ def _sound(mdp: FiniteMDP) -> bool:
     return bool(finite and inside and sums and (mdp.probabilities >= 0).all() and (mdp.start >= 0).all())
 
 
-def _is_bare(env: gym.Env[Any, Any]) -> bool:
-    """Whether no wrapper changes observations, actions or rewards from those in `P`."""
-    inner: Any = env
-    while isinstance(inner, gym.Wrapper):
-        if not (type(inner) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) or isinstance(inner, BorrowedEnv)):
-            return False
-        inner = inner.env
-    return True
-
-
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     inner = env.unwrapped
     table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
     space, actions = env.observation_space, env.action_space
-    if not isinstance(table, dict) or start is None:
+    # Other wrappers may change observations, actions or rewards from those in `P`.
+    plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+    bare = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
+    if not bare or not isinstance(table, dict) or start is None:
         return None
     if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
-        return None
-    if not _is_bare(env):
         return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +165,6 @@ def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.ND
 
 
 def _play(begin: Callable[[], Callable[[Any], Any]], task: Task, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode per seed; `begin` returns the function from observations to actions of an episode."""
     if task.action_layout is not None:
         raise UsageError(
             f"{task.gym_id} takes actions of several parts, for which only policies of policygen can be scored: "
@@ -211,16 +211,6 @@ def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
         raise UsageError(
             f"{file} cannot be loaded as a model of {kind.upper()} (or was it made by another algorithm?): {words}"
         ) from None
-    _check_spaces(file, model, task)
-    return model
-
-
-def _check_spaces(file: str, model: Any, task: Task) -> None:
-    """Refuse a model of another environment.
-
-    Raises:
-        UsageError: its observation or action space differs.
-    """
     env = make_env(task)
     try:
         for name in ("observation_space", "action_space"):
@@ -230,6 +220,7 @@ def _check_spaces(file: str, model: Any, task: Task) -> None:
                 raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
     finally:
         close(env)
+    return model
 
 
 def _act_factory(guest: Any) -> Callable[[], Callable[[Any], Any]]:
@@ -251,12 +242,10 @@ def _act_factory(guest: Any) -> Callable[[], Callable[[Any], Any]]:
 
 
 def _predicting(guest: Any) -> Callable[[Any], Any]:
-    try:
-        parameters = inspect.signature(guest.predict).parameters.values()
-    except (TypeError, ValueError):
-        parameters = inspect.signature(lambda observation: None).parameters.values()
-    all_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    known = {parameter.name for parameter in parameters}
+    known: Mapping[str, inspect.Parameter] = {}
+    with suppress(TypeError, ValueError):  # a method without a signature gets the observation alone
+        known = inspect.signature(guest.predict).parameters
+    all_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     state, begins = None, True
 
     def act(observation: Any) -> Any:
@@ -272,7 +261,6 @@ def _predicting(guest: Any) -> Callable[[Any], Any]:
 
 
 def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
-    """Play an episode to its end."""
     task = episode.task
     while True:
         try:
@@ -288,11 +276,7 @@ def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
 
 
 def _converted(action: Any, space: gym.Space[Any], task: Task) -> Any:
-    """Convert an action to the environment's own form; a batch of one is unwrapped.
-
-    Raises:
-        PolicyError: it is not an action of the environment.
-    """
+    """Convert an action to the environment's own form; a batch of one is unwrapped."""
     try:
         array = np.asarray(action)
         if isinstance(space, gym.spaces.Discrete):

@@ -160,7 +160,6 @@ def _values(node: Node, names: Sequence[str], columns: _Columns) -> npt.NDArray[
 
 
 def _actions(policy: LinearPolicy, outputs: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return the actions for values of the outputs, in their order: shape (n, actuators)."""
     rows = np.stack(list(outputs.values()), axis=1)
     return np.asarray(policy.chosen(rows), np.float64).reshape(len(rows), -1)
 

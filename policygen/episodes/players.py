@@ -5,7 +5,6 @@ An episode depends only on its policy and its seed, so the number of processes n
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
+from policygen.portable import usable_cores
 from policygen.tasks.environments import of_gymnasium_or_ours
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.requirements import info_names
@@ -32,11 +32,6 @@ SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
 TRIED_FIRST = 2  # episodes that measure the time of one
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-def usable_cores() -> int:
-    """Return the number of processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Play = Callable[[Actor, list[int]], list[Trajectory] | None]
@@ -68,8 +63,6 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
 
 
 class _Workers:
-    """The worker processes, and whether they are running."""
-
     started = False
     elsewhere: Elsewhere = staticmethod(by_processes)
 
@@ -183,11 +176,7 @@ class Players(AbstractContextManager["Players"]):
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
     def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
-        """Play work in worker processes; None if they lack the environment.
-
-        Raises:
-            EnvironmentFault: the environment itself failed, or a worker died.
-        """
+        """Play work in worker processes; None if they lack the environment."""
         assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
         _workers.started = True
         started = time.perf_counter()

@@ -208,8 +208,6 @@ def _counted(requirement: Requirement, breaches: Breaches, trajectories: Sequenc
 
 
 class _Compiled:
-    """A requirement as functions of the quantities and decisions of an episode."""
-
     def __init__(self, task: Task, requirement: Requirement) -> None:
         self._task, self._requirement = task, requirement
         decisions = decision_names(task)

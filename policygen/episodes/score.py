@@ -139,15 +139,14 @@ def score_of_returns(
     n = len(returns)
     mean = float(returns.mean())
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
-    interval = None
+    interval = aggregated = None
     if aggregate != MEAN:
         aggregated = str(aggregate), float(aggregate.of(returns))
         interval = aggregate.interval(returns)
-        return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds, aggregated=aggregated)
-    if n > 1:
+    elif n > 1:
         half = half_interval(returns)
         interval = (mean - half, mean + half)
-    return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
+    return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds, aggregated=aggregated)
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
@@ -231,7 +230,6 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
 
 
 def _resampled_gains(challenger: Score, incumbent: Score) -> npt.NDArray[np.float64]:
-    """Return the gains in bootstrap samples of the episodes that both have played, shape (RESAMPLES,)."""
     gains: npt.NDArray[np.float64] = np.subtract(
         *(score.aggregate.resampled(score.returns) for score in (challenger, incumbent))
     )

@@ -102,7 +102,6 @@ class Simulator(AbstractContextManager["Simulator"]):
         self._envs.clear()
 
     def _first(self) -> gym.Env[Any, Any]:
-        """Return an environment for inspection."""
         if not self._envs:
             self._envs.append(make_env(self.task))
         return self._envs[0]
@@ -158,7 +157,6 @@ class Simulator(AbstractContextManager["Simulator"]):
         return [trajectory for trajectory in results if trajectory is not None]
 
     def _ready(self, copy: int) -> gym.Env[Any, Any]:
-        """Return copy `copy`, ready for another episode."""
         if self.task.given is None or not self.task.given.alone:
             self._envs[copy] = renewed(self._envs[copy], self.task, self._limits[0])
         return self._envs[copy]

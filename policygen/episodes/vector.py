@@ -25,6 +25,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from policygen.episodes.batched import play_batch
 from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, Stepped
 from policygen.episodes.trajectory import Actor, Trajectory, chunks
+from policygen.tasks.faults import wrappers_of
 from policygen.tasks.task import Task
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
@@ -33,12 +34,9 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
     """Whether `ClassicCopies` can play it, seed by seed: no wrapper changes observations, actions or rewards."""
-    inner: Any = env
-    while isinstance(inner, gym.Wrapper):
-        if type(inner) not in (TimeLimit, OrderEnforcing):
-            return False
-        inner = inner.env
-    return type(inner) in ADVANCES or isinstance(inner, DynamicsEnv)
+    if any(type(wrapper) not in (TimeLimit, OrderEnforcing) for wrapper in wrappers_of(env)):
+        return False
+    return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)
 
 
 def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
@@ -163,11 +161,7 @@ def _accelerations(env: Any, state: Array, torque: Array) -> Array:
 
 
 def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """Compute `CartPoleEnv.step`.
-
-    Raises:
-        gymnasium.error.InvalidAction: an action is neither 0 nor 1.
-    """
+    """Compute `CartPoleEnv.step`."""
     right = actions == 1
     if not (right | (actions == 0)).all():
         raise gym.error.InvalidAction("there is no such action; there are 0 and 1")
@@ -187,7 +181,6 @@ def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
 
 
 def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """Compute `MountainCarEnv.step`."""
     position, velocity = state
     velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
     velocity = _clipped(velocity, -env.max_speed, env.max_speed)

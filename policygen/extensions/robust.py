@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,11 @@ SIZES: Mapping[str, Sequence[float]] = {
     "friction": (0.5, 0.7, 1.5, 2),
     "motor": (0.7, 0.85, 1.15, 1.3),
     "gravity": (0.9, 1.1),
+}
+_UNITS = {
+    **dict.fromkeys(("action_delay", "random_start"), "steps"),
+    **dict.fromkeys(("actuator_gain", "mass", "friction", "motor", "gravity"), "factor"),
+    "sensor_dropout": "probability",
 }
 
 
@@ -120,13 +126,9 @@ class Margins:
 
 def _side(trials: Sequence[Trial]) -> str:
     """Say how far a policy holds in one direction; the trials begin with the one nearest to nominal."""
-    held: list[Trial] = []
-    for trial in trials:
-        if not trial.holds:
-            last = f"holds to {held[-1].sizes[0]:g}, " if held else ""
-            return f"{last}{_failing(trial)}"
-        held.append(trial)
-    return f"holds to {held[-1].sizes[0]:g}, the furthest tried"
+    held = list(itertools.takewhile(lambda trial: trial.holds, trials))
+    words = [f"holds to {held[-1].sizes[0]:g}"] if held else []
+    return ", ".join([*words, "the furthest tried" if len(held) == len(trials) else _failing(trials[len(held)])])
 
 
 def _failing(trial: Trial) -> str:
@@ -148,14 +150,9 @@ def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = Fa
     """
     found: list[tuple[Perturbation, ...]] = []
     stated = {one.name: one for one in task.perturb}
-    names = list(wanted) or [
-        *stated,
-        *(
-            name
-            for name in KINDS
-            if name not in stated and fits(task, perturbation(name, SIZES[name][0], SIZES[name][0]))
-        ),
-    ]
+    smallest = {name: perturbation(name, sizes[0], sizes[0]) for name, sizes in SIZES.items()}
+    fitting = [name for name in KINDS if name not in stated and fits(task, smallest[name])]
+    names = list(wanted) or [*stated, *fitting]
     for text in names:
         name, equals, sizes = text.partition("=")
         if equals:
@@ -177,18 +174,13 @@ def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = Fa
     kinds = list(dict.fromkeys(one.name for (one,) in found))
     if len(kinds) != 2:
         raise UsageError("--grid combines two perturbations: give two, as in --perturb action_delay --perturb mass")
-    sides = [sorted({one for (one,) in found if one.name == kind} | _nominal(kind), key=_size) for kind in kinds]
-    return [(first, second) for first in sides[0] for second in sides[1]]
-
-
-def _size(one: Perturbation) -> float:
-    return one.low
-
-
-def _nominal(name: str) -> set[Perturbation]:
-    """Return the perturbation that changes nothing; an argument of the environment has none."""
-    size = NOMINAL.get(name, 0.0)
-    return set() if name.startswith("kwargs.") else {Perturbation(name, size, size)}
+    sides = []
+    for kind in kinds:
+        # Nobody knows the nominal value of an argument of the environment.
+        nominal = [] if kind.startswith("kwargs.") else [NOMINAL.get(kind, 0.0)]
+        tried = sorted({*nominal, *(one.low for (one,) in found if one.name == kind)})
+        sides.append([Perturbation(kind, low, low) for low in tried])
+    return list(itertools.product(*sides))
 
 
 def margins(
@@ -252,13 +244,11 @@ def _played(
 
 def worst_of(margins: Margins) -> list[tuple[str, Trajectory]]:
     """Return the worst episode of each perturbation at the size with the lowest mean, with a title."""
-    lowest: dict[str, Trial] = {}
-    for trial in margins.trials:
-        if trial.name not in lowest or trial.score.mean < lowest[trial.name].score.mean:
-            lowest[trial.name] = trial
-    return [
-        (", ".join(map(str, trial.perturbations)), trial.worst) for trial in lowest.values() if trial.worst is not None
+    lowest = [
+        min((trial for trial in margins.trials if trial.name == name), key=lambda trial: trial.score.mean)
+        for name in names_of([margins])
     ]
+    return [(", ".join(map(str, trial.perturbations)), trial.worst) for trial in lowest if trial.worst is not None]
 
 
 def _threshold(nominal: Score, random: float, solved: float | None) -> float:
@@ -394,15 +384,9 @@ def _heat_maps(found: Sequence[Margins]) -> Figure:
 
 
 def _unit(name: str) -> str:
-    if name in ("action_delay", "random_start"):
-        return "steps"
-    if name in ("actuator_gain", "mass", "friction", "motor", "gravity"):
-        return "factor"
-    if name == "sensor_dropout":
-        return "probability"
     if name.startswith("kwargs."):
         return "value"
-    return "share of the spread" if name in SENSORS else "share of the range"
+    return _UNITS.get(name, "share of the spread" if name in SENSORS else "share of the range")
 
 
 def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from filelock import FileLock
 
@@ -41,18 +41,18 @@ class Tracker(Listener, ABC):
 
     name = ""
     package = ""
+    environment: ClassVar[Mapping[str, str]] = {}  # of the package, unless the user's says otherwise
 
     def __init__(self) -> None:
+        for name, value in self.environment.items():
+            os.environ.setdefault(name, value)
         try:
-            self._module = self._import()
+            self._module: Any = importlib.import_module(self.package)
         except ImportError:
             raise UsageError(f'--track {self.name} needs an extra: pip install "policygen[{self.name}]"') from None
         self._opened = False
         self._prompts: dict[int, str] = {}
         self._final: dict[str, float] = {}
-
-    def _import(self) -> Any:
-        return importlib.import_module(self.package)
 
     @abstractmethod
     def _open(self, run: RunView, known: str) -> str:
@@ -93,9 +93,9 @@ class Tracker(Listener, ABC):
 
     def attempted(self, attempt: Attempt) -> None:
         """Write the attempt."""
-        self._write(attempt, True)
+        self._write(attempt)
 
-    def _write(self, attempt: Attempt, new: bool) -> None:
+    def _write(self, attempt: Attempt, new: bool = True) -> None:
         self._costs = self._costs.plus(attempt.requests)
         if not new or not self._opened:
             return
@@ -204,10 +204,7 @@ class WandB(Tracker):
 
     name = "wandb"
     package = "wandb"
-
-    def _import(self) -> Any:
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        return super()._import()
+    environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false"}
 
     def _open(self, run: RunView, known: str) -> str:
         identity = known or secrets.token_hex(8)
@@ -240,26 +237,20 @@ class MLflow(Tracker):
 
     name = "mlflow"
     package = "mlflow"
-
-    def _import(self) -> Any:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        module = super()._import()
-        for noisy in ("alembic", "mlflow", "mlflow.store.db.utils"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
-        return module
+    environment: ClassVar[Mapping[str, str]] = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
     def _open(self, run: RunView, known: str) -> str:
+        for noisy in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
         beside = run.folder.absolute().parent
         stated = os.environ.get("MLFLOW_TRACKING_URI")
         # The runs of a sweep start at the same time and share a store.
         with FileLock(beside / "mlflow.db.lock") if not stated else nullcontext():
             client = self._module.MlflowClient(tracking_uri=stated or _store(beside / "mlflow.db"))
-            experiment = client.get_experiment_by_name(_PROJECT)
-            if experiment is None:
+            if client.get_experiment_by_name(_PROJECT) is None:
                 place = None if stated else (beside / "mlartifacts").as_uri()
-                identity = client.create_experiment(_PROJECT, artifact_location=place)
-            else:
-                identity = experiment.experiment_id
+                client.create_experiment(_PROJECT, artifact_location=place)
+            identity = client.get_experiment_by_name(_PROJECT).experiment_id
         if not known:
             known = client.create_run(identity, run_name=run.folder.name).info.run_id
             for name, value in _settings(run).items():

@@ -95,6 +95,13 @@ PROVIDERS: dict[str, ProviderEntry] = {
         "Compatible",
         server="given",
     ),
+    "local": ProviderEntry(
+        "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
+        "Face hub (pip install 'policygen[local]')",
+        "policygen.llm.local",
+        "Local",
+        argument="DIR",
+    ),
     "manual": ProviderEntry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
         "policygen.llm.manual",
@@ -261,6 +268,8 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
 
 def _known(read: Spec) -> ProviderEntry:
     """Return the provider's entry; raise UsageError if there is none."""
+    if read.name == "mcp":
+        raise UsageError("mcp is a coding assistant, which needs a server: policygen mcp TASK, or policygen mcp RUN")
     if read.entry is None:
         close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
         meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""

@@ -62,7 +62,7 @@ class Manual:
 
     def _from_files(self, folder: Path, prompt: Prompt) -> str:
         folder.mkdir(parents=True, exist_ok=True)
-        content = _as_text(prompt).encode()
+        content = as_text(prompt).encode()
         while True:
             self._number += 1
             question = folder / f"prompt-{self._number:03d}.md"
@@ -91,7 +91,7 @@ def _when_complete(answer: Path, question: Path) -> str:
 
 
 def _from_terminal(prompt: Prompt) -> str:
-    print(shown(_as_text(prompt)))
+    print(shown(as_text(prompt)))
     print(f"===== paste the reply here, then a line that is just {_END} =====", flush=True)
     lines: list[str] = []
     for line in sys.stdin:
@@ -103,5 +103,6 @@ def _from_terminal(prompt: Prompt) -> str:
     return "".join(lines)
 
 
-def _as_text(prompt: Prompt) -> str:
+def as_text(prompt: Prompt) -> str:
+    """Return the messages of a prompt, each under its role."""
     return "\n".join(f"===== {message.role} =====\n{message.content.rstrip()}\n" for message in prompt.messages)

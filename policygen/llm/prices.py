@@ -15,13 +15,13 @@ def dollars(usd: float | None) -> str:
 def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out: int) -> float | None:
     """Return USD for one request: by the user's prices if given, else by the price list; None if neither has a price.
 
-    A model on your own machine (`ollama`) costs 0 per token. A hosted model at another address,
+    A model on your own machine (`ollama`, `local`) costs 0 per token. A hosted model at another address,
     `openai:gpt-5-mini@URL`, has no known price. Source: the snapshot inside the installed genai-prices package.
     """
     if options.price_in is not None and options.price_out is not None:
         return (options.price_in * tokens_in + options.price_out * tokens_out) / 1e6
     provider = spec.partition(":")[0].strip().lower()
-    if provider == "ollama":
+    if provider in ("ollama", "local"):
         return 0.0
     if provider not in _LISTED or "@http" in spec:
         return None

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
+from policygen.outgoing import as_html
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.text import to_text
@@ -64,6 +65,9 @@ class Policy(ABC):
         """Describe the policy in one line; `to_text` gives all of it."""
         lines = self._text.count("\n") + 1
         return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
+
+    def _repr_html_(self) -> str:
+        return f"{as_html(repr(self))}<pre style='max-height: 40em; overflow: auto'>{as_html(self._text)}</pre>"
 
     @abstractmethod
     def act_columns(self, columns: Columns) -> Actions:

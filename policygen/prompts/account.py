@@ -57,7 +57,6 @@ class Account:
 
 
 def _mean_by_part(t: Trajectory) -> Column:
-    """Return the mean reward in each fifth of an episode of at least five steps: shape (5,)."""
     starts = np.arange(PARTS) * t.length // PARTS
     return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
 
@@ -70,11 +69,9 @@ def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | 
     names = dict.fromkeys(name for terms in sums for name in terms)
     terms = tuple((name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names)
     parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
-    reached: list[int] = []
-    failed: list[int] = []
-    for t in trajectories:
-        if t.terminated and t.length < max_steps:
-            (reached if reached_its_goal(t, solved) else failed).append(t.length)
+    early = [t for t in trajectories if t.terminated and t.length < max_steps]
+    reached = [t.length for t in early if reached_its_goal(t, solved)]
+    failed = [t.length for t in early if not reached_its_goal(t, solved)]
     steps = sum(t.length for t in trajectories)
     per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
     return Account(

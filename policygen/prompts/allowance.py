@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
@@ -32,22 +33,13 @@ class TooMuch(jinja2.TemplateRuntimeError):
     """A template that would run for ever or fill the memory."""
 
 
+@dataclass
 class _Allowance:
     """The rest of a rendering's allowance: items left to make, and the processor time at which it ends."""
 
-    def __init__(self) -> None:
-        self.left = MOST
-        self.checks = 0
-        self.until = time.thread_time() + SECONDS
-
-    def spend(self, amount: int) -> None:
-        """Count made characters or items, or a turn of a loop."""
-        self.left -= amount
-        if self.left < 0:
-            raise TooMuch(f"the template makes more than {MOST:,} characters, items and turns of loops; let it do less")
-        self.checks += 1
-        if self.checks % 64 == 0 and time.thread_time() > self.until:
-            raise TooMuch(f"the template takes more than {SECONDS:g} seconds; let it do less")
+    left: int
+    until: float
+    checks: int = 0
 
 
 _allowance: ContextVar[_Allowance] = ContextVar("allowance of the rendering")
@@ -65,13 +57,19 @@ def spend(amount: int) -> None:
         TooMuch: the allowance is used up.
         LookupError: nothing is being rendered.
     """
-    _allowance.get().spend(amount)
+    allowance = _allowance.get()
+    allowance.left -= amount
+    if allowance.left < 0:
+        raise TooMuch(f"the template makes more than {MOST:,} characters, items and turns of loops; let it do less")
+    allowance.checks += 1
+    if allowance.checks % 64 == 0 and time.thread_time() > allowance.until:
+        raise TooMuch(f"the template takes more than {SECONDS:g} seconds; let it do less")
 
 
 @contextmanager
 def limited() -> Iterator[None]:
     """Limit the templates rendered in this context; outside of it, the environment renders nothing."""
-    token = _allowance.set(_Allowance())
+    token = _allowance.set(_Allowance(MOST, time.thread_time() + SECONDS))
     try:
         yield
     finally:
@@ -135,8 +133,7 @@ def made(value: Any) -> Any:
 def concatenated(parts: Iterable[Any]) -> str:
     """Join texts like `"".join`; stop as soon as the result is too large."""
     kept, total = [], 0
-    for part in parts:
-        text = str(part)
+    for text in map(str, parts):
         total += len(text)
         no_larger(total)
         spend(1 + len(text))
@@ -164,9 +161,8 @@ class Turns:
 
 # Filters and methods whose result may be as long as the product of the sizes of two arguments.
 _MULTIPLYING = frozenset(["indent", "join", "replace", "round"])
-_PADDING = frozenset(
-    ["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"]
-)  # a number argument only adds to the size
+# Those to whose size a number argument only adds.
+_PADDING = frozenset(["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"])
 
 
 def check_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

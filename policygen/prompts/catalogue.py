@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
-from policygen.prompts.templates import source_of, used_templates
+from policygen.prompts.templates import source_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
@@ -102,15 +103,10 @@ def copy_template(name: str, to: str = "") -> Path:
         with open(target, "x", encoding="utf-8") as file:  # follows no link and replaces nothing
             file.write(text)
     except FileExistsError:
-        if in_checkout():
-            raise TemplateError(
-                f"in a checkout {target} is the shipped template itself: give the copy a name of its own, "
-                f"policygen templates copy {name} --as my_{name}"
-            ) from None
-        raise TemplateError(
-            f"{target} is there already; edit it, or give the copy a name: "
-            f"policygen templates copy {name} --as my_{name}"
-        ) from None
+        there = f"in a checkout {target} is the shipped template itself: give the copy a name of its own,"
+        if not in_checkout():
+            there = f"{target} is there already; edit it, or give the copy a name:"
+        raise TemplateError(f"{there} policygen templates copy {name} --as my_{name}") from None
     except OSError as error:
         raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder that you may write") from None
     return target
@@ -119,9 +115,8 @@ def copy_template(name: str, to: str = "") -> Path:
 def difference(names: Sequence[str]) -> str:
     """Return a unified diff of templates.
 
-    Two names: the first against the second. One name: this template against the shipped one of its name, or the most
-    similar one. No name: all of the user's own templates against the shipped ones. Lines of the first one
-    named, or of the user's own, have a plus.
+    Two names: the first against the second. One name: this template against its origin. No name: all of the user's own
+    templates against theirs. Lines of the first one named, or of the user's own, have a plus.
 
     Raises:
         TemplateError: there is no such template, or no shipped one to compare it with.
@@ -139,15 +134,6 @@ def difference(names: Sequence[str]) -> str:
         return _diff(original, path)
     changed = [entry for entry in catalogue() if entry.changed]
     return "".join(_diff(_file(entry.origin, as_shipped=True), entry.path) for entry in changed)
-
-
-def parts_of(name: str) -> list[str]:
-    """Return the templates that one includes, imports or extends, directly or not, in the order of use.
-
-    Raises:
-        TemplateError: it is malformed.
-    """
-    return list(used_templates([name]))[1:]
 
 
 def _file(name: str, *, as_shipped: bool = False) -> Path:
@@ -178,8 +164,7 @@ def _original(path: Path) -> Path | None:
 def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
     first = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
-    words = " ".join(first.split())
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4].rstrip()} ..."
+    return textwrap.shorten(first, _LONGEST, placeholder=" ...")
 
 
 def _changes(before: str, after: str) -> list[str]:

@@ -35,7 +35,7 @@ _COMMON = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """How much of reward and ends each observation explains, and how much it varies, by name.
+    """The shares of reward and ends that each observation explains, and its variance, by name.
 
     Attributes:
         relevance: the larger of two shares of explained variance, of the reward and of early ends, each relative to the

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,16 +36,19 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
     elif where == "change":
         _, first = _change(episode, rows)
     first = max(0, first)
-    chosen = range(first, min(episode.length, first + rows))
-    return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
+    return _records(episode, range(first, min(episode.length, first + rows)))
+
+
+def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]:
+    return [{name: column[i] for name, column in episode.columns.items()} for i in steps]
 
 
 def _most_changed(episode: EpisodeView, rows: int) -> str:
     """Return the names of the quantities by which the window `change` of `rows` steps is chosen.
 
-    A quantity that changes in at most a tenth of the steps, such as a set point, comes first: a quarter of the window
-    lies before its largest jump, relative to its range. Without one, the window has the largest changes, relative to
-    their ranges, of the quantities that reward and ends depend on most (if these are unknown, of all that are shown).
+    A quantity that seldom changes, such as a set point, comes first: a quarter of the window lies before its largest
+    jump. Without one, the window has the largest changes, relative to their ranges, of the quantities that reward and
+    ends depend on most (if these are unknown, of all that are shown).
     """
     return ", ".join(_change(episode, min(rows, episode.length))[0])
 
@@ -78,10 +82,8 @@ def _as_numbers(column: Sequence[Any]) -> npt.NDArray[np.float64]:
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
     """Return a window like `_window`, with one row for consecutive steps that hardly differ.
 
-    A row's `steps` are `7` or `7-12`, its `total` is their reward, and its values are those of the first step. Steps of
-    a table are joined while cell and action stay the same; steps of a linear policy while no observation moves by more
-    than its threshold in `still`. If the environment ended the episode, a last row `end` holds the final observation;
-    it takes the place of the first row if not all rows fit.
+    See `_joined` and `_groups` for these rows. If the environment ended the episode, a last row `end` holds the final
+    observation; it takes the place of the first row if not all rows fit.
 
     `cycle` is one whole period of the reference signal in the middle of the episode. If it has more than `rows` groups
     of steps, the thresholds for joining steps are raised until it fits.
@@ -111,7 +113,10 @@ def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return a record for each group of steps from a first to a last one, see `_condensed`."""
+    """Return a record for each group of steps from a first to a last one: the values of its first step.
+
+    `steps` are `7` or `7-12`, and `total` is their reward.
+    """
     rewards = episode.columns["reward"]
     return [
         {
@@ -129,7 +134,8 @@ def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dic
 def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
     """Return first and last step of each group of consecutive steps that hardly differ.
 
-    Observations and reward of a group may differ by `slack` times the usual thresholds.
+    Those of a table have the same cell and action; in those of a linear policy observations differ by at most `slack`
+    times their thresholds in `still`.
     """
     columns = episode.columns
     starts = [0]
@@ -149,8 +155,7 @@ def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
 
 def _coarse(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     """Return `rows` steps evenly spaced over a whole episode as records, the first and last among them."""
-    steps = _sample(range(episode.length), rows)
-    return [{name: column[i] for name, column in episode.columns.items()} for i in steps]
+    return _records(episode, _sample(range(episode.length), rows))
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:
@@ -164,16 +169,12 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
 
 def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     """Return up to `rows` steps at which the slowest swinging signal turns, as records; `turns` is its name."""
-    candidates = []
-    for name in episode.traced:
-        steps = turning_points(np.asarray(episode.columns[name]))
-        if len(steps) >= 3:
-            candidates.append((len(steps), name, steps))
-    if not candidates:
+    turns = {name: turning_points(np.asarray(episode.columns[name])) for name in episode.traced}
+    swinging = [name for name, steps in turns.items() if len(steps) >= 3]
+    if not swinging:
         return []
-    _, name, steps = min(candidates, key=lambda candidate: candidate[0])
-    records = [{column: values[i] for column, values in episode.columns.items()} for i in _sample(steps, rows)]
-    return [{**record, "turns": name} for record in records]
+    slowest = min(swinging, key=lambda name: len(turns[name]))
+    return [{**record, "turns": slowest} for record in _records(episode, _sample(turns[slowest], rows))]
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
@@ -201,23 +202,20 @@ def _within(lines: Sequence[str], characters: int) -> list[str]:
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Join consecutive records that agree in `names`: `steps` are then `7` or `7-12`, and `count` is their number."""
-    merged: list[dict[str, Any]] = []
-    for row in rows:
-        if merged and all(merged[-1][name] == row[name] for name in names):
-            merged[-1]["count"] += 1
-            merged[-1]["last"] = row["step"]
-        else:
-            merged.append({**row, "count": 1, "first": row["step"], "last": row["step"]})
-    for row in merged:
-        row["steps"] = f"{row['first']}" if row["count"] == 1 else f"{row['first']}-{row['last']}"
+    merged = []
+    for _, group in itertools.groupby(rows, lambda row: [row[name] for name in names]):
+        alike = list(group)
+        first, last = alike[0]["step"], alike[-1]["step"]
+        steps = f"{first}" if len(alike) == 1 else f"{first}-{last}"
+        merged.append({**alike[0], "steps": steps, "count": len(alike), "first": first, "last": last})
     return merged
 
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
     """Write records as a Markdown table of the named fields."""
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_brief(row[name], digits) for name in names) + " |" for row in rows]
-    return "\n".join(lines)
+    cells = [list(names), *([_brief(row[name], digits) for name in names] for row in rows)]
+    head, *lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join([head, "|" + "---|" * len(names), *lines])
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
@@ -308,7 +306,7 @@ def _brief(value: Any, digits: int = 3) -> str:
     """Write a value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
     if value is None:
         return "-"
-    if type(value) is float and math.isfinite(value):
+    if isinstance(value, float | np.floating) and math.isfinite(value):
         return format_number(float(f"{value:.{digits}g}"))
     if isinstance(value, str):
         return value
@@ -316,8 +314,6 @@ def _brief(value: Any, digits: int = 3) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple | list):
         return ",".join(_brief(item, digits) for item in value)
-    if isinstance(value, np.floating) and np.isfinite(value):
-        return format_number(float(f"{value:.{digits}g}"))
     return str(value)
 
 

@@ -103,6 +103,16 @@ class BestView:
     terms: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LineageView:
+    """The best policy of another lineage: its attempt's number and idea, its score, and its lines."""
+
+    number: int
+    mean: float
+    idea: str
+    lines: tuple[str, ...]
+
+
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[AttemptView]:
     """Return the views of the last attempts, at most MOST_ATTEMPTS, oldest first.
 
@@ -245,16 +255,12 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
     )
 
 
-def other_views(context: Context) -> list[dict[str, Any]]:
-    """Return the best policies of the other lineages in short: number, score, idea, and their lines."""
+def lineage_views(context: Context) -> list[LineageView]:
+    """Return the views of the other lineages, best first."""
     return [
-        {
-            "number": one.number,
-            "mean": one.score.value if one.score is not None else None,
-            "idea": one.idea,
-            "lines": _squeezed(one.policy.to_text()).splitlines() if one.policy is not None else [],
-        }
+        LineageView(one.number, one.score.value, one.idea, tuple(_squeezed(one.policy.to_text()).splitlines()))
         for one in context.others
+        if one.policy is not None and one.score is not None
     ]
 
 

@@ -21,13 +21,10 @@ from policygen.policies.parts import Scope, most_features, read_parts
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, reached_its_goal
 from policygen.prompts.columns import relevance_of
-from policygen.prompts.history import BestView, attempt_views, best_view, other_views, shortened
-from policygen.prompts.objectives import objective_views
-from policygen.prompts.plant import plant_view
-from policygen.prompts.requirements import requirement_views
+from policygen.prompts.history import BestView, attempt_views, best_view, lineage_views, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
-from policygen.prompts.views import grid_view, random_view, task_view
+from policygen.prompts.views import grid_view, objective_views, plant_view, random_view, requirement_views, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
@@ -176,15 +173,24 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
         },
-        "others": other_views(context),
+        "others": lineage_views(context),
         "comments": list(context.comments),
         "requirements": requirement_views(context),
         "random": random_view(context.attempts),
+        "baseline": _baseline(context),
         "visits": seen,
         "normalised": [
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
+
+
+def _baseline(context: Context) -> str:
+    """Describe the score of the baseline; empty without one. Its episodes are those of the final score."""
+    if context.baseline is None:
+        return ""
+    name, score = context.baseline.name, context.baseline.score
+    return f"{name} scored {score}{'' if score.exact else ', which the search does not play'}"
 
 
 def _best_episodes(context: Context) -> list[Episode]:
@@ -206,8 +212,8 @@ def _as_good(episode: Episode, task: Task) -> bool:
 
 def _same_reward(episodes: Sequence[Episode]) -> float | None:
     """Return the reward that all steps of the episodes have; None if they differ."""
-    rewards = {value for e in episodes for value in np.unique(e.trajectory.rewards).tolist()}
-    return rewards.pop() if len(rewards) == 1 else None
+    rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in episodes)]))
+    return float(rewards[0]) if len(rewards) == 1 else None
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
@@ -239,11 +245,7 @@ def improve_template(config: RunConfig) -> str:
 
 
 def check_templates(config: RunConfig) -> None:
-    """Find a missing or malformed template before anything is played or paid for.
-
-    Raises:
-        TemplateError: the message names it.
-    """
+    """Raise a TemplateError for a missing or malformed template before anything is played or paid for."""
     for name in ("system", improve_template(config), "repair"):
         load_template(name)
 

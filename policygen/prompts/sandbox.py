@@ -52,12 +52,6 @@ _METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset(["count", "index"]),
 }
 
-
-# Types that are surely not methods; other values take a slower check.
-_DATA = frozenset([str, int, float, bool, type(None), tuple, list, dict])
-_MISSING = object()
-
-
 # The variables of the present rendering, for the error that names them.
 variables_given: ContextVar[Mapping[str, Any] | None] = ContextVar("variables of the rendering", default=None)
 _MOST_NAMES = 100  # names that an error lists
@@ -162,14 +156,6 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         if rendering():
             spend(TEMPLATE)
         return super()._load_template(*args)
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """Get an attribute like Jinja; fields of our views, the most frequent case, take a shortcut."""
-        if attribute[:1] != "_" and type(obj).__module__.startswith("policygen."):
-            value = getattr(obj, attribute, _MISSING)
-            if type(value) in _DATA:
-                return value
-        return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Whether an attribute is data, or a listed method of plain data."""

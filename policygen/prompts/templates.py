@@ -73,11 +73,7 @@ class _Environment(LimitedEnvironment):
 
 
 def _inside(name: str) -> str:
-    """Check the name by which a template includes another one; return it.
-
-    Raises:
-        jinja2.TemplateRuntimeError: the file is outside the folders of templates.
-    """
+    """Return the name by which a template includes another one; refuse a file outside the folders of templates."""
     path = find_resource("templates", name, ".j2")
     folders = [folder.resolve() for folder in resource_folders("templates")]
     if path is not None and not any((path.parent.resolve() / path.name).is_relative_to(folder) for folder in folders):
@@ -136,10 +132,10 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
     return texts
 
 
-def mentions(texts: Iterable[str], variable: str) -> bool:
-    """Whether any of these templates, which must compile, reads this variable."""
+def variables_of(texts: Iterable[str]) -> set[str]:
+    """Return the variables that these templates, which must compile, read."""
     parse = _environment().parse
-    return any(variable in meta.find_undeclared_variables(parse(text)) for text in texts)
+    return set().union(*(meta.find_undeclared_variables(parse(text)) for text in texts))
 
 
 def _stem(name: str) -> str:
@@ -194,7 +190,7 @@ def _explained(name: str, work: Callable[[], str]) -> str:
         return work()
     except jinja2.TemplateNotFound as error:
         known = ", ".join(sorted(list_resources("templates", ".j2")))
-        where = f"{_place(error)}: " if _place(error) else ""
+        where = f"{place}: " if (place := _place(error)) else ""
         raise TemplateError(f"{where}there is no template `{error.name}`; known are {known}") from None
     except jinja2.TemplateSyntaxError as error:
         file = error.filename or find_resource("templates", error.name or name, ".j2") or name
@@ -215,6 +211,4 @@ def _place(error: BaseException) -> str:
 
 def _short(filename: str) -> str:
     path = Path(filename)
-    return (
-        str(Path("templates") / path.name) if any(path.parent == f for f in resource_folders("templates")) else filename
-    )
+    return str(Path("templates") / path.name) if path.parent in resource_folders("templates") else filename

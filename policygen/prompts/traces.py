@@ -106,16 +106,16 @@ def episode_view(
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
-    anomaly, reference = None, ""
-    if usual is None:
-        found = ranges(arrays)
-    else:
-        found, reference = rhythms(arrays | unobserved, limits)
-        anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
     changing = _names_to_show(arrays, task, best)
     traced = [*unobserved, *(ranked(changing, best, relevance, relevance.turn) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
     reached = reached_its_goal(t, task.solved)
+    failed = t.terminated and not reached
+    anomaly, reference, signals = None, "", ranges(arrays)
+    if usual is not None:
+        found, reference = rhythms(arrays | unobserved, limits)
+        signals = tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
+        anomaly = first_anomaly(arrays, usual) if failed else None
     return EpisodeView(
         attempt=episode.attempt,
         episode_return=t.episode_return,
@@ -123,7 +123,7 @@ def episode_view(
         ending="cut by the time limit"
         if not t.terminated
         else f"terminated by the environment{', its goal reached' if reached else ''}",
-        failed=t.terminated and not reached,
+        failed=failed,
         won=reached,
         still=_still(arrays, task),
         columns=columns,
@@ -132,9 +132,7 @@ def episode_view(
         constant={name: float(v[0]) for name, v in arrays.items() if name in relevant and np.ptp(v) == 0},
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
-        signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
-        if usual is not None
-        else found,
+        signals=signals,
         reference=reference,
         anomaly=anomaly,
         terms=dict(t.terms),
@@ -211,12 +209,14 @@ def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> 
 
 
 def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
-    """Return the names of observations and features that change, without copies of others."""
-    actions = {a.name for a in task.actuators}
-    copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
-    return _without_duplicates(
-        {n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0}
-    )
+    """Return the names of observations and features that change, without copies: equal to an earlier one throughout."""
+    left_out = {a.name for a in task.actuators}
+    left_out |= {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
+    first: dict[bytes, str] = {}
+    for name, values in arrays.items():
+        if name not in left_out and np.ptp(values) > 0:
+            first.setdefault(values.tobytes(), name)
+    return list(first.values())
 
 
 def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
@@ -231,17 +231,6 @@ def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[st
     }
 
 
-def _without_duplicates(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
-    """Return the names without those whose values equal an earlier one's at every step."""
-    seen: set[bytes] = set()
-    kept = []
-    for name, values in arrays.items():
-        if (key := values.tobytes()) not in seen:
-            seen.add(key)
-            kept.append(name)
-    return kept
-
-
 def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:
     """Return the reader that computes a trace's columns: all features of a linear policy, or the cells of a table."""
     if isinstance(policy, TablePolicy):
@@ -252,12 +241,6 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
 
 
 def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
-    alone = len(task.actuators) == 1
-    keys: list[Any] = (
-        trajectory.actions.reshape(-1).tolist() if alone else list(map(tuple, trajectory.actions.tolist()))
-    )
-    words = {}
-    for key in set(keys):
-        row = key if isinstance(key, tuple) else (key,)
-        words[key] = action_words(task.actuators, [float(f"{value:.3g}") for value in row])
-    return list(map(words.__getitem__, keys))
+    rows = list(map(tuple, trajectory.actions.reshape(trajectory.length, -1).tolist()))
+    words = {row: action_words(task.actuators, [float(f"{value:.3g}") for value in row]) for row in set(rows)}
+    return [words[row] for row in rows]

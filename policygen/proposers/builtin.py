@@ -17,8 +17,7 @@ from policygen.errors import ProviderError, UsageError
 from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
-from policygen.proposers import memory
-from policygen.proposers.builtin_linear import inputs_of, next_linear, random_linear, too_many
+from policygen.proposers.builtin_linear import inputs_of, memory_names, next_linear, random_linear, too_many
 from policygen.proposers.builtin_tables import next_table, random_table
 from policygen.proposers.proposer import Proposal, read
 from policygen.runs.config import RunConfig
@@ -109,11 +108,8 @@ class PlainSearch:
                 f"{llm} would weigh {count} quantities in each equation, more than can be read; name those that "
                 "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
             )
-        if self._config.lineages > 1 and self._config.policy == "table":
-            raise UsageError(f"--lineages: {llm} proposes tables of one structure; add --policy equations, or --llm")
-        cause = "--memory" if self._config.memory else "--lineages" if self._config.lineages > 1 else ""
-        if cause and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
-            raise UsageError(f"{cause} defines `{min(taken)}`, which task {task.name} has already; rename it there")
+        if self._config.memory and (taken := {*memory_names(inputs_of(task))} & {*task.quantity_names}):
+            raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return the next policy of the search, parsed from its reply like any other."""

@@ -3,14 +3,15 @@
 An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
 weights of observations scaled to unit spread; after a failed step it tries the mirror image. With tuning (`--refine`),
 it proposes the plain structure, then tuned policies for further tuning. A stalled search is restarted from the best
-policy with two labels exchanged, or from the plain structure (`starts`). With `--memory`, terms include a clock and
-integrals.
+policy with two labels exchanged, or from the plain structure (`starts`).
+
+With `--memory`, further terms are the phase of a clock and an integral of each input. Sine and cosine of the phase, and
+of twice the phase, give every output a rhythm of its own amplitude and shift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations_with_replacement
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,7 @@ from policygen.llm.messages import NO_MODEL
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.policy import Policy
-from policygen.proposers import memory
-from policygen.proposers.starts import FIRST, policy_to_continue, with_labels_exchanged
+from policygen.proposers.starts import policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name, Node, constants, with_constants
 from policygen.runs.attempt import Attempt
@@ -32,7 +32,9 @@ _FIRST_STEP = 1.0
 _FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
-_PRODUCT = "product_"
+CLOCK, SUM = "clock", "sum_"
+RATE = 0.3  # first rate of the clock in radians a step: a rhythm of 21 steps
+_WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) for wave in ("sin", "cos"))
 _FASTER = 0.5  # step of the logarithm of the clock's rate, where the step of a weight is 1
 
 
@@ -44,7 +46,32 @@ def inputs_of(task: Task) -> Sequence[str]:
 def terms_of(task: Task, remembering: bool) -> list[str]:
     """Return the terms of equations: the standardised inputs and, with memory, a clock's waves and integrals."""
     inputs = inputs_of(task)
-    return [PREFIX + name for name in inputs] + list(memory.terms(inputs) if remembering else ())
+    return [PREFIX + name for name in inputs] + list(_memory_terms(inputs) if remembering else ())
+
+
+def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
+    return (*(name for name, _ in _WAVES), *(SUM + name for name in inputs))
+
+
+def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return all names that memory defines."""
+    return (CLOCK, *_memory_terms(inputs))
+
+
+def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
+    """Return the definitions of `memory_names`; tuning changes only the clock's rate in them."""
+    return [
+        f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
+        *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
+        *(f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs),
+    ]
+
+
+def rate_of(policy: Policy | None) -> float:
+    """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
+    clock = dict(policy.lets).get(CLOCK) if policy is not None else None
+    found = constants(clock) if clock is not None else ()
+    return found[0] if len(found) == 1 else RATE
 
 
 def too_many(task: Task, remembering: bool) -> int:
@@ -56,14 +83,12 @@ def too_many(task: Task, remembering: bool) -> int:
 
 def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     """Return a note, and the next equations as text."""
-    inputs, remembering, products = inputs_of(context.task), context.memory, list[tuple[str, str]]()
-    if context.lineage.number:
-        remembering, products = _structure_of_lineage(context)
-    terms = terms_of(context.task, remembering) + [f"{_PRODUCT}{one}_{other}" for one, other in products]
-    scored = [a for a in context.own_attempts if a.number > 0 and a.score is not None]
+    inputs = inputs_of(context.task)
+    terms = terms_of(context.task, context.memory)
+    scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
-    rate, faster = memory.rate_of(best), 0.0
+    rate, faster = rate_of(best), 0.0
     if context.tuning is not None:
         # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
         if (tuned := _policy_to_tune(context)) is not None:
@@ -72,7 +97,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
         if (first := _first_proposed(context)) is not None:
             return "The plain structure again, for another numerical search.", first.to_text()
-        matrix, rate = np.zeros(shape), memory.RATE
+        matrix, rate = np.zeros(shape), RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif isinstance(best, LinearPolicy) and not _is_own(best, terms):
         step = _FIRST_SHARE * _step_size(context)
@@ -86,22 +111,22 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
             matrix, faster = 2 * parent - _weights(last, terms), 0.0
-            rate *= rate / memory.rate_of(last)
+            rate *= rate / rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
     matrix[:, ~_free_outputs(context)] = 0.0
-    remembered = [f"let {_PRODUCT}{one}_{other} = {PREFIX}{one}*{PREFIX}{other}" for one, other in products]
-    if remembering:
-        remembered += memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
+    remembered: list[str] = []
+    if context.memory:
+        remembered = _memory_lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
     return note, _standardised_policy(context, inputs, remembered, terms, matrix)
 
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
     """Return equations with normal random weights over standardised quantities, as text."""
     inputs, terms = inputs_of(context.task), terms_of(context.task, context.memory)
-    remembered = memory.lines(inputs, memory.RATE) if context.memory else []
+    remembered = _memory_lines(inputs, RATE) if context.memory else []
     matrix = rng.normal(size=(len(terms) + 1, len(output_names(context.task))))
     return _standardised_policy(context, inputs, remembered, terms, matrix)
 
@@ -111,7 +136,7 @@ def _policy_to_tune(context: Context) -> Policy | None:
     best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
-    return policy_to_continue(_own(context), 1 if context.lineage.number else FIRST)
+    return policy_to_continue(_own(context))
 
 
 def _first_proposed(context: Context) -> Policy | None:
@@ -124,22 +149,7 @@ def _first_proposed(context: Context) -> Policy | None:
 
 
 def _own(context: Context) -> list[Attempt]:
-    return [one for one in context.own_attempts if one.requests.model in OWN]
-
-
-def _structure_of_lineage(context: Context) -> tuple[bool, list[tuple[str, str]]]:
-    """Return whether a lineage's policies have memory, and which pairs of standardised inputs they multiply.
-
-    The first lineage has neither, the next has products, then memory, then both, and so on. There are at most twice as
-    many products as inputs, drawn for each lineage.
-    """
-    earlier = {one.lineage for one in context.attempts if 0 < one.lineage < context.lineage.number}
-    remembering, multiplying = len(earlier) % 4 >= 2 or context.memory, len(earlier) % 2 == 1
-    inputs = inputs_of(context.task)
-    pairs = list(combinations_with_replacement(inputs, 2)) if multiplying else []
-    rng = np.random.default_rng([context.seed, context.lineage.number, 1])
-    chosen = sorted(rng.permutation(len(pairs))[: 2 * len(inputs)].tolist())
-    return remembering, [pairs[i] for i in chosen]
+    return [one for one in context.attempts if one.requests.model in OWN]
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
@@ -177,7 +187,7 @@ def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float
 def _step_size(context: Context) -> float:
     """Return the step size: smaller after failures, larger after successes (1/5th rule)."""
     step = _FIRST_STEP
-    for attempt in context.own_attempts[_RANDOM_STARTS + 1 :]:
+    for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
             step *= 1.5 if attempt.accepted else 1.5**-0.25
     return float(np.clip(step, 0.02, 4.0))

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import ProviderError
 from policygen.policies.features import CellReader, Lets, cell_reader
 from policygen.policies.rows import nearest_seen
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.runs.attempt import text_digest
 from policygen.runs.state import Context
-from policygen.tasks.task import Task
 
 # Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
@@ -29,15 +27,10 @@ TOLERANCE = 1e-7  # relative change of the values at which it ends
 
 
 def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    """Return a note, and the next table as text.
-
-    Raises:
-        ProviderError: the task has no grid.
-    """
+    """Return a note, and the next table as text."""
     incumbent = context.incumbent
-    grid, lets = (
-        (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (_grid_of(context.task), ())
-    )
+    grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
+    assert grid is not None, "`PlainSearch.check` refuses tasks without a grid"
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
         if text_digest(table) not in context.tried:  # a repeated table gives no new information
@@ -48,15 +41,11 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def random_table(context: Context, rng: np.random.Generator) -> str:
-    """Return a table whose cells hold actions drawn at random, as text.
-
-    Raises:
-        ProviderError: the task has no grid.
-    """
-    grid, choices = _grid_of(context.task), _joint_choices(context)
-    return TablePolicy.from_actions(
-        context.task, choices[rng.integers(len(choices), size=grid.size)], grid, ()
-    ).to_text()
+    """Return a table whose cells hold actions drawn at random, as text."""
+    grid, choices = context.task.grid, _joint_choices(context)
+    assert grid is not None, "`PlainSearch.check` refuses tasks without a grid"
+    drawn = choices[rng.integers(len(choices), size=grid.size)]
+    return TablePolicy.from_actions(context.task, drawn, grid, ()).to_text()
 
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
@@ -67,12 +56,6 @@ def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Gene
     best = np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)
     planned = nearest_seen(choices[best], visits.sum(axis=1) > 0, grid.shape)
     return TablePolicy.from_actions(context.task, planned, grid, lets)
-
-
-def _grid_of(task: Task) -> Grid:
-    if task.grid is None:
-        raise ProviderError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
-    return task.grid
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:

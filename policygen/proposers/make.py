@@ -19,7 +19,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
 from policygen.runs.turns import whose_turn
-from policygen.tasks.task import Task
+from policygen.tasks.task import KIND_WORDS, Task
 
 
 def make_proposer(provider: Provider, config: RunConfig) -> Proposer:
@@ -52,17 +52,14 @@ class Started:
         parsed = self._parsed(task)
         if parsed.policy is None:
             found = "\n".join(f"  {problem}" for problem in parsed.problems)
-            raise PolicyError(f"--start: it cannot be read as a policy of this run (--policy {self._kind}):\n{found}")
+            kind = KIND_WORDS[self._config.policy]
+            raise PolicyError(f"--start: it cannot be read as a policy of this run (--policy {kind}):\n{found}")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return the given policy for attempt 1, and later what the other proposer proposes."""
         if context.number == 1:
             return Proposal(1, self._parsed(context.task), (), model=START)
         return self._then.propose(prompt, context, request_log)
-
-    @property
-    def _kind(self) -> str:
-        return "equations" if self._config.policy == "linear" else "table"
 
     def _parsed(self, task: Task) -> Parsed:
         return parse(self._config.start or "", task, self._config.policy)
@@ -83,11 +80,7 @@ class Team:
         }
 
     def check(self, task: Task) -> None:
-        """Refuse a cost limit that cannot be enforced.
-
-        Raises:
-            UsageError: a model's price is unknown.
-        """
+        """Refuse a cost limit that cannot be enforced; see `LanguageModel.check`."""
         for member in self._members.values():
             member.check(task)
 

@@ -77,12 +77,7 @@ class LanguageModel:
 
     is_language_model = True
 
-    def __init__(
-        self,
-        provider: Provider,
-        config: RunConfig,
-        options: LLMOptions | None = None,
-    ) -> None:
+    def __init__(self, provider: Provider, config: RunConfig, options: LLMOptions | None = None) -> None:
         self.provider = provider
         self.introduction = provider.spec
         self._config = config
@@ -103,12 +98,7 @@ class LanguageModel:
             )
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Return a policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
-
-        Raises:
-            BudgetExhausted: not even the first request is affordable.
-            ProviderError: the model cannot be asked.
-        """
+        """Ask for a policy and, while it cannot be read, for up to `config.repairs` repairs; see `Proposer.propose`."""
         exchanges: list[Exchange] = []
         parsed, stopped = Parsed(None, ()), ""
         for request in range(self._config.repairs + 1):

@@ -25,24 +25,21 @@ from policygen.runs.attempt import Attempt, text_digest
 SearchAttempts = list[Attempt]
 
 FIRST = 2  # searches before the better one is continued
-STALLED = (
-    0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random actions
-)
+STALLED = 0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random
 OVER = 3
 EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
 
 
-def policy_to_continue(attempts: Sequence[Attempt], searches_first: int = FIRST) -> Policy | None:
+def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
     """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
         attempts: the attempts of the run so far. Number 0 is random actions; each search from zero starts with the same
             policy as the first proposal.
-        searches_first: number of searches before the better one is continued.
     """
     tuned = _tuned(attempts)
     searches = _searches(tuned)
-    if len(searches) < searches_first:
+    if len(searches) < FIRST:
         return None
     if len(searches) == len(tuned):  # none has been continued yet
         present = max(searches, key=_best)

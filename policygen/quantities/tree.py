@@ -106,8 +106,14 @@ def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
 
     A term is a quantity, or a whole non-linear sub-expression that a linear policy lifts into a feature:
-    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}.
+    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}. So is an expression whose coefficients
+    would overflow, such as `x / 1e-320`: it is computed as it is written.
     """
+    terms = _linear_terms(node)
+    return terms if all(map(math.isfinite, terms.values())) else {node: 1.0}
+
+
+def _linear_terms(node: Node) -> Mapping[Node | None, float]:
     match node:
         case Number(value):
             return {None: value}

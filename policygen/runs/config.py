@@ -26,7 +26,7 @@ from pydantic import (
 from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
-from policygen.llm import joined_specs, reads_prompts
+from policygen.llm import joined_specs, reads_prompts, specs_of
 from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
@@ -356,6 +356,11 @@ def effective_config(
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
+        )
+    if config.lineages > 1 and (silent := [one for one in specs_of(config.llm) if not reads_prompts(one)]):
+        raise UsageError(
+            f"--lineages is for language models: {silent[0]} revises no structure on request; "
+            "name only language models with --llm, or leave --lineages out"
         )
     if config.lineages > 1 and config.conversation == "continued":
         raise UsageError("--lineages revises several policies, and a continued conversation only one: leave one out")

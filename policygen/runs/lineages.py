@@ -54,16 +54,13 @@ def lineages_of(attempts: Sequence[Attempt], most: int) -> list[Lineage]:
         assert attempt.score is not None
         return attempt is best_of_run, -excess(attempt.violations), attempt.score.value
 
-    found: list[Lineage] = []
-    for number, own in families.items():
-        if scored := [attempt for attempt in own if attempt.score is not None]:
-            found.append(Lineage(number, tuple(own), max(scored, key=rank)))
-    found.sort(key=lambda lineage: rank(lineage.best) if lineage.best is not None else (), reverse=True)
-    different: dict[object, Lineage] = {}
-    for lineage in found:
-        if lineage.best is not None and lineage.best.policy is not None:
-            different.setdefault(structure(lineage.best.policy), lineage)
-    kept = list(different.values())
+    scored = {number: [one for one in own if one.score is not None] for number, own in families.items()}
+    bests = sorted((max(own, key=rank) for own in scored.values() if own), key=rank, reverse=True)
+    different: dict[object, Attempt] = {}
+    for best in bests:
+        if best.policy is not None:
+            different.setdefault(structure(best.policy), best)
+    kept = [Lineage(best.lineage, tuple(families[best.lineage]), best) for best in different.values()]
     return kept[:most] + [lineage for lineage in kept[most:] if len(lineage.attempts) < LEAST_ATTEMPTS]
 
 
@@ -78,8 +75,7 @@ def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, 
     if not known or (number - 1) // config.candidates % NEW_EVERY == 0:
         return Lineage(number)
     tried = {one: len(lineage.attempts) - 1 for one, lineage in known.items()}
-    chosen = best_bet({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)
-    return known[chosen]
+    return known[best_bet({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)]
 
 
 def _gain_a_call(lineage: Lineage) -> float:

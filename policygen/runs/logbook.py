@@ -85,14 +85,15 @@ class Logbook:
 
     def resume_command(self, *options: str) -> str:
         """Return the command that resumes the run, with --trust if its files need the user's trust."""
-        trust = ""
+        command, trust = "resume", ""
         with suppress(PolicygenError):
-            task = self.task()
+            task, llm = self.task(), self.config().llm
+            command = "mcp" if llm == "mcp" else command  # `resume` has no assistant
             # A module of Python itself registers no environment, with or without --trust.
             is_python_module = of_python(task.gym_id.partition(":")[0])
-            if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(self.config().llm)):
+            if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(llm)):
                 trust = "--trust"
-        return shlex.join(filter(None, ["policygen", "resume", str(self.folder), *options, trust]))
+        return shlex.join(filter(None, ["policygen", command, str(self.folder), *options, trust]))
 
     # --- writing
 

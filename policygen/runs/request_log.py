@@ -102,7 +102,8 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        seeded_prompt = seeded(prompt, config, self._attempt_in_key(number), request)
+        always = getattr(provider, "always_seeded", False)
+        seeded_prompt = seeded(prompt, config, self._attempt_in_key(number), request, always=always)
         asked = _Request(provider, number, request, seeded_prompt, options or llm_options(config))
         exchange, failed = self._on_record(asked)
         if exchange is None:
@@ -260,13 +261,13 @@ def first_sentence(reply: str) -> str:
     return sentence if len(sentence) <= MOST_IDEA else f"{sentence[: MOST_IDEA - 4].rstrip()} ..."
 
 
-def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int) -> Prompt:
+def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int, *, always: bool = False) -> Prompt:
     """Return `prompt` with a sampling seed, a different one for each attempt and repair of a run.
 
     The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed`, else the run's seed, with
-    the attempt and the request. Without `request_seed` and temperature no seed is sent.
+    the attempt and the request. Without `request_seed` and temperature no seed is sent, unless it `always` is.
     """
-    if config.request_seed is None and config.temperature is None:
+    if config.request_seed is None and config.temperature is None and not always:
         return prompt
     base = config.seed if config.request_seed is None else config.request_seed
     digest = hashlib.sha256(f"{base} {attempt} {request}".encode()).digest()

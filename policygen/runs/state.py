@@ -20,6 +20,7 @@ from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.lineages import Lineage, lineage_for, lineages_of
+from policygen.runs.records import Baseline
 from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
@@ -70,6 +71,7 @@ class Search:
         turns: the requests and last replies of a continued conversation.
         stopped: the reason why the loop ended.
         demonstrations: episodes from outside the run; prompts show them with its best episodes.
+        baseline: an agent with its score on the seeds of the final score; None without one.
     """
 
     task: Task
@@ -84,6 +86,7 @@ class Search:
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
     demonstrations: tuple[Episode, ...] = ()
+    baseline: Baseline | None = None
 
     @property
     def incumbent(self) -> Policy | None:
@@ -189,6 +192,7 @@ class Search:
             self.example,
             config.memory,
             demonstrations=self.demonstrations,
+            baseline=self.baseline,
             lineage=lineage,
             others=tuple(one.best for one in others if one.best is not None and one.number != lineage.number),
         )
@@ -237,6 +241,7 @@ class Context:
     memory: bool = False
     comments: tuple[str, ...] = ()
     demonstrations: tuple[Episode, ...] = ()
+    baseline: Baseline | None = None
     lineage: Lineage = field(default_factory=lambda: Lineage(0))
     others: tuple[Attempt, ...] = ()
 

@@ -32,7 +32,7 @@ from policygen.search.judge import (
     stop_score,
     undecided,
 )
-from policygen.search.refine.carry import carry_over
+from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
@@ -255,7 +255,7 @@ def _tuned(
             mdp=search.mdp,
             floor=floor,
             state=None
-            if floor and starts_new_search(attempt, [one for one in search.attempts if one.lineage == attempt.lineage])
+            if floor and starts_new_search(attempt, search.attempts)
             else _tuning_state(policy, attempt, search),
         )
         if refined is None:

@@ -156,9 +156,8 @@ def _read(
         spent = attempts[-1].standing
         ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
-    return Run(
-        config, make_proposer(provider, config), logbook, search, ledger, tuple(answers), baseline=logbook.baseline()
-    )
+    search.baseline = logbook.baseline()
+    return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:

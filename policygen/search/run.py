@@ -25,7 +25,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, ListenerGroup, ignore_activity
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
-from policygen.runs.records import Baseline, Summary, baseline_result, final_score
+from policygen.runs.records import Summary, baseline_result, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
@@ -50,7 +50,6 @@ class Run:
     answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded answers that no recorded attempt has used
     final: Score | None = None
     perturbed: Score | None = None
-    baseline: Baseline | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = ignore_activity
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
@@ -162,8 +161,9 @@ def start(
         config = config.model_copy(update={"baseline": str(find_run("latest"))})
     baseline = play_baseline(task, config, trust=trust)
     search = new_search(task, config, example, demonstrations or ())
+    search.baseline = baseline
     logbook = Logbook.create(out, task, config, example, name=name, demonstrations=demonstrations, baseline=baseline)
-    return Run(config, proposer, logbook, search, Ledger(config), baseline=baseline)
+    return Run(config, proposer, logbook, search, Ledger(config))
 
 
 def summarise(run: Run, seconds: float) -> Summary:
@@ -198,7 +198,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         final=final_score(final) if final is not None else None,
         perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
         perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
-        baseline=baseline_result(run.baseline, final) if run.baseline is not None else None,
+        baseline=baseline_result(search.baseline, final) if search.baseline is not None else None,
         solved=(final is not None and final.value >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,

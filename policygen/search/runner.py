@@ -216,17 +216,18 @@ class EpisodeRunner:
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
-        def practice(actor: Actor, seeds: Sequence[int]) -> None:
+        def practice(actor: Actor, seeds: Sequence[int]) -> Scores:
             nonlocal played
             if sampler is None:
-                mean = float(np.mean([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)]))
+                found = np.array([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)])
             else:
                 self.ledger.charge_episodes(len(seeds))
                 sampled = sampler.play(actor, seeds)
                 self.ledger.count_steps(int(sampled.lengths.sum()), tuning=True)
-                mean = float(sampled.returns.mean())
+                found = sampled.returns
             played += len(seeds)
-            self.tell(TuningProgress(number, played, episodes, mean, since))
+            self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
+            return found
 
         def watch(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
             return play([policy], seeds)[0][0]
@@ -292,27 +293,23 @@ class EpisodeRunner:
     def with_spending(self, attempt: Attempt, started: float) -> Attempt:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
-        standing = Standing(
-            episodes=self.ledger.episodes,
-            env_steps=self.ledger.env_steps,
-            tuning_steps=self.ledger.tuning_steps,
-            wall_seconds=now - self._started,
-        )
-        return replace(attempt, seconds=now - started + attempt.requests.llm_seconds, standing=standing)
+        seconds = now - started + attempt.requests.llm_seconds
+        return replace(attempt, seconds=seconds, standing=self._counted(attempt.standing))
 
     def with_final_counts(self, last: Attempt) -> Attempt:
         """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
         if last.standing.episodes == self.ledger.episodes:
             return last
-        now = self.with_spending(last, 0.0).standing
-        standing = replace(
-            last.standing,
-            episodes=now.episodes,
-            env_steps=now.env_steps,
-            tuning_steps=now.tuning_steps,
-            wall_seconds=now.wall_seconds,
+        return replace(last, standing=self._counted(last.standing))
+
+    def _counted(self, standing: Standing) -> Standing:
+        return replace(
+            standing,
+            episodes=self.ledger.episodes,
+            env_steps=self.ledger.env_steps,
+            tuning_steps=self.ledger.tuning_steps,
+            wall_seconds=time.perf_counter() - self._started,
         )
-        return replace(last, standing=standing)
 
 
 def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from policygen.llm import reads_prompts
 from policygen.llm.messages import Prompt
 from policygen.llm.transcript import Transcript
 from policygen.prompts.render import improve_template
-from policygen.prompts.templates import mentions, used_templates
+from policygen.prompts.templates import used_templates, variables_of
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import SteeringNotice
 from policygen.runs.lock import is_held
@@ -105,7 +105,9 @@ def why_comment_has_no_effect(folder: Path) -> str:
     except TemplateError:  # the template is missing here: use the texts recorded by the run
         texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
     return (
-        "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"
+        ""
+        if not texts or "comments" in variables_of(texts.values())
+        else f"template {name} does not show comments; {_ADD}"
     )
 
 

@@ -195,7 +195,6 @@ def actuators_of(
 
 
 def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
-    """Return the layout of an action of one space, and its actuators."""
     from gymnasium import spaces
 
     match space:

@@ -15,18 +15,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.registration import find_highest_version, get_env_id
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import actuators_of, bounded, described
-from policygen.tasks.documentation import prose, section_of, sections_of
+from policygen.tasks.documentation import listed, prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.listed import listed
-from policygen.tasks.phrases import MOST_PHRASES, Phrases, choose_phrases
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_names, layout_of, slug, texts_of
-from policygen.tasks.stated import arguments_in_force, clipped, describe_arguments, encoding_of
+from policygen.tasks.spaces import Observation, ObservedText, flat_names, layout_of, slug, texts_of
+from policygen.tasks.stated import arguments_in_force, describe_arguments, encoding_of, with_limits
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
 from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
@@ -39,6 +39,10 @@ _CELLS_WANTED = 800
 _MOST_DIMENSIONS = 8
 _LARGEST_STATE_SPACE = 2_000
 _MOST_NUMBERS = 400  # of an observation
+_MOST_PHRASES = 8  # with two bins each: 256 cells
+_WORD = re.compile(r"[a-z]{3,20}")
+_RARE = 0.02  # share of rows; a word that fewer have, or lack, is ignored
+_ALIKE = 0.9  # correlation above which two words count as equivalent
 
 
 def task_from_gym(
@@ -68,7 +72,6 @@ def task_from_gym(
 
 
 def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Task:
-    """Make the task of an environment."""
     assumed: list[str] = _successor(gym_id)
     documentation = _documentation(env)
     sections = sections_of(documentation)
@@ -107,11 +110,18 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     assumed += remarks
     unseeded = ignores_seed(env, found, width, step_timeout, steps=MANY_STEPS)
     assumed += [UNSEEDED] * unseeded
-    words = Phrases()
+    phrases: dict[str, str] = {}
     if texts:
-        words = _phrases(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
-        grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
+        rows, binned = warm_up()[:, len(found) :], grid.dimensions if grid is not None else ()
+        room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
+        phrases = _telling_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(_MOST_PHRASES, room))
+    if phrases:
+        grid = Grid((*binned, *(Dimension(name, (0.5,)) for name in phrases)))
+        tells = ", ".join(phrases.values())
+        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
+    alone = actuators[0].is_choice and len(actuators) == 1
+    action_names = actuators[0].labels if alone else [actuator.name for actuator in actuators]
     arguments = arguments_in_force(env)
     about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
@@ -119,7 +129,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         gym_id=gym_id,
         observations=tuple(found),
         texts=tuple(texts),
-        features=words.features,
+        features=tuple(phrases.items()),
         layout=layout_of(env.observation_space),
         action_layout=action_layout,
         actuators=actuators,
@@ -130,7 +140,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         facts=(
             *([remark] if encoding else []),
             *describe_arguments(arguments, env, about),
-            *simulator_facts(env, _named(actuators), observed, arguments, step_timeout),
+            *simulator_facts(env, action_names, observed, arguments, step_timeout),
         ),
         solved=env.spec.reward_threshold if env.spec else None,
         unseeded=unseeded,
@@ -162,23 +172,39 @@ def _observed(
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
     after = "named after the environment's documentation:" if named else "called"
     assumed.append(f"observations are {after} {names}")
-    return [clipped(o, env) for o in found] if named else found, texts, named
+    return [with_limits(o) for o in found] if named else found, texts, named
 
 
-def _phrases(
-    texts: Sequence[ObservedText],
-    rows: npt.NDArray[np.float64],
-    taken: Sequence[str],
-    grid: Grid | None,
-    assumed: list[str],
-) -> Phrases:
-    """Choose words that tell texts apart, as many as a table beside `grid` has room for."""
-    room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-    words = choose_phrases(texts, rows, taken, min(MOST_PHRASES, room))
-    if words.dimensions:
-        tells = ", ".join(expression for _, expression in words.features)
-        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
-    return words
+def _telling_phrases(
+    texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
+) -> dict[str, str]:
+    """Return features, by name: words that about half of the texts contain, each little correlated with those before.
+
+    Args:
+        rows: text columns of recorded observations, shape (n, columns of all texts).
+        taken: names that features cannot have.
+    """
+    rows = rows[:: max(1, len(rows) // 1_000)]
+    found: list[tuple[float, str, str, npt.NDArray[np.float64]]] = []
+    first = 0
+    for text in texts:
+        columns = rows[:, first : first + text.columns]
+        first += text.columns
+        words = {word for row in np.unique(columns, axis=0) for word in _WORD.findall(decoded(row).lower())}
+        for word in sorted(words):
+            has = contains_batch(list(columns.T), word)
+            share = float(has.mean())
+            if _RARE <= share <= 1 - _RARE:
+                name = slug(f"{text.name}_{word}")
+                found.append((share * (1 - share), name, f'contains({text.name}, "{word}")', has))
+    kept: dict[str, str] = {}
+    chosen: list[npt.NDArray[np.float64]] = []
+    for _, name, expression, has in sorted(found, key=lambda one: -one[0]):
+        unlike = all(abs(float(np.corrcoef(has, other)[0, 1])) < _ALIKE for other in chosen)
+        if len(kept) < most and name not in (*taken, *kept) and unlike:
+            kept[name] = expression
+            chosen.append(has)
+    return kept
 
 
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
@@ -205,11 +231,6 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     return replace(task, assumed=(*task.assumed, remark))
 
 
-def _named(actuators: Sequence[Actuator]) -> list[str]:
-    """Return the names of the components of an action; of one choice its labels."""
-    return list(actuators[0].labels if len(actuators) == 1 and actuators[0].is_choice else (a.name for a in actuators))
-
-
 def _documentation(env: gym.Env[Any, Any]) -> str:
     """Return the docstring of the environment or of its nearest documented base class."""
     for owner in type(env.unwrapped).__mro__:
@@ -223,16 +244,11 @@ def _documentation(env: gym.Env[Any, Any]) -> str:
 def _successor(gym_id: str) -> list[str]:
     """Return one sentence if Gymnasium has a newer version of the environment."""
     name, _, version = gym_id.rpartition("-v")
-    if not version.isdigit():
+    namespace, _, name = name.rpartition("/")
+    newest = find_highest_version(namespace or None, name)
+    if not version.isdigit() or newest is None or newest <= int(version):
         return []
-    newer = [
-        int(other.removeprefix(f"{name}-v"))
-        for other in gym.registry
-        if other.startswith(f"{name}-v") and other.removeprefix(f"{name}-v").isdigit()
-    ]
-    if max(newer, default=0) <= int(version):
-        return []
-    return [f"{gym_id} is out of date; its successor is {name}-v{max(newer)}"]
+    return [f"{gym_id} is out of date; its successor is {get_env_id(namespace or None, name, newest)}"]
 
 
 def _fitted_grid(

@@ -173,11 +173,7 @@ def import_of_user(module: str) -> ModuleType:
 
 
 def _import_own(module: str, name: str) -> None:
-    """Import a module of the user, and register a class or function of it.
-
-    Raises:
-        TaskError: there is no such module, it fails, or it neither registers nor defines the name.
-    """
+    """Import a module of the user, and register a class or function of it."""
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)

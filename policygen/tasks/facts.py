@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import sys
@@ -65,7 +66,6 @@ def simulator_facts(
 
 
 def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
-    """Return the sentences about a model, in as much detail as fits."""
     lines: list[str] = []
     for detail in (2, 1, 0):
         lines = model_facts(env, actions, detail)
@@ -75,16 +75,11 @@ def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, .
 
 
 def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the first lines that fit, and a remark if some did not."""
     if sum(map(len, lines)) <= MOST_CHARACTERS:
         return tuple(lines)
-    kept: list[str] = []
+    ends = itertools.accumulate(map(len, lines))
     room = MOST_CHARACTERS - 60  # for the remark
-    for line in lines:
-        room -= len(line)
-        if room < 0:
-            break
-        kept.append(line)
+    kept = [line for line, end in zip(lines, ends, strict=True) if end <= room]
     return (*kept, f"(Shortened: {len(lines) - len(kept)} more lines are left out.)")
 
 
@@ -115,14 +110,11 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
     if not unchanged:
         return ()
     head, words = "Constants of the simulator: ", [f"{name} = {text}" for name, text in unchanged.items()]
-    kept: list[str] = []
+    ends = itertools.accumulate(len(word) + 2 for word in words)
     room = MOST_CHARACTERS - len(head) - 40
-    for word in words:
-        room -= len(word) + 2
-        if room < 0:
-            return (f"{head}{', '.join(kept)} (shortened: {len(words) - len(kept)} more).",)
-        kept.append(word)
-    return (f"{head}{', '.join(kept)}.",)
+    kept = [word for word, end in zip(words, ends, strict=True) if end <= room]
+    more = f" (shortened: {len(words) - len(kept)} more)" if len(kept) < len(words) else ""
+    return (f"{head}{', '.join(kept)}{more}.",)
 
 
 def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 
 from policygen.errors import EnvironmentFault
 from policygen.outgoing import exit_message_hook
+from policygen.portable import ALARM, interrupt
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
 _UNINTERRUPTED = 3  # after this many time limits, the process ends if its code cannot be interrupted
@@ -47,6 +48,13 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str
 def name_of(env: gym.Env[Any, Any]) -> str:
     """Return the id of an environment; the name of its class if it is not registered."""
     return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
+def wrappers_of(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
+    """Yield the wrappers of an environment, the outermost first."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
 
 
 def wrong_length(row: Any, expected: int) -> EnvironmentFault:
@@ -133,7 +141,6 @@ class OwnDirectory:
 
 
 def _message_of(error: BaseException) -> str:
-    """Return the message of an environment's exception in one line."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # `__str__` is the environment's code, too
@@ -161,7 +168,6 @@ def _place(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
 
 
 def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """Return file and line of the first frame in the environment's own code."""
     files = _files_of(env)
     for frame, line in frames:
         if frame.f_code.co_filename in files:
@@ -171,11 +177,11 @@ def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any])
 
 def _files_of(env: gym.Env[Any, Any]) -> set[str]:
     """Return the files of the environment's classes, and of wrappers that are not Gymnasium's."""
-    classes = [*type(env.unwrapped).__mro__]
-    while isinstance(env, gym.Wrapper):
-        if not type(env).__module__.startswith("gymnasium."):
-            classes.append(type(env))
-        env = env.env
+    wrappers = (type(wrapper) for wrapper in wrappers_of(env))
+    classes = [
+        *type(env.unwrapped).__mro__,
+        *(kind for kind in wrappers if not kind.__module__.startswith("gymnasium.")),
+    ]
     modules = {kind.__module__ for kind in classes} - {"builtins", "abc", "typing", gym.Env.__module__}
     return {str(file) for name in modules if (file := getattr(sys.modules.get(name), "__file__", None))}
 
@@ -196,8 +202,8 @@ class Watchdog:
     """Raises an exception inside a step that takes more than `seconds` (at most a quarter more).
 
     Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal. In
-    other threads, or if the signal is in use, nothing is watched. Code that never returns to Python cannot be
-    interrupted; its process can be ended instead, after three times the limit.
+    other threads, if the signal is in use, and on Windows, nothing is watched. Code that never returns to Python cannot
+    be interrupted; its process can be ended instead, after three times the limit.
 
     Args:
         progress: returns any value that differs from one step to the next; called by another thread.
@@ -224,12 +230,12 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         self._on = (
-            hasattr(signal, "pthread_kill")
+            ALARM != 0
             and threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+            and signal.getsignal(ALARM) == signal.SIG_DFL
         )
         if self._on:
-            signal.signal(signal.SIGALRM, self._interrupt)
+            signal.signal(ALARM, self._interrupt)
             self._restart_the_timer()
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
@@ -241,7 +247,7 @@ class Watchdog:
             self._on = False
             with self._lock:  # no signal is sent after this, when it would end the process
                 self._over.set()
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(ALARM, signal.SIG_DFL)
             if self._expendable or self._say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
@@ -261,7 +267,7 @@ class Watchdog:
                 if not quiet:
                     self._restart_the_timer()
                 if quiet >= _TICKS:
-                    signal.pthread_kill(watched, signal.SIGALRM)
+                    interrupt(watched, ALARM)
                 if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
                     place = self._current_line(watched)
                     self._say(
@@ -278,7 +284,6 @@ class Watchdog:
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
     def _current_line(self, watched: int) -> str:
-        """Name the environment and the line it is executing."""
         name = place = ""
         with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[watched]
@@ -291,4 +296,4 @@ class Watchdog:
 @cache
 def _nowhere() -> IO[str]:
     """Return a file that discards the traceback; it is open for as long as the process lives."""
-    return open(os.devnull, "w")
+    return open(os.devnull, "w", encoding="utf-8")

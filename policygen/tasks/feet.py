@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.mujoco import has_model, touches
+from policygen.tasks.mujoco import has_model, touches, word_of
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task
 
@@ -67,14 +67,12 @@ def _heights_of(task: Task) -> Heights | None:
 
 def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
     """Return the geoms that can touch the floor, at height 0, of each body at the end of a limb."""
-    planes = [g for g in range(model.ngeom) if int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_PLANE)]
+    planes = [g for g in range(model.ngeom) if word_of(mujoco.mjtGeom, model.geom_type[g]) == "plane"]
+    kinds = [word_of(mujoco.mjtJoint, kind) for kind in model.jnt_type]
     lifted = any(
-        int(model.body_parentid[model.jnt_bodyid[j]]) == 0
-        and (
-            int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_FREE)
-            or (int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_SLIDE) and abs(model.jnt_axis[j][2]) > UPWARDS)
-        )
-        for j in range(model.njnt)
+        kind == "free" or (kind == "slide" and abs(model.jnt_axis[j][2]) > UPWARDS)
+        for j, kind in enumerate(kinds)
+        if model.body_parentid[model.jnt_bodyid[j]] == 0
     )
     if not lifted or len(planes) != 1 or abs(float(model.geom_pos[planes[0]][2])) > 1e-6:
         return {}
@@ -88,13 +86,13 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
 
 
 def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
-    """Return the height of a geom's lowest point."""
-    height, size, kind = float(data.geom_xpos[geom][2]), model.geom_size[geom], int(model.geom_type[geom])
+    height, size = float(data.geom_xpos[geom][2]), model.geom_size[geom]
     vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
-    if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):
-        return height - float(size[0])
-    if kind == int(mujoco.mjtGeom.mjGEOM_CAPSULE):
-        return height - float(size[0] + vertical[2] * size[1])
-    if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
-        return height - float(vertical @ size)
+    match word_of(mujoco.mjtGeom, model.geom_type[geom]):
+        case "sphere":
+            return height - float(size[0])
+        case "capsule":
+            return height - float(size[0] + vertical[2] * size[1])
+        case "box":
+            return height - float(vertical @ size)
     return height - float(model.geom_rbound[geom])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,22 @@ class _Machine:
     signals: tuple[str, ...]
     detail: int
 
+    def joint_kind(self, joint: int) -> str:
+        return word_of(self.mujoco.mjtJoint, self.model.jnt_type[joint])
 
-@dataclass(frozen=True, slots=True)
-class _Joint:
-    """A joint in words; `traits` are often the same for all joints."""
+    def geom_kind(self, geom: int) -> str:
+        return word_of(self.mujoco.mjtGeom, self.model.geom_type[geom])
 
-    subject: str
-    details: tuple[str, ...]
-    traits: tuple[str, ...]
+    def joint_name(self, joint: int) -> str:
+        return str(self.model.joint(joint).name or f"#{joint}")
+
+    def body_name(self, body: int) -> str:
+        return str(self.model.body(body).name or f"body{body}")  # as its observations are called
+
+
+def word_of(enumeration: Any, value: Any) -> str:
+    """Return the name of a MuJoCo constant in lower case: `hinge` for `mjJNT_HINGE`."""
+    return str(enumeration(int(value)).name).partition("_")[2].lower()
 
 
 def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tuple[str, ...]:
@@ -96,37 +104,34 @@ def _summary(machine: _Machine, frame_skip: int) -> list[str]:
     return lines
 
 
-def _kind(machine: _Machine, joint: int) -> str:
-    """Return the kind of a joint: `free`, `ball`, `slide` or `hinge`."""
-    return str(machine.mujoco.mjtJoint(int(machine.model.jnt_type[joint])).name).removeprefix("mjJNT_").lower()
-
-
 def _joints(machine: _Machine) -> list[str]:
     """Describe free joints, then actuated ones; traits that all of these share are stated once."""
-    model = machine.model
-    joints: list[_Joint] = []
+    joints: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []  # subject, details, traits
     lines: list[str] = []
     driven = set()
     for i, signal in enumerate(machine.signals):
-        joint = _driven_joint(machine, i)
-        if joint is None:
+        if not word_of(machine.mujoco.mjtTrn, machine.model.actuator_trntype[i]).startswith("joint"):
             lines.append(f"{signal} acts on {_target(machine, i)}: {', '.join(_drive(machine, i, 'force'))}.")
             continue
+        joint = int(machine.model.actuator_trnid[i][0])
         driven.add(joint)
-        subject = f"{signal} drives {_kind(machine, joint)} {_joint_name(model, joint)}"
-        effort = "force" if _kind(machine, joint) == "slide" else "torque"
-        traits = (*_drive(machine, i, effort), *_resistance(machine, joint))
-        joints.append(_Joint(subject, _details(machine, joint), traits))
+        kind = machine.joint_kind(joint)
+        traits = (*_drive(machine, i, "force" if kind == "slide" else "torque"), *_resistance(machine, joint))
+        subject = f"{signal} drives {kind} {machine.joint_name(joint)}"
+        joints.append((subject, _details(machine, joint), traits))
     lines = [*_free_joints(machine, driven), *lines]
-    if len(joints) < 2:
-        return lines + [_sentence(j.subject, (*j.traits, *j.details)) for j in joints]
-    # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
-    usual, count = Counter(j.traits[0] for j in joints).most_common(1)[0]
-    shared = [usual] * (count > 1) + [t for t in joints[0].traits[1:] if all(t in j.traits for j in joints)]
-    if shared:
-        unless = ", unless said otherwise" if 1 < count < len(joints) else ""
-        lines.append(f"Every actuated joint{unless}: {', '.join(shared)}.")
-    return lines + [_sentence(j.subject, (*(t for t in j.traits if t not in shared), *j.details)) for j in joints]
+    shared: list[str] = []
+    if len(joints) > 1:
+        # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
+        all_traits = [traits for *_, traits in joints]
+        usual, count = Counter(traits[0] for traits in all_traits).most_common(1)[0]
+        shared = [usual] * (count > 1) + [t for t in all_traits[0][1:] if all(t in traits for traits in all_traits)]
+        if shared:
+            unless = ", unless said otherwise" if 1 < count < len(joints) else ""
+            lines.append(f"Every actuated joint{unless}: {', '.join(shared)}.")
+    return lines + [
+        _sentence(subject, (*(t for t in traits if t not in shared), *details)) for subject, details, traits in joints
+    ]
 
 
 def _sentence(subject: str, details: Sequence[str]) -> str:
@@ -138,25 +143,23 @@ def _free_joints(machine: _Machine, driven: set[int]) -> list[str]:
     model = machine.model
     lines = []
     for body in range(1, model.nbody):
-        first = int(model.body_jntadr[body])
-        joints = [j for j in range(first, first + int(model.body_jntnum[body])) if j not in driven]
+        joints = [j for j in range(model.njnt) if model.jnt_bodyid[j] == body and j not in driven]
         if not joints:
             continue
-        name = _body_name(model, body)
-        if int(model.body_parentid[body]) == 0 and (len(joints) > 1 or _kind(machine, joints[0]) == "free"):
+        if model.body_parentid[body] == 0 and (len(joints) > 1 or machine.joint_kind(joints[0]) == "free"):
             motions = ", ".join(_motion(machine, joint) for joint in joints)
             height = _number(round(float(machine.data.xpos[body][2]), 3))
+            name = machine.body_name(body)
             lines.append(f"Body {name} has no actuator of its own, starts at height {height} m, and moves: {motions}.")
             continue
         for joint in joints:
-            subject = f"No actuator drives {_kind(machine, joint)} {_joint_name(model, joint)}"
+            subject = f"No actuator drives {machine.joint_kind(joint)} {machine.joint_name(joint)}"
             lines.append(_sentence(subject, (*_details(machine, joint), *_resistance(machine, joint))))
     return lines
 
 
 def _motion(machine: _Machine, joint: int) -> str:
-    """Describe one degree of freedom of a body that moves in the world."""
-    kind, name = _kind(machine, joint), _joint_name(machine.model, joint)
+    kind, name = machine.joint_kind(joint), machine.joint_name(joint)
     if kind == "free":
         return f"freely in all directions ({name})"
     if kind == "ball":
@@ -186,8 +189,7 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
 
 
 def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
-    """Describe a joint's place, positive direction and range."""
-    model, data, kind = machine.model, machine.data, _kind(machine, joint)
+    model, data, kind = machine.model, machine.data, machine.joint_kind(joint)
     body = int(model.jnt_bodyid[joint])
     details = []
     if kind in ("hinge", "slide"):
@@ -197,7 +199,7 @@ def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
         turn = f"axis {_direction(axis)}"
         # A hinge through its load's centre of mass moves that centre in no direction.
         if machine.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
-            turn += f", positive moves {_body_name(model, body)} towards {_direction(motion)}"
+            turn += f", positive moves {machine.body_name(body)} towards {_direction(motion)}"
         details.append(turn)
         unit = "rad" if kind == "hinge" else "m"
         if model.jnt_limited[joint]:
@@ -214,7 +216,7 @@ def _resistance(machine: _Machine, joint: int) -> tuple[str, ...]:
     if not machine.detail:
         return ()
     dof = int(model.jnt_dofadr[joint])
-    slide = _kind(machine, joint) == "slide"
+    slide = machine.joint_kind(joint) == "slide"
     effort, per = ("N", "m") if slide else ("N m", "rad")
     found = (
         ("damping", model.dof_damping[dof], f"{effort} s/{per}"),
@@ -227,28 +229,13 @@ def _resistance(machine: _Machine, joint: int) -> tuple[str, ...]:
     return tuple(f"{name} {_number(value)} {unit}" for name, value, unit in values if value > 0)
 
 
-def _driven_joint(machine: _Machine, actuator: int) -> int | None:
-    kinds = machine.mujoco.mjtTrn
-    kind = int(machine.model.actuator_trntype[actuator])
-    if kind not in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT)):
-        return None
-    return int(machine.model.actuator_trnid[actuator][0])
-
-
 def _target(machine: _Machine, actuator: int) -> str:
     """Name the target of an actuator that does not act on a joint."""
-    model, kinds = machine.model, machine.mujoco.mjtTrn
-    target = int(model.actuator_trnid[actuator][0])
-    kind = int(model.actuator_trntype[actuator])
-    readers: dict[int, tuple[str, Callable[[int], Any]]] = {
-        int(kinds.mjTRN_TENDON): ("tendon", model.tendon),
-        int(kinds.mjTRN_SITE): ("site", model.site),
-        int(kinds.mjTRN_BODY): ("body", model.body),
-    }
-    if kind not in readers:
+    target = int(machine.model.actuator_trnid[actuator][0])
+    kind = word_of(machine.mujoco.mjtTrn, machine.model.actuator_trntype[actuator])
+    if kind not in ("tendon", "site", "body"):
         return f"target {target}"
-    word, reader = readers[kind]
-    return f"{word} {reader(target).name or target}"
+    return f"{kind} {getattr(machine.model, kind)(target).name or target}"
 
 
 def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
@@ -256,10 +243,10 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
     model, mujoco = machine.model, machine.mujoco
     gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
     unit = "N m" if effort == "torque" else "N"
-    plain = (
-        int(model.actuator_gaintype[actuator]) == int(mujoco.mjtGain.mjGAIN_FIXED)
-        and int(model.actuator_biastype[actuator]) == int(mujoco.mjtBias.mjBIAS_NONE)
-        and int(model.actuator_dyntype[actuator]) == int(mujoco.mjtDyn.mjDYN_NONE)
+    types = ("gain", "fixed"), ("bias", "none"), ("dyn", "none")
+    plain = all(
+        word_of(getattr(mujoco, f"mjt{name.title()}"), getattr(model, f"actuator_{name}type")[actuator]) == value
+        for name, value in types
     )
     signal = "control" if machine.signals[actuator].startswith("control[") else "action"
     if plain:
@@ -278,68 +265,54 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
     return tuple(traits)
 
 
-def _joint_name(model: Any, joint: int) -> str:
-    return str(model.joint(joint).name or f"#{joint}")
-
-
-def _body_name(model: Any, body: int) -> str:
-    return str(model.body(body).name or f"body{body}")  # as its observations are called
-
-
 def _bodies(machine: _Machine) -> list[str]:
     """Describe each body's mass and shapes in a line; equal bodies share one."""
     model = machine.model
     alike: dict[str, list[str]] = {}
     for body in range(1, model.nbody):
-        first = int(model.body_geomadr[body])
-        shapes = [_shape(machine, geom) for geom in range(first, first + int(model.body_geomnum[body]))]
+        shapes = [_shape(machine, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
         words = "; ".join(shape for shape in dict.fromkeys(shapes) if shape)
         mass = float(model.body_mass[body])
         if not words and not mass:
             continue
-        alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(_body_name(model, body))
+        alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(machine.body_name(body))
     return [f"Body {', '.join(names)}: {'each ' * (len(names) > 1)}{words}." for words, names in alike.items()]
 
 
 def _shape(machine: _Machine, geom: int) -> str:
     """Describe the shape and size of a geom; empty if it has no simple size."""
-    model, data, kinds = machine.model, machine.data, machine.mujoco.mjtGeom
-    kind = int(model.geom_type[geom])
-    size = model.geom_size[geom]
+    size, kind = machine.model.geom_size[geom], machine.geom_kind(geom)
     positions = machine.detail > 1
-    centre = f", centre {_vector(data.geom_xpos[geom])}" if positions else ""
-    if kind == int(kinds.mjGEOM_SPHERE):
-        return f"sphere of radius {_number(size[0])} m{centre}"
-    if kind in (int(kinds.mjGEOM_CAPSULE), int(kinds.mjGEOM_CYLINDER)):
-        word = "capsule" if kind == int(kinds.mjGEOM_CAPSULE) else "cylinder"
-        axis = data.geom_xmat[geom].reshape(3, 3)[:, 2]
-        along = f" along {_direction(axis if axis[np.argmax(np.abs(axis))] > 0 else -axis)[1:]}" if positions else ""
-        # MuJoCo stores half of the length; a capsule's excludes its round ends.
-        return f"{word} of radius {_number(size[0])} m and length {_number(2 * size[1])} m{along}{centre}"
-    if kind == int(kinds.mjGEOM_BOX):
-        return f"box {' x '.join(_number(2 * side) for side in size)} m{centre}"
-    if kind == int(kinds.mjGEOM_ELLIPSOID):
-        return f"ellipsoid {' x '.join(_number(2 * side) for side in size)} m{centre}"
+    centre = f", centre {_vector(machine.data.geom_xpos[geom])}" if positions else ""
+    match kind:
+        case "sphere":
+            return f"sphere of radius {_number(size[0])} m{centre}"
+        case "capsule" | "cylinder":
+            axis = machine.data.geom_xmat[geom].reshape(3, 3)[:, 2]
+            up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
+            along = f" along {_direction(up)[1:]}" if positions else ""
+            # MuJoCo stores half of the length; a capsule's excludes its round ends.
+            return f"{kind} of radius {_number(size[0])} m and length {_number(2 * size[1])} m{along}{centre}"
+        case "box" | "ellipsoid":
+            return f"{kind} {' x '.join(_number(2 * side) for side in size)} m{centre}"
     return ""
 
 
 def _floor(machine: _Machine) -> list[str]:
     """Describe sliding friction between a plane and bodies that can touch it; MuJoCo uses the larger of two geoms'."""
-    model, kinds = machine.model, machine.mujoco.mjtGeom
-    planes = [g for g in range(model.ngeom) if int(model.geom_type[g]) == int(kinds.mjGEOM_PLANE)]
+    model = machine.model
     lines = []
-    for plane in planes:
+    for plane in (geom for geom in range(model.ngeom) if machine.geom_kind(geom) == "plane"):
         bodies: dict[str, list[str]] = {}
         for geom in range(model.ngeom):
             body = int(model.geom_bodyid[geom])
-            if body == int(model.geom_bodyid[plane]) or not touches(model, plane, geom):
+            if body == model.geom_bodyid[plane] or not touches(model, plane, geom):
                 continue
-            same = int(model.geom_priority[plane]) == int(model.geom_priority[geom])
-            first = max((plane, geom), key=lambda g: int(model.geom_priority[g]))
-            friction = max(float(model.geom_friction[g][0]) for g in ((plane, geom) if same else (first,)))
+            highest = max(model.geom_priority[[plane, geom]])
+            friction = max(model.geom_friction[g][0] for g in (plane, geom) if model.geom_priority[g] == highest)
             named = bodies.setdefault(_number(friction), [])
-            if _body_name(model, body) not in named:
-                named.append(_body_name(model, body))
+            if machine.body_name(body) not in named:
+                named.append(machine.body_name(body))
         if bodies:
             common = max(bodies, key=lambda value: len(bodies[value]))
             others = [f"{value} for {', '.join(names)}" for value, names in bodies.items() if value != common]
@@ -354,8 +327,8 @@ def _floor(machine: _Machine) -> list[str]:
 
 def _collisions(machine: _Machine) -> list[str]:
     """Describe which bodies can collide with one another; the floor has a sentence of its own."""
-    model, plane = machine.model, int(machine.mujoco.mjtGeom.mjGEOM_PLANE)
-    solid = [geom for geom in range(model.ngeom) if int(model.geom_type[geom]) != plane]
+    model = machine.model
+    solid = [geom for geom in range(model.ngeom) if machine.geom_kind(geom) != "plane"]
     found: dict[tuple[int, int], None] = {}
     for one, other in itertools.combinations(solid, 2):
         bodies = sorted((int(model.geom_bodyid[one]), int(model.geom_bodyid[other])))
@@ -363,7 +336,8 @@ def _collisions(machine: _Machine) -> list[str]:
             found[bodies[0], bodies[1]] = None
     if not found:
         return ["No two bodies collide with each other."]
-    some = [f"{_body_name(model, one)} with {_body_name(model, other)}" for one, other in list(found)[:MOST_COLLISIONS]]
+    pairs = list(found)[:MOST_COLLISIONS]
+    some = [f"{machine.body_name(one)} with {machine.body_name(other)}" for one, other in pairs]
     more = len(found) - len(some)
     return [f"Bodies that can collide: {', '.join(some)}" + (f" and {more} more pairs" if more else "") + "."]
 

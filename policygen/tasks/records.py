@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from policygen.errors import PolicyError, UsageError
@@ -27,10 +27,13 @@ from policygen.tasks.spaces import (
 )
 from policygen.tasks.task import Optimum, Task
 
+# Keys that a record holds only if they say something: records of older versions lack them.
+_IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout")
+
 
 def task_to_record(task: Task) -> dict[str, Any]:
     """Convert a task to JSON values: all that acting, scoring and prompts need."""
-    return {
+    record = {
         "name": task.name,
         "gym_id": task.gym_id,
         "kwargs": dict(task.kwargs),
@@ -42,7 +45,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "observations": [
             [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
         ],
-        **({"texts": list(map(asdict, task.texts))} if task.texts else {}),
+        "texts": list(map(asdict, task.texts)),
         "actuators": [
             {
                 "name": a.name,
@@ -52,20 +55,22 @@ def task_to_record(task: Task) -> dict[str, Any]:
             }
             for a in task.actuators
         ],
-        **({"unseeded": True} if task.unseeded else {}),
+        "unseeded": task.unseeded,
         "features": dict(task.features),
-        **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
-        **({"starts": list(map(list, task.starts))} if task.starts else {}),
-        **({"requirements": list(map(asdict, task.requirements))} if task.requirements else {}),
-        **({"perturb": list(map(asdict, task.perturb))} if task.perturb else {}),
+        "reward": task.reward,
+        "ends": task.ends,
+        "starts": list(map(list, task.starts)),
+        "requirements": list(map(asdict, task.requirements)),
+        "perturb": list(map(asdict, task.perturb)),
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
         "inputs": list(task.inputs),
         "layout": _layout_to_record(task.layout),
-        **({"action_layout": asdict(task.action_layout)} if task.action_layout is not None else {}),
+        "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
+    return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
 
 def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
@@ -150,46 +155,24 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
+    same = {one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
     return Task(
-        name=read.name,
-        gym_id=read.gym_id,
-        kwargs=tuple(read.kwargs.items()),
-        observations=tuple(
-            Observation(
-                name,
-                unit,
-                about,
-                low=-math.inf if low is None else low,
-                high=math.inf if high is None else high,
-                integer=integer,
-            )
-            for name, unit, about, low, high, integer in read.observations
-        ),
-        actuators=tuple(
-            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about, a.unit) for a in read.actuators
-        ),
-        texts=read.texts,
-        action_space=read.action_space,
-        max_steps=read.max_steps,
-        discount=read.discount,
-        solved=read.solved,
-        optimum=Optimum(*read.optimum) if read.optimum else None,
-        features=tuple(read.features.items()),
-        about=read.about,
-        hints=read.hints,
-        facts=read.facts,
-        inputs=read.inputs,
-        reward=read.reward,
-        ends=read.ends,
-        starts=read.starts,
-        requirements=read.requirements,
-        perturb=tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
-        untrusted="the saved task",
-        assumed=read.assumed,
-        unseeded=read.unseeded,
-        layout=read.layout,
-        action_layout=read.action_layout,
-        grid=grid_from_record(read.grid) if read.grid else None,
+        **same
+        | {
+            "kwargs": tuple(read.kwargs.items()),
+            "observations": tuple(
+                Observation(
+                    name, unit, about, -math.inf if low is None else low, math.inf if high is None else high, integer
+                )
+                for name, unit, about, low, high, integer in read.observations
+            ),
+            "actuators": tuple(Actuator(**asdict(a) | {"levels": tuple(a.levels.items())}) for a in read.actuators),
+            "optimum": Optimum(*read.optimum) if read.optimum else None,
+            "features": tuple(read.features.items()),
+            "perturb": tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
+            "untrusted": "the saved task",
+            "grid": grid_from_record(read.grid) if read.grid else None,
+        }
     )
 
 

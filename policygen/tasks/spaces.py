@@ -227,7 +227,6 @@ def leaves(layout: Layout | Words | None) -> Iterator[Words | None]:
 
 
 def _leaves(layout: Layout | Words | None, observation: Any) -> Iterator[tuple[Words | None, Any]]:
-    """Yield the numbers, arrays and texts of an observation, in order."""
     if not isinstance(layout, Layout):
         yield layout, observation
         return

@@ -84,35 +84,13 @@ def _chances(env: gym.Env[Any, Any]) -> list[str]:
     return [f"The outcomes of an action have probabilities {', '.join(map(str, usual[::-1]))}."]
 
 
-def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
-    """Add to an observation's meaning its limits, or those to which the environment clips it."""
-    if math.isfinite(observation.low) and math.isfinite(observation.high):
-        if observation.integer:
-            return observation
-        if observation.about.startswith("1 while"):
-            return observation
-        limits = f"{observation.low + 0.0:.4g} to {observation.high:.4g}"
-    else:
-        bounds = _clips(env).get("qfrc_constraint" if "constraint" in observation.about else "qvel")
-        moves = "velocity" in observation.about or "constraint" in observation.about
-        forces = getattr(env.unwrapped, "_contact_force_range", None)
-        if observation.about.startswith("cfrc_ext") and type(env.unwrapped).__name__ == "AntEnv" and forces:
-            limits = f"clipped to {forces[0]:g} to {forces[1]:g}"
-        elif moves and bounds:
-            limits = f"clipped to {bounds[0]} to {bounds[1]}"
-        else:
-            return observation
-    return replace(observation, about=f"{observation.about}, {limits}" if observation.about else limits)
-
-
-def _clips(env: gym.Env[Any, Any]) -> dict[str, tuple[str, str]]:
-    """Return the limits to which the environment's code clips observations, by field of MuJoCo's data."""
-    try:
-        source = inspect.getsource(type(env.unwrapped)._get_obs)  # type: ignore[attr-defined]
-    except (AttributeError, OSError, TypeError):
-        return {}
-    pattern = r"np\.clip\(\s*self\.data\.(\w+)[^,]*,\s*(-?[\d.]+),\s*(-?[\d.]+)\s*\)"
-    return {name: (low, high) for name, low, high in re.findall(pattern, source)}
+def with_limits(observation: Observation) -> Observation:
+    """Add to an observation's meaning its limits, unless they follow from it."""
+    low, high, about = observation.low, observation.high, observation.about
+    if observation.integer or about.startswith("1 while") or not (math.isfinite(low) and math.isfinite(high)):
+        return observation
+    limits = f"{low + 0.0:.4g} to {high:.4g}"
+    return replace(observation, about=f"{about}, {limits}" if about else limits)
 
 
 def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:

@@ -67,13 +67,13 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
             environment.
     """
     check_id(gym_id, where)
-    for text in _texts(kwargs):
+    for text in (leaf for leaf in _leaves(kwargs) if isinstance(leaf, str)):
         if _names_code(text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
         if _names_path(text) and not _inside(text, folder):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a file outside its folder; {_REMEDY}")
     for name, value in kwargs.items():
-        if not _is_plain(value):
+        if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _leaves(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
     for spec in _specs(gym_id) if kwargs else ():
         known = _parameters(spec)
@@ -142,24 +142,16 @@ def _parameters(spec: EnvSpec) -> set[str] | None:
     return names - {"self"}
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the values in nested tables and lists, and the names in tables."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
-    return value is None or isinstance(value, str | int | float)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(key)
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner)
+            yield from _leaves(inner)
+    else:
+        yield value
 
 
 def _names_code(text: str) -> bool:

@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
+from policygen.tasks.faults import wrappers_of
 from policygen.tasks.spaces import check_spaces
 
 NAMESPACE = "given/"  # prefix of ids of environments that only this program can make
@@ -102,13 +103,8 @@ class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
     """Return the number of steps after which an environment truncates its episodes, if it states one."""
-    inner: Any = env
-    while isinstance(inner, gym.Wrapper):
-        if isinstance(inner, TimeLimit):
-            return int(inner._max_episode_steps)
-        inner = inner.env
-    spec = env.spec
-    return spec.max_episode_steps if spec is not None else None
+    stated = env.spec.max_episode_steps if env.spec is not None else None
+    return next((w._max_episode_steps for w in wrappers_of(env) if isinstance(w, TimeLimit)), stated)
 
 
 def user_env_of(what: Any) -> UserEnv | str:

@@ -24,6 +24,7 @@ from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
+from policygen.search.refine.learner import Vector
 from policygen.search.refine.learner_actor import CellView, cell_view, with_entries
 from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
 from policygen.tasks.load import load_task
@@ -74,12 +75,11 @@ class Field:
         self._sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
         self._simulator = Simulator(self.task)
 
-    def practice(self, actor: Actor, seeds: Sequence[int]) -> None:
-        """Play, one episode for each seed."""
+    def practice(self, actor: Actor, seeds: Sequence[int]) -> Vector:
+        """Play one episode for each seed, and return their returns."""
         if self._sampler is not None:
-            self._sampler.play(actor, seeds)
-        else:
-            self._simulator.play(actor, seeds)
+            return self._sampler.play(actor, seeds).returns
+        return np.array([trajectory.episode_return for trajectory in self._simulator.play(actor, seeds)])
 
     def value(self, table: Table, seed: int) -> float:
         """The expected return, exact where the MDP is known, else on episodes of the seed's own."""

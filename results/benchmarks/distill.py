@@ -9,16 +9,16 @@ distill.md.
 
 from __future__ import annotations
 
-import argparse
-import csv
+import functools
 import itertools
-import re
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from measurements import Measurements, parser_of
 
 import policygen
 from policygen.episodes.score import difference
@@ -27,12 +27,12 @@ from policygen.runs.config import effective_config
 from policygen.runs.reading import read_agent
 from policygen.search.run import carry_out, start
 
-HERE = Path(__file__).parent
-RECORDED, PAGE, MODELS = HERE / "distill.csv", HERE / "distill.md", Path("build/distill")
+MODELS = Path("build/distill")
 COLUMNS = (
     *("task", "kind", "seed", "teacher", "teacher_half", "before", "before_half", "after", "after_half"),
     *("difference", "difference_half", "share", "numbers", "steps"),
 )
+MEASURED = Measurements("distill", COLUMNS)
 TRAINED_WITH = 300  # seed of both trainings
 ROUNDS = 6
 
@@ -86,8 +86,8 @@ def model_of(task: str) -> str:
     return f"{teacher.algorithm}:{path}"
 
 
-def measured(name: str, kind: str, seed: int) -> dict[str, Any]:
-    """Distil a teacher with the defaults of `policygen distill` except for the rounds; return the row."""
+def measured(name: str, kind: str, seed: int) -> list[dict[str, Any]]:
+    """Distil a teacher with the defaults of `policygen distill` except for the rounds; return a row."""
     task, model = policygen.load_task(name), model_of(name)
     teacher = read_agent(model, task, trust=True)
     options: dict[str, Any] = {"policy": kind, "seed": seed, "jobs": 1, "fragility": False}
@@ -98,38 +98,13 @@ def measured(name: str, kind: str, seed: int) -> dict[str, Any]:
         run = start(task, effective_config(task, name, suite=distill.DEFAULTS, options=options), Path(folder))
         carry_out(run)
     kept = distill.compared(teacher, best.policy, run)
-    row: dict[str, Any] = {"task": name, "kind": kind, "seed": seed, "share": kept.share, "numbers": kept.numbers}
+    gain = difference(kept.after, kept.teacher)
+    row = {"share": kept.share, "difference": gain.gain, "difference_half": gain.half}
     for column, score in (("teacher", kept.teacher), ("before", kept.before), ("after", kept.after)):
         assert score.ci95 is not None
         row |= {column: score.mean, f"{column}_half": (score.ci95[1] - score.ci95[0]) / 2}
-    gain = difference(kept.after, kept.teacher)
-    return {**row, "difference": gain.gain, "difference_half": gain.half, "steps": best.steps}
-
-
-def recorded() -> list[dict[str, Any]]:
-    """Return every row measured so far, by seed."""
-    if not RECORDED.exists():
-        return []
-    with RECORDED.open(newline="") as file:
-        rows = [{**row, **{name: float(row[name]) for name in COLUMNS[2:]}} for row in csv.DictReader(file)]
-    return sorted(rows, key=lambda row: row["seed"])
-
-
-def record(name: str, kind: str, seed: int) -> None:
-    """Measure one student and write down its row, unless it is there."""
-    if any((row["task"], row["kind"], row["seed"]) == (name, kind, seed) for row in recorded()):
-        return
-    row = {
-        column: f"{value:.6g}" if isinstance(value, float) else value
-        for column, value in measured(name, kind, seed).items()
-    }
-    new = not RECORDED.exists()
-    with RECORDED.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-    print(row, flush=True)
+    figures = {name: None if value is None else f"{value:.6g}" for name, value in row.items()}
+    return [{**figures, "numbers": kept.numbers, "steps": best.steps}]
 
 
 def lines() -> Iterator[str]:
@@ -137,7 +112,7 @@ def lines() -> Iterator[str]:
     yield "| task | student | seed | teacher | student before tuning | student | difference | kept | numbers |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for name, kind in itertools.product(TEACHERS, KINDS):
-        rows = [row for row in recorded() if (row["task"], row["kind"]) == (name, kind)]
+        rows = MEASURED.rows(name, kind)
         for row in rows:
             scores = [f"{row[one]:.4g} ± {row[f'{one}_half']:.2g}" for one in ("teacher", "before", "after")]
             gain = f"{row['difference']:+.4g} ± {row['difference_half']:.2g}"
@@ -152,22 +127,14 @@ def lines() -> Iterator[str]:
 
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="run|page", help="all by default")
-    parser.add_argument("--tasks", nargs="+", choices=list(TEACHERS), default=list(TEACHERS))
+    parser = parser_of(__doc__, range(282, 287))
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(282, 287)))
-    parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
-    asked = parser.parse_args()
-    what = asked.what or ["run", "page"]
-    if asked.anew:
-        RECORDED.unlink(missing_ok=True)
-    if "run" in what:
+    asked = MEASURED.asked(parser, TEACHERS, "run", "page")
+    if "run" in asked.what:
         for seed, name, kind in itertools.product(asked.seeds, asked.tasks, asked.kinds):
-            record(name, kind, seed)
-    if "page" in what:
-        table = "\n".join(lines())
-        PAGE.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table + "\n", PAGE.read_text(), count=1))
+            MEASURED.once((name, kind, seed), functools.partial(measured, name, kind, seed))
+    if "page" in asked.what:
+        MEASURED.write_table(lines())
 
 
 if __name__ == "__main__":

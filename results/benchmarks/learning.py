@@ -10,11 +10,8 @@ measurement is a row of learning.csv and is not made again unless `--anew` forge
 
 from __future__ import annotations
 
-import argparse
-import csv
 import importlib.util
 import itertools
-import re
 import statistics
 import tempfile
 import time
@@ -25,14 +22,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from measurements import Measurements, parser_of
 
 import policygen
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 
 HERE = Path(__file__).parent
-RECORDED, PAGE = HERE / "learning.csv", HERE / "learning.md"
 COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks", "played")
+MEASURED = Measurements("learning", COLUMNS)
 OURS, WITHHELD = "policygen", "policygen, knowledge withheld"
 PLANT = "policygen --refine model"
 PLANT_WITHHELD = f"{PLANT}, knowledge withheld"
@@ -239,7 +237,7 @@ def tune_in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any
     return {**watch.found("reached" if played else "the run's end"), "mean": round(mean, 2), "played": played}
 
 
-def peer(task: str, method: str, seed: int, most: int, minutes: float) -> dict[str, Any]:
+def peer(task: str, method: str, seed: int, minutes: float) -> dict[str, Any]:
     """Train a Stable-Baselines3 learner until it reaches the threshold or a limit, and return its record."""
     import sb3_contrib
     import stable_baselines3
@@ -249,7 +247,7 @@ def peer(task: str, method: str, seed: int, most: int, minutes: float) -> dict[s
     from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
-    case, settings = CASES[task], dict(PEERS[task][method])
+    case, settings, most = CASES[task], dict(PEERS[task][method]), allowed(task)
     train = make_vec_env(case.gym_id, n_envs=settings.pop("n_envs", 1), seed=seed)
     if normalize := settings.pop("normalize", ""):
         train = VecNormalize(train, norm_reward=normalize == "both", gamma=settings.get("gamma", 0.99))
@@ -312,40 +310,14 @@ def mean_return(act: Callable[[np.ndarray], np.ndarray], envs: Sequence[gym.Env]
     return float(returns.mean())
 
 
-def recorded() -> list[dict[str, Any]]:
-    """Every measurement made so far."""
-    if not RECORDED.exists():
-        return []
-    with RECORDED.open(newline="") as file:
-        return [
-            {**row, **{name: float(row[name] or 0) for name in COLUMNS[4:]}, "seed": int(row["seed"])}
-            for row in csv.DictReader(file)
-        ]
-
-
-def record(task: str, method: str, seed: int, measure: Callable[[], dict[str, Any]]) -> None:
-    """Measure and write down what is not yet known."""
-    if any((row["task"], row["method"], row["seed"]) == (task, method, seed) for row in recorded()):
-        return
-    found = {"task": task, "method": method, "seed": seed, **measure()}
-    new = not RECORDED.exists()
-    with RECORDED.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(found)
-    print(found, flush=True)
-
-
-def rows_of(task: str, method: str) -> list[dict[str, Any]]:
-    """The measurements of one line of the table, by seed."""
-    found = [row for row in recorded() if (row["task"], row["method"]) == (task, method)]
-    return sorted(found, key=lambda row: row["seed"])
+def record(task: str, method: str, seed: int, measure: Callable[..., dict[str, Any]], *given: Any, **more: Any) -> None:
+    """Measure what was not measured before."""
+    MEASURED.once((task, method, seed), lambda: [measure(*given, **more)])
 
 
 def allowed(task: str) -> int:
     """Steps at which a peer is cut off: ten times the median of ours."""
-    mine = [row["steps"] for row in rows_of(task, OURS)]
+    mine = [row["steps"] for row in MEASURED.rows(task, OURS)]
     if not mine:
         raise SystemExit(f"Measure {task} here first: python results/benchmarks/learning.py ours --tasks {task}")
     return FACTOR * int(statistics.median(mine))
@@ -357,7 +329,7 @@ def lines() -> Iterator[str]:
     yield "| --- | ---: | --- | ---: | ---: | --- | ---: | --- |"
     for task, case in CASES.items():
         for method in (PLANT, PLANT_WITHHELD, OURS, WITHHELD, *PEERS.get(task, ())):
-            if not (rows := rows_of(task, method)):
+            if not (rows := MEASURED.rows(task, method)):
                 continue
             each = [f"{'' if at(row) else '> '}{row['steps']:,.0f}" for row in rows]
             ends = "; ".join(f"{row['mean']:.4g} at {row['ended']}" for row in rows if not at(row))
@@ -389,39 +361,31 @@ def median(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="ours|plant|withheld|peers|page", help="all by default")
-    parser.add_argument("--tasks", nargs="+", choices=list(CASES), default=list(CASES))
+    parser = parser_of(__doc__)
     parser.add_argument("--methods", nargs="+", help="PPO, SAC, ARS; all by default")
-    parser.add_argument("--seeds", nargs="+", type=int, help="by default those of the page")
     parser.add_argument("--minutes", type=float, default=12)
     parser.add_argument(
         "--max-steps", type=int, default=PLANT_STEPS, help="of a whole run in a plant, judging included"
     )
-    parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
-    asked = parser.parse_args()
-    what = asked.what or ["ours", "plant", "withheld", "peers", "page"]
+    asked = MEASURED.asked(parser, CASES, "ours", "plant", "withheld", "peers", "page")
+    what = asked.what
     if "peers" in what and not importlib.util.find_spec("sb3_contrib"):
         parser.error('the peers are not installed; pip install "policygen[bench,mujoco]"')
-    if asked.anew:
-        RECORDED.unlink(missing_ok=True)
     for seed, task in itertools.product(asked.seeds or SEEDS, asked.tasks):
         for method in (OURS, WITHHELD) if CASES[task].features else (OURS,):
             if "ours" in what:
-                record(task, method, seed, lambda: ours(task, method, seed))  # noqa: B023 - called at once
+                record(task, method, seed, ours, task, method, seed)
     for task in asked.tasks:
         for seed in (asked.seeds or CASES[task].in_plant) if "plant" in what else ():
-            record(task, PLANT, seed, lambda: tune_in_plant(task, seed, asked.max_steps))  # noqa: B023
+            record(task, PLANT, seed, tune_in_plant, task, seed, asked.max_steps)
         for seed in (asked.seeds or CASES[task].withheld) if "withheld" in what else ():
-            settings = {"ablate": "knowledge"}
-            record(task, PLANT_WITHHELD, seed, lambda: tune_in_plant(task, seed, asked.max_steps, **settings))  # noqa: B023
+            record(task, PLANT_WITHHELD, seed, tune_in_plant, task, seed, asked.max_steps, ablate="knowledge")
     for seed, task in itertools.product(asked.seeds or SEEDS, asked.tasks):
         for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):
-                record(task, method, seed, lambda: peer(task, method, seed, allowed(task), asked.minutes))  # noqa: B023
+                record(task, method, seed, peer, task, method, seed, asked.minutes)
     if "page" in what:
-        table = "\n".join(lines())
-        PAGE.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table + "\n", PAGE.read_text(), count=1))
+        MEASURED.write_table(lines())
 
 
 if __name__ == "__main__":

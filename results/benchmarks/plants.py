@@ -9,10 +9,7 @@ it.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import itertools
-import re
 import statistics
 import tempfile
 import time
@@ -24,15 +21,15 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from measurements import Measurements, parser_of
 
 import policygen
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 
-HERE = Path(__file__).parent
-RECORDED, PAGE = HERE / "plants.csv", HERE / "plants.md"
 COLUMNS = ("task", "method", "seed", "episodes", "steps", "all_episodes", "all_steps", "score", "seconds")
+MEASURED = Measurements("plants", COLUMNS)
 CMA, MODEL = "cma", "model"
 EPISODES, STEPS = 8_000, {"pendulum-torque": 20_000, "tank": 3_000}
 FRESH = episode_seeds(23_000, "evaluation", 100)  # the same for every policy
@@ -125,37 +122,16 @@ def measured(name: str, method: str, seed: int, folder: str) -> Iterator[dict[st
         yield {"episodes": standing.episodes, "steps": standing.env_steps, "score": score, **everything}
 
 
-def recorded() -> list[dict[str, Any]]:
-    """Return every row measured so far."""
-    if not RECORDED.exists():
-        return []
-    with RECORDED.open(newline="") as file:
-        return [
-            {**row, "seed": int(row["seed"]), **{name: float(row[name]) for name in COLUMNS[3:]}}
-            for row in csv.DictReader(file)
-        ]
-
-
 def record(task: str, method: str, seed: int) -> None:
-    """Measure one search and write down its rows, unless they are there."""
-    if any((row["task"], row["method"], row["seed"]) == (task, method, seed) for row in recorded()):
-        return
+    """Measure one search, unless it was measured before."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(measured(task, method, seed, folder))
-    new = not RECORDED.exists()
-    with RECORDED.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        for row in rows:
-            writer.writerow({"task": task, "method": method, "seed": seed, **row})
-            print(task, method, seed, row, flush=True)
+        MEASURED.once((task, method, seed), lambda: measured(task, method, seed, folder))
 
 
 def runs_of(task: str, method: str) -> list[list[dict[str, Any]]]:
     """Return the rows of each run, in the order of seeds."""
-    rows = [row for row in recorded() if (row["task"], row["method"]) == (task, method)]
-    return [[row for row in rows if row["seed"] == seed] for seed in sorted({row["seed"] for row in rows})]
+    rows = itertools.groupby(MEASURED.rows(task, method), key=lambda row: row["seed"])
+    return [list(of_seed) for _, of_seed in rows]
 
 
 def lines() -> Iterator[str]:
@@ -191,21 +167,12 @@ def line(task: str, method: str, scores: list[float], episodes: str, each: str) 
 
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="cma|model|page", help="all by default")
-    parser.add_argument("--tasks", nargs="+", choices=list(STEPS), default=list(STEPS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(230, 235)))
-    parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
-    asked = parser.parse_args()
-    what = asked.what or [CMA, MODEL, "page"]
-    if asked.anew:
-        RECORDED.unlink(missing_ok=True)
+    asked = MEASURED.asked(parser_of(__doc__, range(230, 235)), STEPS, CMA, MODEL, "page")
     for method, seed, task in itertools.product((CMA, MODEL), asked.seeds, asked.tasks):
-        if method in what:
+        if method in asked.what:
             record(task, method, seed)
-    if "page" in what:
-        table = "\n".join(lines())
-        PAGE.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table + "\n", PAGE.read_text(), count=1))
+    if "page" in asked.what:
+        MEASURED.write_table(lines())
 
 
 if __name__ == "__main__":

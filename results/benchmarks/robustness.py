@@ -8,18 +8,16 @@ made again unless `--anew` forgets them all. `page` draws robustness.png and wri
 
 from __future__ import annotations
 
-import argparse
-import csv
+import functools
 import itertools
-import re
 import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from measurements import Measurements, parser_of
 
 import policygen
 from policygen.episodes.players import evaluate
@@ -27,9 +25,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.extensions.plots.style import OKABE_ITO, save, style
 from policygen.tasks.perturb import Perturbation, perturbation
 
-HERE = Path(__file__).parent
-RECORDED, PAGE, PICTURE = HERE / "robustness.csv", HERE / "robustness.md", HERE / "robustness.png"
-COLUMNS = ("task", "trained", "seed", "scale", "score", "episodes")
+MEASURED = Measurements("robustness", ("task", "trained", "seed", "scale", "score", "episodes"))
 RANGES = {
     "cartpole": {"action_delay": (0, 2), "sensor_noise": (0, 0.1)},
     "pendulum": {"action_delay": (0, 3), "sensor_noise": (0, 0.1), "actuator_gain": (0.7, 1.3)},
@@ -66,40 +62,13 @@ def measured(name: str, trained: str, seed: int) -> list[dict[str, Any]]:
     rows = []
     for scale in SCALES:
         score = evaluate(run.policy, FRESH, task=replace(task, perturb=scaled(name, scale)))
-        rows.append({"task": name, "trained": trained, "seed": seed, "scale": scale, "score": round(score.mean, 4)})
-        rows[-1]["episodes"] = score.episodes
+        rows.append({"scale": scale, "score": round(score.mean, 4), "episodes": score.episodes})
     return rows
-
-
-def recorded() -> list[dict[str, Any]]:
-    """Return every row measured so far."""
-    if not RECORDED.exists():
-        return []
-    with RECORDED.open(newline="") as file:
-        return [
-            {**row, "seed": int(row["seed"]), **{name: float(row[name]) for name in COLUMNS[3:]}}
-            for row in csv.DictReader(file)
-        ]
-
-
-def record(task: str, trained: str, seed: int) -> None:
-    """Measure one search and write down its rows, unless they are there."""
-    if any((row["task"], row["trained"], row["seed"]) == (task, trained, seed) for row in recorded()):
-        return
-    rows = measured(task, trained, seed)
-    new = not RECORDED.exists()
-    with RECORDED.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
-    print(task, trained, seed, [row["score"] for row in rows], flush=True)
 
 
 def scores(task: str, trained: str, scale: float) -> list[float]:
     """Return the scores of all seeds, in their order."""
-    rows = [row for row in recorded() if (row["task"], row["trained"], row["scale"]) == (task, trained, scale)]
-    return [row["score"] for row in sorted(rows, key=lambda row: row["seed"])]
+    return [row["score"] for row in MEASURED.rows(task, trained) if row["scale"] == scale]
 
 
 def lines() -> Iterator[str]:
@@ -132,22 +101,13 @@ def picture() -> Figure:
 
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="run|page", help="all by default")
-    parser.add_argument("--tasks", nargs="+", choices=list(RANGES), default=list(RANGES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(260, 265)))
-    parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
-    asked = parser.parse_args()
-    what = asked.what or ["run", "page"]
-    if asked.anew:
-        RECORDED.unlink(missing_ok=True)
-    if "run" in what:
+    asked = MEASURED.asked(parser_of(__doc__, range(260, 265)), RANGES, "run", "page")
+    if "run" in asked.what:
         for seed, task, trained in itertools.product(asked.seeds, asked.tasks, TRAININGS):
-            record(task, trained, seed)
-    if "page" in what:
-        table = "\n".join(lines())
-        PAGE.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table + "\n", PAGE.read_text(), count=1))
-        save(picture(), PICTURE)
+            MEASURED.once((task, trained, seed), functools.partial(measured, task, trained, seed))
+    if "page" in asked.what:
+        MEASURED.write_table(lines())
+        save(picture(), MEASURED.page.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""`policygen templates`: what there is, copies to edit, and how they differ."""
+"""`policygen templates`: what there is, copies to edit, and how they differ.
+
+It tests `prompts.catalogue`.
+"""
 
 from __future__ import annotations
 

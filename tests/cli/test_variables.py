@@ -14,7 +14,7 @@ from searched import written as written_template
 from support import CHECKOUT
 
 from policygen.cli import commands
-from policygen.prompts.templates import mentions
+from policygen.prompts.templates import variables_of
 
 FILES = sorted((CHECKOUT / "templates").glob("*.j2"))
 COMMENT = re.compile(r"\A\{# (.*?) ?#\}\n", re.DOTALL)
@@ -28,7 +28,7 @@ def variables() -> Mapping[str, Mapping[str, Any]]:
 def listed(text: str, variables: Mapping[str, Any]) -> str:
     """The variables that the text of a template reads, as its comment lists them: a line a record."""
     groups: dict[str, list[str]] = {}
-    for variable in sorted(name for name in variables if name in text and mentions([text], name)):
+    for variable in sorted(variables_of([text]) & variables.keys()):
         rows = [(path, *path.rpartition("."), example) for path, _, example in paths(variable, variables[variable])]
         for path, record, _, field, example in rows:
             if all(re.search(rf"[.\"]{word}\b", text) for word in re.findall(r"\.(\w+)", path)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate, unseen_share
+from policygen.episodes.aggregate import Aggregate, read_aggregate, unseen_share
 from policygen.episodes.score import Score, difference, first_episodes, paired_gain, score_of_returns, with_aggregate
 from policygen.errors import UsageError
 
@@ -48,7 +48,7 @@ def test_another_setting_is_refused(text: str) -> None:
 def test_intervals_cover_the_true_value(setting: str, least: float) -> None:
     rng, aggregate = np.random.default_rng(5), read_aggregate(setting)
     truth = float(aggregate.of(rng.normal(size=500_000)))
-    intervals = [aggregate.interval(rng.normal(size=100)) for _ in range(150)]
+    intervals = [aggregate.interval(rng.normal(size=100)) for _ in range(100)]
     covered = np.mean([low <= truth <= high for low, high in intervals])  # type: ignore[misc]
     assert least <= covered
     assert np.mean([high - low for low, high in intervals]) < 1.5  # type: ignore[misc]
@@ -87,15 +87,9 @@ def test_policies_are_compared_on_what_the_run_maximises() -> None:
 @pytest.mark.parametrize("setting", ["median", "quantile:0.2", "cvar:0.2"])
 def test_policies_that_are_equally_good_are_seldom_told_apart(setting: str) -> None:
     rng, found = np.random.default_rng(3), 0
-    for _ in range(100):
+    for _ in range(30):
         starts = rng.normal(size=40)
         one, other = (scored(starts + rng.normal(size=40), setting) for _ in range(2))
         gain, p = paired_gain(one, other)
         found += gain > 0 and p <= 0.1
-    assert found <= 20
-
-
-def test_the_mean_is_what_it_was() -> None:
-    assert MEAN.of(RETURNS) == RETURNS.mean()
-    score = scored(RETURNS, "mean")
-    assert (score.value, score.aggregated, score.prefix) == (score.mean, None, "")
+    assert found <= 6

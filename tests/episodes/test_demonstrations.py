@@ -31,7 +31,6 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of
 from policygen.extensions.sweeps.worker import Order, begin
 from policygen.policies.parse import parse
-from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -122,15 +121,12 @@ def test_actions_that_nest_are_written_as_rows_of_numbers_and_read_back(mixer: T
 def test_of_mixed_actions_only_the_choices_must_be_indices(mixer: Task, tmp_path: Path) -> None:
     [one] = episodes_of(mixer, 1)
     choice = [actuator.is_choice for actuator in mixer.actuators].index(True)
-    ends = {"ends": (False, True), "seed": 0}
-    assert_same(one, checked_trajectory(mixer, one.observations, one.actions, one.rewards, **ends))
-    assert len(read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)) == 1
+    [same] = read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)
+    assert_same(one, same.trajectory)
     for wrong in (0.5, 3, -1):
         actions = one.actions.copy()
         actions[-1, choice] = wrong
         with pytest.raises(UsageError, match="do not fit Mixer-v0: choices are 0 to 2"):
-            checked_trajectory(mixer, one.observations, actions, one.rewards, **ends)
-        with pytest.raises(UsageError, match=r"actions that .* does not have"):
             read_demonstrations(str(saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])), mixer)
 
 
@@ -241,10 +237,11 @@ def test_numbers_that_are_no_actions_are_refused() -> None:
         ([0.5, 0], [1, 1]),
         ([0, -1], [1, 1]),
         ([0, 1], [1, np.nan]),
-        ([0], [1, 1]),
     ):
         with pytest.raises(UsageError, match="do not fit CartPole-v1"):
-            checked_trajectory(CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0)
+            checked_trajectory(
+                CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0, where="x"
+            )
 
 
 # --- demonstrations --------------------------------------------------------------------------------------------------
@@ -268,21 +265,10 @@ def test_the_best_episodes_of_a_source_are_kept(tmp_path: Path) -> None:
 
 def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "episodes.npz", episodes_of(load_task("pendulum")))
-    with pytest.raises(UsageError, match="another task"):
+    with pytest.raises(UsageError, match="CartPole-v1 observes 4 numbers"):
         read_demonstrations(str(path), CARTPOLE)
     with pytest.raises(UsageError, match=r"there is no file .*none\.npz"):
         read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
-
-
-def test_actions_that_a_task_lacks_are_refused_also_where_it_has_several(tmp_path: Path) -> None:
-    several = replace(CARTPOLE, action_space="multi_discrete", actuators=CARTPOLE.actuators * 2)
-    [one] = good_episodes(1)
-    for wrong in (2, -1):
-        actions = np.zeros((one.length, 2), np.int16)
-        actions[-1, 1] = wrong
-        path = saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])
-        with pytest.raises(UsageError, match=r"actions that .* does not have"):
-            read_demonstrations(str(path), several)
 
 
 def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> None:
@@ -290,7 +276,9 @@ def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> 
     empty = replace(one, observations=one.observations[:1], actions=one.actions[:0], rewards=one.rewards[:0])
     for bad in (empty, *(replace(one, observations=one.observations * odd) for odd in (np.nan, np.inf))):
         path = saved(tmp_path / "episodes.npz", [one, bad])
-        with pytest.raises(UsageError, match="holds an episode without steps, or a value that is not a finite number"):
+        with pytest.raises(
+            UsageError, match=r"episode 2: (it has no steps|its observations hold a value that is not a finite number)"
+        ):
             read_demonstrations(str(path), CARTPOLE)
 
 
@@ -349,7 +337,7 @@ def test_a_run_whose_demonstrations_were_exchanged_for_others_says_so(tmp_path: 
     result = policygen.run("cartpole", out=tmp_path, iterations=1, final_episodes=5, demonstrations=source)
     [one] = good_episodes(1)
     saved(result.folder / "demonstrations.npz", [replace(one, actions=one.actions + 5)])
-    with pytest.raises(LogbookError, match=r"actions that .* does not have"):
+    with pytest.raises(LogbookError, match="its actions do not fit CartPole-v1: choices are 0 to 1"):
         load_run(result.folder)
 
 
@@ -463,9 +451,3 @@ def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(
     assert "Warning" not in said.err
     with pytest.raises(UsageError, match="Pendulum-v1 observes 3 numbers"):
         read_demonstrations("mine-v0", load_task("pendulum"))
-
-
-def test_the_prompt_shows_them(tmp_path: Path) -> None:
-    source = saved(tmp_path / "given.npz", good_episodes(2))
-    shown = preview("cartpole", None, (), {"demonstrations": str(source)}, trust=False)
-    assert "steps, cut by the time limit, a demonstration." in str(shown.prompt.messages)

@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from played import assert_equal, hopping, needs_envpool, policy_for
-from support import discovered
 
 from policygen.episodes import envpool as module
 from policygen.episodes.envpool import BY_DISTRIBUTION, STEP_BY_STEP, pool_for
@@ -24,9 +23,9 @@ from policygen.tasks.load import load_task
 def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool_for(load_task("cartpole"), 2) is None
     assert all(pool_for(load_task(name), 2) is None for name in ("pendulum", "acrobot", "mountaincar"))
-    assert pool_for(replace(discovered("Hopper-v5"), kwargs=(("ctrl_cost_weight", 0.5),)), 2) is None
+    assert pool_for(replace(load_task("hopper"), kwargs=(("ctrl_cost_weight", 0.5),)), 2) is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert pool_for(discovered("Hopper-v5"), 2) is None
+    assert pool_for(load_task("hopper"), 2) is None
 
 
 @needs_envpool
@@ -62,6 +61,8 @@ SLIDING = (
 # The same episodes with the rhythm of a clock.
 CLOCKED = "let phase = mod(prev(phase) + 0.4, 2*pi)\nlet beat = sin(phase)\n"
 REMEMBERING = {
+    "hopper": CLOCKED
+    + "hip_torque = beat + prev(hip_torque)\nknee_torque = -knee\nankle_torque = 0.5*prev(lean, lean)",
     "lunarlander": CLOCKED + LANDING + " + 0.1*beat + 0.1*prev(main)",
     "bipedalwalker": CLOCKED + STRIDING + " + beat + 0.1*prev(hip1_drive)",
 }
@@ -100,19 +101,9 @@ def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, m
     monkeypatch.setattr(module, "COPIES", 3)
     assert_equal(pool.play(policy, seeds), together)
     assert not np.array_equal(together[0].observations[0], together[1].observations[0])
-
-
-@needs_envpool
-@pytest.mark.parametrize("name", ["hopper", *REMEMBERING])
-def test_what_is_remembered_in_envpool_is_what_a_controller_remembers(name: str) -> None:
-    """Starts differ from Gymnasium's, so the other engines are stood for by the controller that they all agree with."""
-    clocked = CLOCKED + "hip_torque = beat + prev(hip_torque)\nknee_torque = -knee\nankle_torque = 0.5*prev(lean, lean)"
-    policy = policy_for(name, REMEMBERING.get(name, clocked))
-    policy = replace(policy, task=replace(policy.task, max_steps=200))
-    pool = pool_for(policy.task, 2)
-    assert pool is not None
+    # Starts differ from Gymnasium's, so the controller, with which all engines agree, stands for the other engines.
     controller = policy.controller()
-    for trajectory in pool.play(policy, list(range(7))):
+    for trajectory in together:
         controller.reset()
         acted = [controller(observation) for observation in trajectory.observations[:-1]]
         assert np.array_equal(np.array(acted), trajectory.actions)

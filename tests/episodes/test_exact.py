@@ -5,18 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from played import CLUMSY, policy_for
 from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.environments import make_env
@@ -62,7 +58,6 @@ def test_an_infinite_horizon_is_the_limit_of_long_ones():
     ("task", "actions", "count"),
     [
         (LAKE, BEST_LAKE, 20_000),
-        (LAKE, (2,) * 16, 20_000),
         (LAKE, tuple(np.random.default_rng(3).integers(4, size=16)), 20_000),
         (CLIFF, BEST_CLIFF, 4_000),
     ],
@@ -72,6 +67,9 @@ def test_mean_and_deviation_of_the_exact_score_are_those_of_sampled_episodes(tas
     exact = exact_score(policy, finite_mdp(task))
     returns = counted_episodes(task, policy, count)
     assert abs(returns.mean() - exact.mean) <= 4 * exact.std / math.sqrt(count) + 1e-12
+    # One other action changes the score by more than the test lets pass.
+    other = TablePolicy.from_actions(task, [(action + 1) % 4 for action in actions])
+    assert abs(returns.mean() - exact_score(other, finite_mdp(task)).mean) > 4 * exact.std / math.sqrt(count)
     error_of_variance = math.sqrt(max(((returns - exact.mean) ** 2).var(), 1e-12) / count)
     assert abs(returns.var() - exact.std**2) <= 4 * error_of_variance
 
@@ -113,43 +111,7 @@ def test_what_the_published_transitions_do_not_say_is_not_called_exact():
     assert finite_mdp(replace(taxi, kwargs=(("fickle_passenger", True),))) is None
 
 
-def test_transitions_are_those_that_the_environment_publishes():
-    mdp = finite_mdp(LAKE)
-    assert mdp.probabilities.sum(axis=2) == pytest.approx(np.ones((16, 4)))
-    assert mdp.start.tolist() == [1.0] + [0.0] * 15
-    env = gym.make("FrozenLake-v1", is_slippery=True)
-    outcomes = env.unwrapped.P[14][2]
-    env.close()
-    found = zip(
-        mdp.probabilities[14, 2], mdp.next_states[14, 2], mdp.rewards[14, 2], 1 - mdp.continues[14, 2], strict=True
-    )
-    assert [tuple(map(float, outcome)) for outcome in outcomes] == [tuple(map(float, outcome)) for outcome in found]
-
-
-def test_exact_and_sampled_scores_agree_and_the_test_can_fail() -> None:
-    policy, mdp = TablePolicy.from_actions(LAKE, BEST_LAKE), finite_mdp(LAKE)
-    with Simulator(LAKE) as simulator:
-        played = simulator.play(policy, episode_seeds(0, "engines", 1_500))
-    returns = np.array([t.episode_return for t in played])
-
-    def agrees(score: Any) -> bool:
-        """Whether the returns fit a mean and a standard deviation, five standard errors wide."""
-        error = max(score.std, 1e-9) / np.sqrt(len(returns))
-        return abs(returns.mean() - score.mean) < 5 * error and abs(returns.std() - score.std) < 10 * error
-
-    assert agrees(exact_score(policy, mdp))
-    # Half the time limit changes the score by more than the test lets pass, and so does one other action.
-    assert not agrees(exact_score(policy, mdp, LAKE.max_steps // 2))
-    other = TablePolicy.from_actions(LAKE, (*BEST_LAKE[:13], 3, *BEST_LAKE[14:]))
-    assert not agrees(exact_score(other, mdp))
-
-
 # --- evaluate ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_score_names_its_engine() -> None:
-    assert evaluate(policy_for("cartpole", CLUMSY), episode_seeds(0, "engines", 3)).engine == "vector"
-    assert evaluate(TablePolicy.from_actions(LAKE, (2,) * 16), ()).engine == "exact"
 
 
 def test_the_horizon_is_that_of_the_task_that_is_asked_about():
@@ -194,7 +156,7 @@ def value_of(mdp: FiniteMDP, actions: tuple[int, ...], steps: int) -> float:
     return float(mdp.start @ value)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("steps", [1, 3, 12])
 def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better_entry(seed, steps):
     mdp = random_mdp(seed)
@@ -207,20 +169,11 @@ def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better
     assert best.table_reaches_it or max(values[table] for table in neighbours) <= best.by_table + 1e-9
 
 
-def test_one_step_is_a_choice_for_each_state():
-    mdp = random_mdp(7)
-    best = best_return(mdp, 1)
-    assert best.table_reaches_it
-    assert best.value == pytest.approx(mdp.start @ (mdp.probabilities * mdp.rewards).sum(axis=2).max(axis=1))
-
-
 @pytest.mark.parametrize(
     ("name", "steps", "table", "any_policy"),
     [
         ("frozenlake", 100, 0.740165, 0.744190),  # the best stationary table is known from the literature as 0.7402
         ("FrozenLake8x8-v1", 200, 0.893568, 0.913220),
-        ("CliffWalking-v1", 200, -13.0, -13.0),
-        ("Taxi-v4", 200, 7.93, 7.93),
     ],
 )
 def test_known_environments(name, steps, table, any_policy):

@@ -31,18 +31,18 @@ def some_policy(task: Task):
 
 
 @pytest.mark.parametrize(
-    ("gym_id", "steps", "count"),
+    ("name", "steps", "count"),
     [
-        ("FrozenLake-v1", None, COPIES + 9),
-        ("CliffWalking-v1", 60, COPIES + 5),
-        ("InvertedPendulum-v5", 30, 5),
-        ("Blackjack-v1", None, COPIES * 2),
-        ("Hopper-v5", 40, 4),
-        ("Taxi-v4", 20, 3),
+        ("frozenlake", None, COPIES + 9),
+        ("cliffwalking", 60, COPIES + 5),
+        ("inverted-pendulum", 30, 5),
+        ("blackjack", None, COPIES * 2),
+        ("hopper", 40, 4),
+        ("taxi", 20, 3),
     ],
 )
-def test_copies_stepped_side_by_side_are_a_loop_by_hand(gym_id, steps, count):
-    task = load_task(gym_id)
+def test_copies_stepped_side_by_side_are_a_loop_by_hand(name, steps, count):
+    task = load_task(name)
     task = replace(task, max_steps=steps or task.max_steps)
     policy = some_policy(task)
     seeds = [100 + 7 * i for i in range(count)]
@@ -98,13 +98,13 @@ def test_the_time_limit_of_the_task_is_the_environments():
 
 def test_an_episode_does_not_depend_on_those_that_its_environment_played_before() -> None:
     pytest.importorskip("Box2D")
-    task = load_task("bipedalwalker")
+    task = replace(load_task("bipedalwalker"), max_steps=100)
     reply = Path(__file__).parents[2] / "results" / "structures" / "bipedalwalker" / "reply-001.md"
     policy = parse(reply.read_text(encoding="utf-8"), task, "linear").policy
     assert policy is not None
     with Simulator(task) as fresh, Simulator(task) as used:
         (alone,) = fresh.play(policy, [2])
-        assert alone.length > 1_000, "it walks, so that the ground matters"
+        assert alone.length == 100, "it walks, so that the ground matters"
         used.play(policy, [0])
         used.play(policy, [1])
         (later,) = used.play(policy, [2])

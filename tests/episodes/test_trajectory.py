@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_envpool, needs_mujoco, policy_for
+from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_mujoco, policy_for
 from support import discovered
 
 import policygen.episodes.players
-from policygen.episodes.envpool import Pool
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
@@ -41,7 +40,7 @@ def test_held_actions_become_weaker_from_the_third_episode_on_and_choices_do_not
         assert {int(cart.decide(np.zeros((1, 4)), np.arange(1))[0]) for _ in range(400)} == {0, 1}
 
 
-@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1", "Hopper-v5"])
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "pendulum", "hopper"])
 def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
     task = load_task(name)
     batch = draws(RandomActor(task, 5), 500)
@@ -58,9 +57,9 @@ def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
             assert column.max() > actuator.high - 0.02 * (actuator.high - actuator.low)
 
 
-def returns(task: Task, actor: Actor) -> list[float]:
+def returns(task: Task, actor: Actor, count: int = 40) -> list[float]:
     with Simulator(task) as simulator:
-        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS)]
+        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS[:count])]
 
 
 def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monkeypatch):
@@ -76,10 +75,9 @@ def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monke
 
 @needs_mujoco
 def test_hopper_episodes_are_those_that_were_played_before_actors_had_a_beginning():
-    hops = returns(hopping().task, hopping())
+    hops = returns(hopping().task, hopping(), 3)
     # Not to the last bit, because releases of MuJoCo may differ in it.
-    assert hops[:3] == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
-    assert sum(hops) == pytest.approx(4690.665308191977, rel=1e-6)
+    assert hops == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
 
 
 class Rhythm:
@@ -128,19 +126,9 @@ def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_STARTING", -1.0)
     task = hopping().task
     actor = Rhythm(task)
-    seeds = episode_seeds(0, "memory", COPIES + 5)
+    seeds = episode_seeds(0, "memory", 5)
     with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
         expected = copies.play(actor, seeds)
         assert_equal(players.play(actor, seeds), expected)
         assert_equal(players.play_many([actor, actor], seeds[:3])[1], expected[:3])
         assert_equal(expected, [copies.play(actor, [seed])[0] for seed in seeds])
-
-
-@needs_envpool
-def test_memory_goes_by_episode_in_envpool():
-    task = hopping().task
-    seeds = episode_seeds(0, "memory", 9)
-    pool = Pool(task, 2)
-    played = pool.play(Rhythm(task), seeds)
-    assert_equal(played, [pool.play(Rhythm(task), [seed])[0] for seed in seeds])
-    assert len({t.length for t in played}) > 1

@@ -196,13 +196,6 @@ def test_what_an_earlier_process_left_is_believed_only_where_it_can_be(damage: s
     assert sorted(tensorboard(folder)) == [0, 1]
 
 
-def test_trackers_are_chosen_on_the_command_line(tmp_path: Path, line: Line) -> None:
-    arguments = ("run", "frozenlake", "--iterations", 1, "--episodes", 4, "--set", "stop_at=2")
-    done = line(*arguments, "--track", "tensorboard")
-    assert done.code == 0, done.err
-    assert sorted(tensorboard(the_run(tmp_path / "results"))) == [0, 1]
-
-
 def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,10 +205,11 @@ def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
     assert done.err.endswith(f"continue with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
 
 
+@pytest.mark.usefixtures("swept_in_this_process")
 def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
     quick = ("--set", "iterations=1", "--set", "episodes=4", "--set", "final_episodes=4", "--set", "stop_at=2")
     tracked = ("--track", "tensorboard")
-    done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", *tracked, "--workers", 2)
+    done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", *tracked)
     assert done.code == 0, done.err
     runs = [path.parent for path in Path("swept").glob("*/config.toml")]
     assert [sorted(tensorboard(folder)) for folder in runs] == [[0, 1]] * 2

@@ -1,4 +1,7 @@
-"""What holds for every service on the network, through its real SDK: replies, faults, retries, keys kept secret."""
+"""What holds for every service on the network, through its real SDK: replies, faults, retries, keys kept secret.
+
+It tests `llm.anthropic`.
+"""
 
 from __future__ import annotations
 

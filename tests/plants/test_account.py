@@ -15,7 +15,7 @@ import policygen
 from policygen.errors import PolicyError
 from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.page.pictures import plant_content
-from policygen.extensions.plots.plants import plant_figure
+from policygen.extensions.plots.signals import plant_figure
 from policygen.plants.account import (
     PlantAccount,
     PredictedValue,

@@ -1,4 +1,7 @@
-"""Numbers of plants, fitted to episodes."""
+"""Numbers of plants, fitted to episodes.
+
+It tests `plants.least_squares`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
 # ruff: noqa: E501 - cases are easier to compare with one on a line
+"""Replies read into policies, or into all their problems.
+
+It tests `policies.read_equations` and `policies.read_table`.
+"""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -11,7 +11,7 @@ from support import Written
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.prompts.account import account, reached_its_goal
-from policygen.prompts.render import render_prompt
+from policygen.prompts.render import render_prompt, template_variables
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -127,6 +127,8 @@ def test_the_account_of_the_points_is_in_the_prompt() -> None:
 def test_mountain_car_at_the_flag_is_no_failure() -> None:
     reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
     context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert (view.ending, view.failed) == ("terminated by the environment, its goal reached", False)
     _, request = texts(render_prompt(context, config))
     assert "reach the goal, after" in request
     assert "in failure" not in request

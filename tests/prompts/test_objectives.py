@@ -12,8 +12,8 @@ from support import Written, fenced
 from policygen.cli import commands
 from policygen.errors import UsageError
 from policygen.llm.messages import Reply
-from policygen.prompts.objectives import objective_views
 from policygen.prompts.render import render_prompt, render_repair
+from policygen.prompts.views import objective_views
 from policygen.proposers.proposer import read
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context

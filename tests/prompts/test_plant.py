@@ -16,8 +16,8 @@ from policygen.plants.fit import AHEAD
 from policygen.policies.lines import Problem
 from policygen.policies.parse import parse
 from policygen.policies.plant import Plant
-from policygen.prompts.plant import plant_view
 from policygen.prompts.render import render_prompt, render_repair
+from policygen.prompts.views import plant_view
 from policygen.proposers.make import make_proposer
 from policygen.runs.attempt import Attempt, Tuned
 from policygen.runs.budget import Ledger

@@ -185,9 +185,9 @@ def small() -> tuple[Context, RunConfig]:
 # --- the budget ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES[:3], ids="-".join)
+@pytest.mark.parametrize("case", CASES[:2], ids="-".join)
 def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
-    context, config = searched(*case, iterations=4)
+    context, config = searched(*case, iterations=3, prompt_tokens=100_000)
     assert context.incumbent is not None
     full = render_prompt(context, config.model_copy(update={"prompt_tokens": 100_000})).estimated_tokens
     sizes = []
@@ -250,6 +250,8 @@ def test_a_repair_continues_the_conversation_with_every_problem(kind: str) -> No
         assert str(problem) in repair.messages[-1].content
         if problem.line is not None:
             assert f"line {problem.line} was: `{reply.splitlines()[problem.line - 1]}`" in repair.messages[-1].content
+    problems = parse("", context.task, context.kind).problems
+    assert render_repair(prompt, "", problems, context, config).messages[-2].content == "(empty)"
 
 
 def test_a_repair_asks_for_what_is_wrong_and_knows_the_columns_and_features_of_the_reply() -> None:
@@ -281,13 +283,6 @@ def test_every_function_of_the_language_is_told(kind: str) -> None:
         assert "belongs to the bin above it" in " ".join(system.split())
 
 
-def test_an_empty_reply_can_be_repaired() -> None:
-    context, config = searched("cartpole", "table", iterations=1)
-    problems = parse("", context.task, context.kind).problems
-    repair = render_repair(render_prompt(context, config), "", problems, context, config)
-    assert repair.messages[-2].content == "(empty)"
-
-
 # --- long and strange policies ----------------------------------------------------------------------------------------
 
 
@@ -299,6 +294,7 @@ def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
     assert "quantity_number_8" in texts(render_prompt(context, config))[1]
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 @pytest.mark.parametrize(("name", "most"), [("cartpole", 100), ("Ant-v5", 210)])
 def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) -> None:
     context, config = searched(name, "linear", iterations=1, warmup_episodes=1)
@@ -335,9 +331,8 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     )
     assert "dist " in texts(render_prompt(told, told_config))[1]
     task = without_knowledge(policygen.load_task("reacher"))
-    config = effective_config(
-        task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
-    )
+    options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1, "ablate": "knowledge"}
+    config = effective_config(task, "reacher", options=options)
     search = new_search(task, config)
     list(optimize(search, config, make_proposer(Written([reply]), config), RequestLog(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
@@ -367,6 +362,7 @@ def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens
     assert "largest change" not in request
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
     # A swimmer that lies still: long traces, which a tight budget takes away while every fact stays.
     context, config = searched(
@@ -393,10 +389,9 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
     system = " ".join(texts(render_prompt(context, config))[0].split())
     assert "tunes the numbers you write, also the 2 of `2*pi` and a START of `prev`. " in system
-    assert (
-        "These stay: 0, pi, exponents, 1 and -1 in a `let` (in an output they move), and what is in `fixed(" in system
-    )
-    assert "`tune(START, LOW, HIGH)` moves within its range, first by a fifth of it: `tune(0, -0.2, 0.2)`" in system
+    stays = "These stay as written: 0, pi, exponents, numbers in `fixed(...)`, for lengths, and a 1 or -1 in a `let`"
+    assert stays in system
+    assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
         "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
         "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
@@ -425,6 +420,7 @@ def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str)
     assert ("the reward up to the next line." if kind == "linear" else "reward (up to the next line).") in request
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
     still = replace(policygen.load_task("pendulum"), max_steps=40)  # too short for an overview
     config = effective_config(still, "pendulum", options={"policy": "linear", "warmup_episodes": 4, "iterations": 1})

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from searched import searched, texts, written
+from searched import searched, shallow, texts, written
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, CHECKOUT, Written
 
 import policygen
-from policygen.errors import PolicygenError, TemplateError
+from policygen.errors import TemplateError
 from policygen.policies.lines import Problem
-from policygen.prompts import allowance
 from policygen.prompts.render import Show, render_prompt, template_variables
 from policygen.prompts.templates import render_template, used_templates
 from policygen.runs.config import RunConfig
@@ -64,7 +63,7 @@ def test_a_template_given_by_path_is_known_by_that_path(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
-    with pytest.raises(TemplateError, match="there is no template `nope`; known are"):
+    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
         used_templates(["nope"])
     written("{% for %}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 1: "):
@@ -159,11 +158,10 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
     ],
 )
 def test_a_broken_template_is_one_sentence_with_file_and_line(
-    small: tuple[Context, RunConfig], text: str, line: int, said: str, monkeypatch: pytest.MonkeyPatch
+    small: tuple[Context, RunConfig], text: str, line: int, said: str
 ) -> None:
-    monkeypatch.setattr(allowance, "SECONDS", 60.0)  # a template without end is found long before, but not everywhere
     written(text)
-    with pytest.raises(TemplateError) as failure:
+    with shallow(), pytest.raises(TemplateError) as failure:
         render_prompt(*small)
     message = str(failure.value)
     assert message.startswith(f"templates/improve_table.j2, line {line}: ")
@@ -174,18 +172,6 @@ def test_a_broken_template_is_one_sentence_with_file_and_line(
 def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, RunConfig]) -> None:
     written("{# #}\n{{ nothing }}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined: "):
-        render_prompt(*small)
-
-
-def test_an_unknown_template_says_which_there_are(small: tuple[Context, RunConfig]) -> None:
-    context, config = small
-    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
-        render_prompt(context, config.model_copy(update={"template": "nope"}))
-
-
-def test_a_template_that_is_not_text_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
-    written("").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TemplateError, match=r"cannot read the template"):
         render_prompt(*small)
 
 
@@ -212,9 +198,3 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
     included = "".join(path.read_text() for path in shipped.glob("*.j2"))
     for path in shipped.glob("_*.j2"):
         assert path.name in included or path.stem.startswith("_language_")
-
-
-def test_a_library_user_gets_the_same_sentence(small: tuple[Context, RunConfig]) -> None:
-    written("{{ nothing }}")
-    with pytest.raises(PolicygenError, match=r"templates/improve_table.j2, line 1"):
-        policygen.run("frozenlake", iterations=1)

@@ -85,13 +85,6 @@ def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
     assert [row["step"] for row in FILTERS["coarse"](view, 5)][::4] == [0, view.length - 1]
 
 
-def test_an_episode_that_ends_at_its_goal_is_no_failure() -> None:
-    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
-    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
-    view = template_variables(context, config)["worst_episodes"][0]
-    assert (view.ending, view.failed) == ("terminated by the environment, its goal reached", False)
-
-
 def test_a_table_sees_the_cell_of_every_step_and_words_for_every_action() -> None:
     context, config = searched("cartpole", "table", iterations=2)
     policy = context.incumbent

@@ -1,4 +1,7 @@
-"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with."""
+"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with.
+
+It tests `proposers.builtin_linear` and `proposers.builtin_tables`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.memory import rate_of
+from policygen.proposers.builtin_linear import rate_of
 from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
@@ -59,10 +62,8 @@ def test_linear_policies_improve() -> None:
 @pytest.mark.parametrize(
     ("task", "kind"),
     [
-        ("cartpole", "table"),
         ("cartpole", "linear"),
         ("frozenlake", "table"),
-        ("frozenlake", "linear"),
         ("Pendulum-v1", "linear"),
         ("Pendulum-v1", "table"),
         ("Blackjack-v1", "table"),
@@ -140,7 +141,9 @@ def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> No
 
 
 def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_be_tuned_on() -> None:
-    result = policygen.run(POLE, **{**SHORT, "refine": "cma:60", "iterations": 4})
+    # Without a warm-up, the buffer has lost the episodes that scaled the first proposal.
+    result = policygen.run(POLE, **{**SHORT, "refine": "cma:60", "iterations": 4, "warmup_episodes": 0})
+    assert [name for name, _ in result.policy.lets] == ["n_angle", "n_position", "n_spin", "n_velocity"]
     first, second, *repeated = result.attempts[1:]
     assert first.digests[0] == second.digests[0]
     assert first.digests[1] != second.digests[1]  # tuned from the same start on other draws
@@ -172,12 +175,6 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
 
 
-def test_it_begins_anew_with_what_it_began_with_though_the_episodes_that_scaled_it_are_gone() -> None:
-    result = policygen.run(POLE, **{**SHORT, "policy": "linear", "refine": "cma:60", "warmup_episodes": 0})
-    first, second = result.attempts[1:3]
-    assert first.digests[0] == second.digests[0]
-
-
 def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
     result = policygen.run(POLE, memory=True, **{**SHORT, "iterations": 1})
     assert result.policy is not None
@@ -187,14 +184,6 @@ def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
     rate = rate_of(result.policy)
     moved = tunable.at(np.full(tunable.size, 0.1))
     assert rate_of(moved) == pytest.approx(1.1 * rate, rel=1e-3)
-
-
-def test_without_memory_it_answers_as_if_there_were_none() -> None:
-    result = policygen.run(POLE, **SHORT)
-    assert result.policy is not None
-    assert not result.policy.remembers
-    names = [name for name, _ in result.policy.lets]
-    assert names == ["n_angle", "n_position", "n_spin", "n_velocity"]
 
 
 def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:

@@ -156,27 +156,15 @@ def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
         FailedExchange(1, 0, prompt, 2, "refused"),
         Exchange(1, 0, prompt, Reply(MALFORMED_LAKE, "by-hand", 10, 5), 1),
     ]
-    provider, seen = Said(ALWAYS_DOWN), []
-    ledger = Ledger(chosen)
+    provider, ledger = Said(ALWAYS_DOWN), Ledger(chosen)
+    seen: list[Exchange | FailedExchange] = []
     asked = Asked(provider, RequestLog(ledger, recorded=recorded, on_exchange=seen.append))
     proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is not None
     assert [e.requests for e in proposal.exchanges] == [3, 1]
     assert ledger.calls == 4
-    assert len(provider.prompts) == len(seen) == 1
-
-
-def test_a_failure_of_an_interrupted_run_counts_for_the_attempt_and_stands_once_in_the_log() -> None:
-    chosen = config()
-    context = new_search(TASK, chosen).context(1, chosen)
-    prompt = render_prompt(context, chosen)
-    seen: list[Any] = []
-    recorded = [FailedExchange(1, 0, prompt, 2, "refused")]
-    request_log = RequestLog(Ledger(chosen), recorded=recorded, on_exchange=seen.append)
-    asked = Asked(Said(ALWAYS_DOWN), request_log)
-    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
-    assert exchange.requests == 3
-    assert [e.requests for e in seen] == [1]
+    assert len(provider.prompts) == 1
+    assert [e.requests for e in seen] == [1]  # the failed requests stand in the log already
 
 
 # --- budgets, whatever happens ---------------------------------------------------------------------------------------

@@ -15,25 +15,33 @@ from policygen.runs.attempt import Attempt, Tuned, saved
 RANDOM = -10.0
 
 
-def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
-    """Attempts: the push as proposed (0 is where every search begins), as tuned (None: not tuned), and its score."""
-
-    def policy(push: float) -> policygen.Policy:
-        return policygen.parse(f"force = {push:g}*velocity", "mountaincar-continuous")
-
-    attempts = [Attempt(0, None, Score(RANDOM, 0.0, (RANDOM, RANDOM), False, "copies"))]
+def attempted(task: str, random: float, *steps: tuple[str, str | None, float]) -> list[Attempt]:
+    """Attempts: the policy as proposed, as tuned (None: not tuned), and its score; before them random actions."""
+    attempts = [Attempt(0, None, Score(random, 0.0, (random, random), False, "copies"))]
     for number, (before, after, mean) in enumerate(steps, start=1):
-        score, proposed = Score(mean, 0.0, (mean, mean), False, "copies"), policy(before)
-        if after is None:
-            attempts.append(Attempt(number, saved(proposed), score))
-        else:
-            attempts.append(Attempt(number, saved(policy(after)), score, tuned=Tuned(proposed=saved(proposed))))
+        proposed = saved(policygen.parse(before, task))
+        policy = proposed if after is None else saved(policygen.parse(after, task))
+        best = mean > max((one.score.mean for one in attempts if one.score is not None), default=-np.inf)
+        score, changed = Score(mean, 0.0, (mean, mean), False, "copies"), Tuned(proposed=proposed if after else None)
+        attempts.append(Attempt(number, policy, score, tuned=changed, accepted=best))
     return attempts
 
 
+def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
+    """Attempts of a push: as proposed (0 is where every search begins), as tuned, and its score."""
+    texts = (tuple(None if x is None else f"force = {x:g}*velocity" for x in step[:2]) for step in steps)
+    pairs = zip(texts, steps, strict=True)
+    return attempted("mountaincar-continuous", RANDOM, *((*some, step[2]) for some, step in pairs))  # type: ignore[misc]
+
+
 def push(attempts: Sequence[Attempt]) -> str | None:
+    """The policy to continue, as text."""
     policy = policy_to_continue(attempts)
     return None if policy is None else policy.to_text()
+
+
+def parsed(text: str) -> str:
+    return policygen.parse(text, "mountaincar").to_text()
 
 
 FIRST, SECOND = (0.0, 1.0, 5.0), (0.0, 2.0, 30.0)
@@ -78,15 +86,8 @@ STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
 
 
 def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
-    """Attempts of a choice among three: the policy as proposed, as tuned, and its score."""
-    attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]
-    for number, (before, after, mean) in enumerate(steps, start=1):
-        proposed, tuned = (policygen.parse(text, "mountaincar") for text in (before, after))
-        best = mean > max((one.score.mean for one in attempts if one.score is not None), default=-np.inf)
-        score = Score(mean, 0.0, (mean, mean), False, "copies")
-        changed = Tuned(proposed=saved(proposed))
-        attempts.append(Attempt(number, saved(tuned), score, tuned=changed, accepted=best))
-    return attempts
+    """Attempts of a choice among three."""
+    return attempted("mountaincar", -200.0, *steps)
 
 
 def of_right(rise: float) -> str:
@@ -132,19 +133,14 @@ def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
     assert policy_to_continue(chosen(*STALLED, (exchanged, after, -149.0))) is None
     # What was proposed beside it does not matter.
     for beside in ((), ((of_right(-3), of_right(-6), -190.0),)):
-        on = policy_to_continue(chosen(*STALLED, (exchanged, after, -148.0), *beside))
-        assert on is not None
-        assert on.to_text() == policygen.parse(after, "mountaincar").to_text()
+        assert push(chosen(*STALLED, (exchanged, after, -148.0), *beside)) == parsed(after)
 
 
 def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_before_it() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
     assert exchanged is not None
-    on = policy_to_continue(
-        chosen(*STALLED, (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0))
-    )
-    assert on is not None
-    assert on.to_text() == policygen.parse(of_right(7), "mountaincar").to_text()
+    behind = (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0)
+    assert push(chosen(*STALLED, *behind)) == parsed(of_right(7))
 
 
 @pytest.mark.parametrize(
@@ -156,22 +152,18 @@ def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text
 
 
 def test_of_many_labels_only_a_few_are_exchanged_before_a_search_begins_from_nothing() -> None:
-    def attempt(number: int, proposed: str, mean: float, accepted: bool = False) -> Attempt:
-        before, after = (policygen.parse(text, "lunarlander") for text in (proposed, proposed.replace("= 0", "= x")))
-        score = Score(mean, 0.0, (mean, mean), False, "copies")
-        return Attempt(number, saved(after), score, tuned=Tuned(proposed=saved(before)), accepted=accepted)
-
     lines = "none = {}\nleft = {}\nmain = {}\nright = {}"
-    attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]
-    attempts += [
-        attempt(1, lines.format(0, 0, 0, 0), -150.0),
-        attempt(2, lines.format(1, "2*x", "3*x", "4*x"), -100.0, True),
-    ]
-    for number in range(3, 3 + EXCHANGES):
-        exchanged = exchanged_in(attempts)
-        assert exchanged is not None
-        attempts.append(attempt(number, exchanged, -190.0))
-    assert exchanged_in(attempts) is None
+    steps = [(lines.format(0, 0, 0, 0), -150.0), (lines.format(1, "2*x", "3*x", "4*x"), -100.0)]
+
+    def exchanged() -> str | None:
+        found = attempted("lunarlander", -200.0, *((text, text.replace("= 0", "= x"), mean) for text, mean in steps))
+        return exchanged_in(found)
+
+    for _ in range(EXCHANGES):
+        text = exchanged()
+        assert text is not None
+        steps.append((text, -190.0))
+    assert exchanged() is None
 
 
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:

@@ -1,4 +1,7 @@
-"""Several models take turns in real runs: recorded, resumed alike, and told."""
+"""Several models take turns in real runs: recorded, resumed alike, and told.
+
+It tests `proposers.make`.
+"""
 
 from __future__ import annotations
 

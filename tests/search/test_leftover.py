@@ -17,7 +17,7 @@ from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Tuned, TuningState, saved
 from policygen.runs.config import RunConfig
 from policygen.search.judge import best_unfinished, reason_to_give_up
-from policygen.search.refine.carry import carry_over
+from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.resume import load_run, resume
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import Written, fenced
 
+from policygen.episodes.score import Score
 from policygen.errors import UsageError
 from policygen.policies.parse import parse
 from policygen.prompts.render import render_prompt
+from policygen.runs.attempt import Attempt, saved
 from policygen.runs.config import effective_config
 from policygen.runs.lineages import NEW_EVERY, Lineage, lineage_for, lineages_of, structure
 from policygen.runs.logbook import Logbook
@@ -17,11 +20,23 @@ from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task
 
 TASK = load_task("pendulum")
+NUMBER = 2 * NEW_EVERY + 1
+REPLIES = [  # which of them a round revises depends on their scores; the last begins a lineage like the first
+    fenced("torque = -1*rate"),
+    fenced("torque = -2*rate"),
+    fenced("torque = -3*rate - 1*sin"),
+    fenced("torque = -1*sin"),
+    fenced("torque = -1*prev(rate) + 1*cos"),
+    fenced("torque = -2*prev(rate) + 1*cos"),
+    fenced("torque = 3*prev(rate) + 2*cos"),
+    fenced("torque = 1*rate"),
+    fenced("let a = 1*rate", "torque = 2*a"),
+]
 SETTINGS = {
-    "llm": "builtin",
+    "llm": Written.spec,
     "policy": "linear",
     "lineages": 2,
-    "iterations": 2 * NEW_EVERY + 1,
+    "iterations": NUMBER,
     "refine": "cma:60",
     "episodes": 2,
     "warmup_episodes": 2,
@@ -33,7 +48,7 @@ SETTINGS = {
 
 
 def begun(out: Path) -> Run:
-    return start(TASK, effective_config(TASK, "pendulum", options=SETTINGS), out)
+    return start(TASK, effective_config(TASK, "pendulum", options=SETTINGS), out, Written(REPLIES))
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +90,37 @@ def test_structure_ignores_numbers_signs_and_the_names_of_features() -> None:
     assert of("torque = 3*rate") != of("torque = 3*prev(rate)")
 
 
+def tried(number: int, lineage: int, text: str, mean: float, *, accepted: bool = False) -> Attempt:
+    score = Score(mean, 0.0, (mean, mean), True, "exact")
+    policy = parse(fenced(text), TASK, "linear").policy
+    return Attempt(number, saved(policy), score, lineage=lineage, accepted=accepted)
+
+
+def test_alike_lineages_merge_and_the_worst_beyond_the_limit_is_dropped_once_it_has_had_a_revision() -> None:
+    attempts = [
+        Attempt(0, None, None),
+        tried(1, 1, "torque = -1*rate", -9.0, accepted=True),
+        tried(2, 2, "torque = -2*rate", -5.0, accepted=True),  # the structure of lineage 1, and better
+        tried(3, 3, "torque = 1*cos", -7.0),
+        tried(4, 4, "torque = 1*sin", -8.0),
+        tried(5, 4, "torque = 2*sin", -8.5),
+    ]
+    assert [(one.number, one.best) for one in lineages_of(attempts, 3)] == [
+        (2, attempts[2]),
+        (3, attempts[3]),
+        (4, attempts[4]),
+    ]
+    assert [one.number for one in lineages_of(attempts, 2)] == [2, 3]
+    assert [one.number for one in lineages_of(attempts[:5], 2)] == [2, 3, 4]
+
+
 def test_a_run_that_was_interrupted_ends_like_one_that_was_not(finished: Run, tmp_path: Path) -> None:
     run = begun(tmp_path)
     for attempt in run.attempts():
         if attempt.number == NEW_EVERY + 2:
             break
     run.logbook.release()
-    resumed = resume(run.folder)
+    resumed = resume(run.folder, Written(REPLIES[NEW_EVERY + 2 :]))
     carry_out(resumed)
     known, found = (Logbook(one.folder).attempts() for one in (finished, resumed))
     assert [(a.lineage, a.parent, a.digests, a.score) for a in known] == [
@@ -91,15 +130,16 @@ def test_a_run_that_was_interrupted_ends_like_one_that_was_not(finished: Run, tm
 
 def test_prompts_show_the_parent_in_full_and_the_others_in_short(finished: Run) -> None:
     run = load_run(finished.folder)
-    new = run.search.context(2 * NEW_EVERY + 1, run.config)
+    new = run.search.context(NUMBER, run.config)
     request = render_prompt(new, run.config).messages[-1].content
     assert new.best is None
     assert "unlike all of these" in request
     assert "No policy yet" not in request
-    continued = run.search.context(2 * NEW_EVERY + 2, run.config)
+    continued = run.search.context(NUMBER + 1, run.config)
     assert continued.best is not None
     request = render_prompt(continued, run.config).messages[-1].content
     assert f"Policy to improve (attempt {continued.best.number})" in request
+    assert continued.others
     for other in continued.others:
         assert f"- {other.number}: " in request.partition("## Other approaches so far")[2]
         assert other.lineage != continued.best.lineage
@@ -110,6 +150,13 @@ def test_without_the_setting_all_attempts_are_of_one_lineage() -> None:
     assert lineage_for(3, (), None, config) == Lineage(0)
 
 
-def test_settings_that_lineages_cannot_serve_are_refused() -> None:
+@pytest.mark.parametrize("llm", ["builtin", "builtin + openai:gpt-5"])
+def test_a_proposer_that_is_no_language_model_is_refused_in_one_sentence(llm: str) -> None:
+    with pytest.raises(UsageError, match=r"^--lineages is for language models: builtin revises no") as refused:
+        effective_config(TASK, "pendulum", options={"llm": llm, "lineages": 2})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_continued_conversation_is_refused() -> None:
     with pytest.raises(UsageError, match="continued conversation"):
-        effective_config(TASK, "pendulum", options={"lineages": 2, "conversation": "continued"})
+        effective_config(TASK, "pendulum", options={**SETTINGS, "conversation": "continued"})

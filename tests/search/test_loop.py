@@ -1,4 +1,7 @@
-"""The loop: common seeds, a paired test for every new best, numbers in order, and the reasons to stop."""
+"""The loop: common seeds, a paired test for every new best, numbers in order, and the reasons to stop.
+
+It tests `search.assess` and `search.runner`.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,7 @@ from support import (
     Line,
     Written,
     fenced,
-    lines_of,
     pole,
-    timeless,
     transcript_of,
 )
 
@@ -34,7 +35,6 @@ from policygen.policies.parse import parse
 from policygen.runs.attempt import MOST_IDLE, idle_words
 from policygen.runs.tuning import SIGNIFICANCE
 from policygen.search.resume import load_run
-from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -58,15 +58,10 @@ def search_seeds(result: policygen.RunResult) -> set[int]:
 # --- what is compared, and with what ---------------------------------------------------------------------------------
 
 
-def test_all_attempts_of_a_run_are_scored_on_the_same_seeds() -> None:
-    result = run([ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT])
-    seeds = {a.score.seeds for a in result.attempts[1:] if a.score}
-    assert len(seeds) == 1
-    assert len(*seeds) == len(set(*seeds)) == 10
-
-
-def test_the_final_score_is_on_seeds_that_nothing_in_the_search_saw() -> None:
+def test_attempts_share_their_seeds_and_the_final_score_is_on_others() -> None:
     result = run([ALWAYS_LEFT, LEANING, FALLING, LEANING_BUT], final_episodes=200)
+    (seeds,) = {a.score.seeds for a in result.attempts[1:] if a.score}
+    assert len(seeds) == len(set(seeds)) == 10
     assert result.final is not None
     assert len(set(result.final.seeds)) == result.final.episodes == 200
     assert not set(result.final.seeds) & search_seeds(result)
@@ -114,6 +109,7 @@ def test_another_run_seed_plays_other_episodes() -> None:
 def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> None:
     result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
     assert [a.number for a in result.attempts if a.accepted] == [1, 3]
+    assert result.attempts[3].comparison.paired_episodes == 10  # a clear gain needs no further episodes
     assert result.summary.best_attempt == 3
     assert result.policy == result.attempts[3].policy
     saved = policygen.Policy.load(result.folder / "best.json")
@@ -124,20 +120,6 @@ def test_an_equal_policy_does_not_replace_the_best() -> None:
     result = run([LEANING, LEANING, pole("| * | * | 3-5 | * | right |", "| * | * | * | * | left |")])
     assert [a.accepted for a in result.attempts] == [False, True, False, False]
     assert [a.verdict for a in result.attempts[2:]] == ["+0 against the best on 10 paired episodes"] * 2
-
-
-def test_a_clear_gain_plays_no_further_episodes_and_a_close_one_does() -> None:
-    # The first policy does worse on the episodes that validate it than on those that chose it.
-    clear = run([ALWAYS_LEFT, LEANING], episodes=20, warmup_episodes=0).attempts[2]
-    assert (clear.accepted, clear.comparison.paired_episodes, clear.score.episodes, clear.standing.episodes) == (
-        True,
-        20,
-        20,
-        80,
-    )
-    assert clear.comparison.p < 1e-10
-    close = run([ALWAYS_LEFT, POLE_RIGHT], episodes=20, warmup_episodes=0).attempts[2]
-    assert (close.accepted, close.comparison.paired_episodes) == (False, 80)
 
 
 def test_of_two_mirror_images_one_is_ahead_and_luck_does_not_make_it_a_new_best() -> None:
@@ -152,23 +134,22 @@ def test_of_two_mirror_images_one_is_ahead_and_luck_does_not_make_it_a_new_best(
 
 
 def test_every_acceptance_is_a_won_paired_test_on_common_seeds() -> None:
-    for seed in range(2):
-        result = policygen.run(POLE, policy="linear", iterations=12, episodes=5, final_episodes=5, seed=seed)
-        best = None
-        for attempt in result.attempts[1:]:
-            assert attempt.score is not None
-            if best is None:
-                assert attempt.accepted
-            else:
-                common = min(attempt.score.episodes, best.episodes)
-                gain, p = paired_gain(first_episodes(attempt.score, common), first_episodes(best, common))
-                if attempt.comparison.paired_episodes > common:  # a close call, or the best did worse on other episodes
-                    assert attempt.comparison.paired_episodes in (10, 20, 300)
-                    assert attempt.comparison.gain is not None
-                    gain, p = attempt.comparison.gain, 0.0
-                assert attempt.accepted <= (gain > 0 and p <= SIGNIFICANCE)
-            if attempt.accepted:
-                best = attempt.score
+    result = policygen.run(POLE, policy="linear", iterations=12, episodes=5, final_episodes=5, seed=1)
+    best = None
+    for attempt in result.attempts[1:]:
+        assert attempt.score is not None
+        if best is None:
+            assert attempt.accepted
+        else:
+            common = min(attempt.score.episodes, best.episodes)
+            gain, p = paired_gain(first_episodes(attempt.score, common), first_episodes(best, common))
+            if attempt.comparison.paired_episodes > common:  # a close call, or the best did worse on other episodes
+                assert attempt.comparison.paired_episodes in (10, 20, 300)
+                assert attempt.comparison.gain is not None
+                gain, p = attempt.comparison.gain, 0.0
+            assert attempt.accepted <= (gain > 0 and p <= SIGNIFICANCE)
+        if attempt.accepted:
+            best = attempt.score
 
 
 def test_exact_scores_are_compared_exactly() -> None:
@@ -300,34 +281,6 @@ def test_two_replies_that_see_no_improvement_end_the_run() -> None:
     assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
     assert (result.summary.llm_calls, result.summary.failed_attempts, result.summary.repairs) == (5, 0, 0)
     assert load_run(result.folder).search.attempts == list(result.attempts)
-
-
-def test_a_run_ends_when_its_patience_does() -> None:
-    result = run([LEANING, ALWAYS_LEFT, NO_POLICY, ALWAYS_LEFT, FALLING], patience=3)
-    assert result.summary.stopped == "3 attempts in a row brought no new best (--patience 3)"
-    assert result.summary.attempts == 4
-
-
-# --- the same again --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("task", "settings"),
-    [(POLE, {}), (POLE, {"policy": "linear", "candidates": 2}), ("frozenlake", {"seed": 5})],
-)
-def test_the_same_seed_gives_the_same_attempts(task: str | Task, settings: dict[str, Any]) -> None:
-    runs = [
-        policygen.run(task, iterations=3, episodes=5, final_episodes=5, out=out, **settings).folder / "attempts.jsonl"
-        for out in ("one", "two")
-    ]
-    one, two = (timeless(lines_of(path)) for path in runs)
-    assert one == two
-
-
-def test_another_seed_gives_other_attempts() -> None:
-    one, two = (policygen.run(POLE, iterations=1, episodes=5, seed=seed, out=str(seed)).attempts for seed in (0, 1))
-    assert one[1].score != two[1].score
-    assert one[1].policy != two[1].policy
 
 
 # --- what tuning may spend, and what is told -------------------------------------------------------------------------

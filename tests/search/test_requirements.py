@@ -97,7 +97,7 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
 
 @pytest.mark.usefixtures("pole")
 def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -> None:
-    tuned = ("--refine", "cma:600", "--iterations", 1, "--seed", 300)
+    tuned = ("--refine", "cma:300", "--iterations", 1, "--seed", 300)
     assert line("run", "mine.toml", *SHORT, *tuned).code == 0
     folder = the_run(Path("results"))
     best = Logbook(folder).attempts()[1]
@@ -122,5 +122,3 @@ def test_a_film_shows_the_episode_furthest_from_a_requirement(line: Line) -> Non
     unknown = line("film", "p.txt", "--task", "mine.toml", "--worst=noise")
     assert unknown.code == 2
     assert unknown.err == "Error: task mine has no requirement `noise`; it has rail, upright\n"
-    lowest = line("film", "p.txt", "--task", "mine.toml", "--episodes", 3, "--worst", "-o", "f.gif")
-    assert "the worst" in lowest.out

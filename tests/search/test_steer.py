@@ -73,6 +73,9 @@ def test_the_model_is_told_from_the_next_prompt_on(tmp_path: Path) -> None:
     provider, where, folder = a_run(tmp_path, {2: lambda steering: steering.say(WORDS)})
     assert carrying(provider) == [3, 4]
     assert "## From the user" in provider.prompts[3].messages[-1].content
+    before = provider.prompts[1].messages[-1].content
+    assert "From the user" not in before
+    assert "\n\n\n\n" not in before
     assert where.said == []
     assert Steering(folder).read().carried == {3: (1,), 4: (1,)}
     page = page_of(folder)
@@ -92,12 +95,6 @@ def test_once_and_withdrawn(tmp_path: Path) -> None:
 def test_all_candidates_of_a_round_are_told(tmp_path: Path) -> None:
     provider, _, _ = a_run(tmp_path, {1: lambda steering: steering.say("go", once=True)}, candidates=2, max_calls=4)
     assert carrying(provider, "- go\n") == [3, 4]
-
-
-def test_a_prompt_without_comments_is_what_it_was(tmp_path: Path) -> None:
-    provider, _, _ = a_run(tmp_path, {})
-    assert all("From the user" not in prompt.messages[-1].content for prompt in provider.prompts)
-    assert "\n\n\n\n" not in provider.prompts[-1].messages[-1].content
 
 
 def test_a_template_that_shows_no_comments_is_named(tmp_path: Path, workplace: Path) -> None:

@@ -173,12 +173,11 @@ def test_a_template_shows_as_many_facts_as_there_is_room_for(tmp_path, monkeypat
         ("Acrobot-v1", "reward of -1", "-cos(theta1) - cos(theta2 + theta1) > 1.0"),
         pytest.param("Walker2d-v5", "ctrl_cost_weight = 0.001", "healthy_z_range = (0.8, 2)", marks=needs_mujoco),
         pytest.param("Ant-v5", "ctrl_cost_weight = 0.5", "healthy_z_range = (0.2, 1)", marks=needs_mujoco),
-        pytest.param("Reacher-v5", "reward_distance", "50 timesteps", marks=needs_mujoco),
-        pytest.param("BipedalWalker-v3", "it gets -100", "hull gets in contact with the ground", marks=needs_box2d),
     ],
 )
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_discovered_task_tells_the_reward_and_the_ending(gym_id, reward, ending):
-    about = discovered(gym_id).about
+    about = load_task(gym_id).about
     assert reward in about
     assert ending in about
     assert len(about) <= 6_000

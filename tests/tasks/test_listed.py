@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from policygen.tasks.discovery import task_of
-from policygen.tasks.listed import listed
+from policygen.tasks.documentation import listed
 
 
 @pytest.mark.parametrize(

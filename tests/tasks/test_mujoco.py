@@ -13,7 +13,6 @@ from support import facts_of
 from policygen.tasks import facts as reading
 from policygen.tasks import mujoco
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.mujoco import has_model
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco"),
@@ -173,12 +172,6 @@ def test_an_odd_model_is_described_without_claiming_what_an_action_is():
     assert "control[2] acts on site tip" in text
     assert "action" not in text
     assert "push" not in text
-
-
-def test_an_environment_with_a_model_is_told_from_one_without():
-    env = gym.make("CartPole-v1")
-    assert not has_model(env)
-    env.close()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from support import CHECKOUT, Line, in_a_process
+from support import Line
 
 import policygen
 from policygen.errors import TaskError
@@ -56,7 +57,6 @@ def test_commands_run_no_code_of_a_strangers_file_and_say_how_to(
     canary: Path, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = canary.parent
-    path = f"{CHECKOUT}:{folder}"
     saved_policy(folder, gym_id="strange_module:Strange-v0")
     monkeypatch.syspath_prepend(str(folder))
     for command in (["run", "envs/strange.toml"], ["eval", "best.json"]):
@@ -66,9 +66,10 @@ def test_commands_run_no_code_of_a_strangers_file_and_say_how_to(
         assert "--trust" in refused.err
         assert "Traceback" not in refused.err
         assert not canary.exists()
-    said = in_a_process("eval", "best.json", "--episodes", 2, "--trust", cwd=folder, PYTHONPATH=path)
-    assert said.returncode == 0, said.stderr
+    said = line("eval", "best.json", "--episodes", 2, "--trust")
+    assert said.code == 0, said.err
     assert canary.exists()
+    del sys.modules["strange_module"], gym.registry["Strange-v0"]
 
 
 @pytest.mark.usefixtures("canary")
@@ -82,7 +83,7 @@ def test_a_task_file_is_read_once_it_is_vouched_for(tmp_path: Path, monkeypatch:
     assert load_task("strange", trust=True).gym_id == "strange_module:Strange-v0"
     with pytest.raises(TaskError, match="names the module `strange_module`"):
         load_task("strange")  # that it has been imported vouches for nothing
-    monkeypatch.delitem(sys.modules, "strange_module")
+    del sys.modules["strange_module"], gym.registry["Strange-v0"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,6 @@ def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], 
         check_names("CartPole-v1", kwargs, "x.toml", tmp_path)
 
 
-HOSTILE = ("os:system", "policygen.llm:connect", "Registered-v0", "Registered", "Wrapped-v0")
 COMMANDS = (
     "tasks",
     "tasks hostile",
@@ -148,7 +148,15 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("gym_id", HOSTILE)
+@pytest.mark.parametrize("gym_id", ["os:system", "policygen.llm:connect", "Registered-v0", "Registered", "Wrapped-v0"])
+def test_ids_of_imported_modules_are_refused(gym_id: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(gym_id)) as refusal:
+        check_names(gym_id, {}, "x.toml")
+    assert ("--trust" in str(refusal.value)) is (gym_id != "os:system")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("gym_id", ["os:system", "Registered"])
 def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
     gym_id: str, a_run: Path, workplace: Path, line: Line
 ) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.players import Piece, Play, PlayerKilled, share_by, usable_cores
+from policygen.episodes.players import Piece, Play, PlayerKilled, share_by
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
@@ -28,6 +28,7 @@ from policygen.extensions.sweeps.worker import (
     carry_out_remotely,
     print_into,
 )
+from policygen.portable import usable_cores
 
 RETRIES = 3  # of a cell whose process or machine was lost
 EPISODE_RETRIES = 2

@@ -305,7 +305,7 @@ def _carry_out(order: Order, directory: str) -> CellResult:
     path = job.paths.folder / f"{job.job_id}{_MESSAGES}"
 
     def tell(event: Event) -> None:
-        with path.open("a") as file:
+        with path.open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(event)), file=file)
 
     result = carry_out_remotely(order, directory, tell)

@@ -121,17 +121,13 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
         float(scores.mean()),
         float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
         interval_over_seeds(scores),
-        mean(lambda run: run.llm_calls if run.seed is not None else _last(run.calls)),
+        mean(lambda run: run.llm_calls),
         mean(lambda run: run.tokens),
         mean(lambda run: run.usd),
-        mean(lambda run: _last(run.episodes)),
+        mean(lambda run: run.total("episodes")),
         mean(lambda run: run.seconds),
         all(run.exact for run in runs),
     )
-
-
-def _last(values: Numbers) -> float | None:
-    return float(values[-1]) if len(values) else None
 
 
 def points_of(field: Field, task: str, contender: str) -> Numbers:

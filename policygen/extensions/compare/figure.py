@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 WIDTHS = {1: 3.5, 2: 7.16}  # inches: one column, and a page of two columns
 ACROSS = {1: 2, 2: 3}
 PANEL = 1.42  # inches of height
-X_AXES = {"episodes": "episodes played", "env_steps": "environment steps", "calls": "requests to the model"}
+X_AXES = {
+    "episodes": "episodes played",
+    "env_steps": "environment steps",
+    "calls": "requests to the model",
+    "seconds": "wall-clock time [s]",
+    "usd": "cost [USD]",
+}
 _LINES = ("-", "--", "-.", (0, (1, 1)))
 _TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
 _RC: dict[Any, Any] = {
@@ -73,7 +79,11 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
     if field.unit == "episode":
         raise UsageError("policies that are played for a comparison have no learning curves: write .md, .html or .json")
-    if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
+    without = next((run for run in field.results if len(run.curve) and x not in run.spent), None)
+    if x in ("seconds", "usd") and without is not None:
+        why = f"its file has no column `{x}`" if without.seed is None else "the price of a model is unknown"
+        raise PlaceError(f"{without.contender} on {without.task}: {why}; choose another --x")
+    if not any(np.any(run.spent.get(x, 0)) for run in field.results):
         raise PlaceError(f"no run counts {x}; choose another --x")
     with style():
         import matplotlib
@@ -124,8 +134,7 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
 
     looks = _looks(field)
     seen: list[float] = []
-    ends = [float(getattr(run, x)[-1]) for run in field.results if run.task == task and len(getattr(run, x))]
-    end = max(ends, default=1.0) or 1.0
+    end = max((run.total(x) or 0.0 for run in field.results if run.task == task), default=0.0) or 1.0
     drawn = [name for name in field.contenders if field.of(task, name)]
     begin = math.inf
     for i, name in enumerate(drawn):
@@ -145,7 +154,7 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
         axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", fontsize=5.5, color=GREY, in_layout=False)
     axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
     axes.set_title(task)
-    count_axis(axes, end, 4)
+    count_axis(axes, end, 4, whole=x not in ("seconds", "usd"))
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.tick_params(**_TICKS)
 
@@ -158,12 +167,10 @@ def _draw_curve(
     Returns:
         The levels that the y axis must include: those after the first tenth of the curve. The lowest level of all.
     """
-    curves = [(getattr(run, x), run.curve) for run in runs if len(run.curve) and len(getattr(run, x))]
-    if not curves:
+    counted = [run for run in runs if len(run.spent.get(x, ()))]
+    if not counted:
         return [], math.inf
-    band = average([at for at, _ in curves], [level for _, level in curves], mean=np.mean)
-    if not len(band.x):
-        return [], math.inf
+    band = average([run.spent[x] for run in counted], [run.curve for run in counted], mean=np.mean)
     color = look["color"]
     axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
     axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)

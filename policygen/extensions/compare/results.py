@@ -10,7 +10,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +18,22 @@ import numpy as np
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.plots.curves import read_curve
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
-from policygen.files import damaged, read_named, read_plain
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import curve_csv
+from policygen.files import read_named
 
 LAST = 100  # training episodes averaged in a monitor file's score and curve
 LARGEST = 1e100  # sums and squares of larger numbers overflow
 _RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
-_EPISODES = ("episodes", "total episodes", "episode")
-_CALLS = ("calls", "llm calls", "requests")
+# What a curve may be drawn over, and the columns that count it in files of other programs.
+_SPENT = {
+    "episodes": ("episodes", "total episodes", "episode"),
+    "env_steps": ("env_steps", "total steps", "steps"),
+    "calls": ("calls", "llm calls", "requests"),
+    "seconds": ("seconds",),
+    "usd": ("usd",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,9 @@ class Result:
             the task.
         score: final score; None if the run found no policy.
         seed: None for runs of other programs, which are never paired.
-        episodes, env_steps, calls: the amounts spent at each point of the learning curve, shape (points,); empty if
-            the file of another program does not count them.
+        spent: the amounts spent at each point of the learning curve, each of shape (points,), by name: `episodes`,
+            `env_steps`, `calls`, `seconds`, `usd`. Those that the file of another program does not count are left out,
+            and `usd` if a price is unknown.
         curve: the score at each point, shape (points,).
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
@@ -54,8 +60,7 @@ class Result:
     contender: str
     score: float | None
     seed: int | None = None
-    episodes: Numbers = field(default_factory=lambda: np.array([]))
-    calls: Numbers = field(default_factory=lambda: np.array([]))
+    spent: Mapping[str, Numbers] = field(default_factory=dict)
     curve: Numbers = field(default_factory=lambda: np.array([]))
     random: float | None = None
     target: float | None = None
@@ -65,72 +70,53 @@ class Result:
     seconds: float | None = None
     exact: bool = False
     meaning: str = ""
-    env_steps: Numbers = field(default_factory=lambda: np.array([]))
     violations: tuple[Violations, ...] = ()
     aggregate: Aggregate = MEAN
+
+    def total(self, name: str) -> float | None:
+        """Return the whole amount of `spent`; None if it is not counted."""
+        amounts = self.spent.get(name)
+        return float(amounts[-1]) if amounts is not None and len(amounts) else None
 
 
 def result_of(member: Member, contender: str) -> Result:
     """Return the result of a finished run.
 
     Raises:
-        LogbookError: its learning curve is damaged, or a number is too large to compare.
+        LogbookError: the run is damaged, or a score is too large to compare.
     """
     summary = member.summary
     assert summary is not None
-    if summary.final is not None and not abs(summary.final.value) <= LARGEST:
-        raise LogbookError(
-            f"{member.folder} has a final score beyond {LARGEST:g}, which cannot be compared; leave it out"
-        )
-    curve = _curve(member.folder)
-    known = ~np.isnan(curve["best"])
-    episodes = curve["episodes"].copy()
-    episodes[-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a best score
+    final = summary.final
+    if final is None:
+        return Result(member.task.name, contender, None, member.config.seed, aggregate=member.config.score)
+    frame = read_curve(member.folder).frame
+    random = float(frame["score"][0])
+    frame = frame[~np.isnan(frame["level"])]
+    if not (np.abs([*frame["level"], final.value]) <= LARGEST).all():
+        raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
+    spent = {name: frame[name] for name in _SPENT}
+    spent["episodes"][-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a best score
+    if np.isnan(spent["usd"]).any():
+        del spent["usd"]
     optimum = member.task.optimum
     return Result(
         member.task.name,
         contender,
-        summary.final.value if summary.final is not None else None,
+        final.value,
         member.config.seed,
-        episodes[known],
-        curve["calls"][known] * summary.is_language_model,  # earlier versions counted requests to `builtin` as calls
-        curve["best"][known],
-        next(filter(math.isfinite, curve["score"][:1].tolist()), None),
+        spent,
+        frame["level"],
+        random if math.isfinite(random) else None,
         optimum.value if optimum is not None else member.task.solved,
         float(summary.llm_calls),
         float(summary.tokens_in + summary.tokens_out),
         summary.usd if summary.is_language_model else 0.0,
         summary.wall_seconds,
-        summary.final is not None and summary.final.exact,
-        env_steps=curve["env_steps"][known],
-        violations=summary.final.violations if summary.final is not None else (),
+        final.exact,
+        violations=final.violations,
         aggregate=member.config.score,
     )
-
-
-def _curve(folder: Path) -> Mapping[str, Numbers]:
-    """Read episodes, steps, calls, score and best score so far after each attempt."""
-    import pandas as pd  # slow to import
-
-    path = folder / "learning_curve.csv"
-    remedy = "delete it, and `policygen resume` makes it again"
-    try:
-        text = read_plain(path).decode()
-    except FileNotFoundError:
-        text = curve_csv(Logbook(folder).attempts())
-    except UnicodeDecodeError as error:
-        raise damaged(path, error, remedy) from None
-    try:
-        frame = pd.read_csv(io.StringIO(text))
-        columns = {
-            name: frame[name].to_numpy(np.float64) for name in ("episodes", "env_steps", "calls", "score", "best")
-        }
-    except (KeyError, ValueError, TypeError) as error:
-        raise damaged(path, error, remedy) from None
-    if any((np.abs(values) > LARGEST).any() for values in columns.values()):
-        raise damaged(path, f"a number is beyond {LARGEST:g}", remedy)
-    columns["best"] = np.where(np.isnan(columns["best"]), columns["score"][:1], columns["best"])
-    return columns
 
 
 # --- other programs --------------------------------------------------------------------------------------------------
@@ -154,7 +140,8 @@ def read_other_program(path: Path, contender: str = "") -> Result:
 def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
     """Read monitor files: a line of JSON, then `r,l,t` per episode; parallel environments are merged by time."""
     rows: list[tuple[float, float]] = []
-    env_id = ""
+    began = []
+    env_id, is_timed = "", True
     for text, file in zip(texts, files, strict=True):
         first, _, rest = text.partition("\n")
         try:
@@ -168,39 +155,42 @@ def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: 
             raise UsageError(f"{file} has no column `r`, the returns of a monitor file")
         returns = _numbers(columns["r"], file, "r")
         times = _numbers(columns["t"], file, "t") if "t" in columns else np.arange(len(returns), dtype=np.float64)
+        began.append(start)
+        is_timed = is_timed and "t" in columns
         rows += zip((start + times).tolist(), returns.tolist(), strict=True)
     if not rows:
         raise UsageError(f"{files[0]} has no episodes yet")
-    returns = np.array([value for _, value in sorted(rows, key=lambda row: row[0])])
+    times, returns = np.array(sorted(rows, key=lambda row: row[0])).T
     totals = np.concatenate([[0.0], np.cumsum(returns)])
     ends = np.arange(1, len(returns) + 1)
     starts = np.maximum(0, ends - LAST)
     curve = (totals[ends] - totals[starts]) / (ends - starts)
     meaning = f"mean of the last {min(LAST, len(returns))} training episodes"
-    return Result(env_id, contender, float(curve[-1]), None, ends.astype(np.float64), curve=curve, meaning=meaning)
+    spent = {"episodes": ends.astype(np.float64)} | ({"seconds": times - min(began)} if is_timed else {})
+    return Result(env_id, contender, float(curve[-1]), None, spent, curve, meaning=meaning)
 
 
 def _read_csv(text: str, file: Path, contender: str) -> Result:
-    """Read a CSV file with a column of returns and one of episodes or calls, such as ProPS's `overall_log`."""
+    """Read a CSV file with a column of returns and one of `_SPENT`, such as ProPS's `overall_log`."""
     columns = _columns(text, file)
-
-    def column(name: str | None) -> Numbers:
-        return _numbers(columns[name], file, name) if name else np.array([])
-
-    returns, episodes, calls = (
-        next((name for name in names if name in columns), None) for names in (_RETURNS, _EPISODES, _CALLS)
-    )
-    if returns is None or (episodes is None and calls is None):
+    known = {"return": _RETURNS, **_SPENT}
+    found = {name: own for name, names in known.items() if (own := next((n for n in names if n in columns), None))}
+    if "return" not in found or len(found) < 2:
         raise UsageError(
-            f"{file} has an unknown format: a CSV file needs a column `return`, and a column `episodes` or `calls`"
+            f"{file} has an unknown format: a CSV file needs a column `return`, and one of {', '.join(_SPENT)}"
         )
-    curve, meaning = column(returns), "last return in its file"
+    is_props = "api time" in columns and "iteration" in columns
+    if is_props:
+        found["calls"] = "iteration"
+    spent = {name: _numbers(columns[own], file, own) for name, own in found.items()}
+    curve, meaning = spent.pop("return"), "last return in its file"
     if not len(curve):
         raise UsageError(f"{file} has no rows yet")
-    if "api time" in columns and "iteration" in columns:
+    if is_props:
+        curve = np.maximum.accumulate(curve)
         meaning = "highest 20-episode mean of the run, as ProPS reports it; selection biases it upwards"
-        curve, calls = np.maximum.accumulate(curve), "iteration"
-    return Result("", contender, float(curve[-1]), None, column(episodes), column(calls), curve, meaning=meaning)
+    result = Result("", contender, float(curve[-1]), None, spent, curve, meaning=meaning)
+    return replace(result, llm_calls=result.total("calls"))
 
 
 def _columns(text: str, file: Path) -> dict[str, list[str]]:

@@ -204,28 +204,27 @@ def write_report(field: Field, path: Path) -> list[Path]:
     """
     check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
+    if kind in _WRITERS:
+        write_named(path, _WRITERS[kind](report_of(field)))
+        return [path]
+    records = {"scores": _row_records(field), "runs": _run_records(field), "pairs": _pair_records(field)}
     if kind == "json":
         report = report_of(field)
-        parts = {"scores": _row_records(field), "runs": _run_records(field), "pairs": _pair_records(field)}
         counts = [
             {"task": run.task, "contender": run.contender, **asdict(one)}
             for run in field.results
             for one in run.violations
         ]
         words = {"requirements": counts, "unit": field.unit, "notes": report.notes, "sentence": report.sentence}
-        write_named(path, json.dumps({**parts, **words}, indent=1, ensure_ascii=False) + "\n")
-        return [path]
-    if kind != "csv":
-        write_named(path, _WRITERS[kind](report_of(field)))
+        write_named(path, json.dumps({**records, **words}, indent=1, ensure_ascii=False) + "\n")
         return [path]
     import pandas as pd  # slow to import
 
-    records = {path: _row_records(field), path.with_name(f"{path.stem}-runs.csv"): _run_records(field)}
-    if pairs := _pair_records(field):
-        records[path.with_name(f"{path.stem}-pairs.csv")] = pairs
-    for place, found in records.items():
-        write_named(place, as_csv(pd.DataFrame(found).convert_dtypes()))
-    return list(records)
+    places = {name: path if name == "scores" else path.with_name(f"{path.stem}-{name}.csv") for name in records}
+    written = [name for name in records if records[name]]
+    for name in written:
+        write_named(places[name], as_csv(pd.DataFrame(records[name]).convert_dtypes()))
+    return [places[name] for name in written]
 
 
 def _row_records(field: Field) -> list[dict[str, Any]]:
@@ -247,7 +246,7 @@ def _run_records(field: Field) -> list[dict[str, Any]]:
     """Return a record for each run: its final score and costs."""
     columns = ("task", "contender", "seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
     return [
-        {**{column: getattr(run, column) for column in columns}, "episodes": next(iter(run.episodes[-1:]), None)}
+        {**{column: getattr(run, column) for column in columns}, "episodes": run.total("episodes")}
         for task, name in itertools.product(field.tasks, field.contenders)
         for run in field.of(task, name)
     ]

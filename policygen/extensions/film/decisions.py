@@ -27,17 +27,11 @@ MOST_OUTPUTS = 8  # shown of a policy with several outputs
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A condition of a matching row, a term, or one output of several.
+    """A condition of a matching row, a term, or one output of several."""
 
-    Attributes:
-        text: the quantity or term: `angle = 0.031`.
-        value: its range or amount: `below 0.05`, `+1.2`.
-        share: the amount relative to the largest of the episode, -1 to 1; None if there is no amount.
-    """
-
-    text: str
-    value: str
-    share: float | None = None
+    text: str  # the quantity or term: `angle = 0.031`
+    value: str  # its range or amount: `below 0.05`, `+1.2`
+    share: float | None = None  # the amount relative to the largest of the episode, -1 to 1; None if there is no amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +69,10 @@ class Explainer:
 def _named_action(policy: Policy, action: Any) -> str:
     """Return an action with the names of its actuators: `left`, or `shoulder 0.52, elbow off`."""
     actuators, values = policy.task.actuators, np.atleast_1d(action).tolist()
-    words = [_in_words(actuator, value) for actuator, value in zip(actuators, values, strict=True)]
-    if len(words) == 1:
-        return words[0] if actuators[0].is_choice else f"{actuators[0].name} {words[0]}"
-    return ", ".join(f"{actuator.name} {word}" for actuator, word in zip(actuators, words, strict=True))
+    words = [(actuator.name, _in_words(actuator, value)) for actuator, value in zip(actuators, values, strict=True)]
+    if len(words) == 1 and actuators[0].is_choice:
+        return words[0][1]
+    return ", ".join(f"{name} {word}" for name, word in words)
 
 
 def _in_words(actuator: Actuator, value: float) -> str:
@@ -109,15 +103,13 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
-        rule_text = f"row {rows[cell] + 1} of {len(policy.rules)}" + (
-            "" if reasons else ": all that no row above covers"
-        )
-        return Decision(_named_action(policy, action), rule_text, _cut(reasons, MOST_REASONS))
+        rest = "" if reasons else ": all that no row above covers"
+        because = f"row {rows[cell] + 1} of {len(policy.rules)}{rest}"
+        return Decision(_named_action(policy, action), because, _cut(reasons, MOST_REASONS))
 
-    conditions = [
-        sum(len(b) < d.bins for b, d in zip(r.bins, policy.grid.dimensions, strict=True)) for r in policy.rules
-    ]
-    return explain, min(max(conditions), MOST_REASONS)
+    bins = [dimension.bins for dimension in policy.grid.dimensions]
+    conditions = max(sum(len(own) < n for own, n in zip(rule.bins, bins, strict=True)) for rule in policy.rules)
+    return explain, min(conditions, MOST_REASONS)
 
 
 def _cut(reasons: Sequence[Reason], most: int) -> tuple[Reason, ...]:
@@ -187,12 +179,7 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
 def _deciding_weights(
     actuator: Actuator, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], did: float
 ) -> tuple[npt.NDArray[np.float64], str]:
-    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up.
-
-    Args:
-        weights: of the outputs of this actuator, shape (terms, outputs).
-        did: the action taken.
-    """
+    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up."""
     outputs = values @ weights
     if not actuator.is_choice:
         cut = not actuator.low <= outputs[0] <= actuator.high

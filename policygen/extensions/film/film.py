@@ -117,12 +117,7 @@ class Film:
 
 
 def animate(
-    policy: Policy,
-    *,
-    episodes: int | None = None,
-    seed: int = 0,
-    which: Which | None = None,
-    look: Look | None = None,
+    policy: Policy, *, episodes: int | None = None, seed: int = 0, which: Which | None = None, look: Look | None = None
 ) -> Film:
     """Make a film of a policy, which a notebook shows inline; see `takes` and `frames` for arguments and errors."""
     shown = takes(policy, episodes=episodes, seed=seed, which=which)

@@ -61,20 +61,12 @@ class Take:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A frame and its duration.
+    """A frame and its duration."""
 
-    Attributes:
-        image: RGB; all frames of a film have one size.
-        seconds: duration.
-        step: steps before it; `earned`: the sum of the rewards so far.
-        last: whether the episode is over.
-    """
-
-    image: Image.Image
-    seconds: float
-    step: int
-    earned: float
-    last: bool
+    image: Image.Image  # RGB; all frames of a film have one size
+    seconds: float  # duration
+    earned: float  # the sum of the rewards so far
+    last: bool  # whether the episode is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +151,7 @@ def _frames_of(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, ti
             )
         if shown:
             image = panel.frame(scene, take, decision, timing.faster)
-            yield Frame(image, LAST_FRAME if last else timing.seconds, scene.step, scene.earned, last)
+            yield Frame(image, LAST_FRAME if last else timing.seconds, scene.earned, last)
 
 
 class _Panel:

@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,19 +28,13 @@ PACE = 10.0  # steps per second, if the environment states none
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One moment of an episode.
+    """One moment of an episode."""
 
-    Attributes:
-        step: steps taken before it.
-        observation: input of the next decision, flattened, in the environment's own precision, shape (d,).
-        earned: undiscounted sum of the rewards so far.
-        picture: shape (height, width, 3), or None if not requested.
-    """
-
-    step: int
+    step: int  # steps taken before it
+    # input of the next decision, flattened, in the environment's own precision, shape (d,)
     observation: npt.NDArray[Any]
-    earned: float
-    picture: npt.NDArray[np.uint8] | None
+    earned: float  # undiscounted sum of the rewards so far
+    picture: npt.NDArray[np.uint8] | None  # shape (height, width, 3), or None if not requested
 
 
 class Stage:
@@ -52,8 +45,9 @@ class Stage:
     """
 
     def __init__(self, task: Task) -> None:
+        _draw_without_screen()
         self._place = OwnDirectory()
-        with _without_display(), self._place:
+        with self._place:
             self.task = task
             self._env = _rendering_env(task) if task.given is None else task.given.rendering(task.max_steps, DRAWN)
         self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
@@ -62,8 +56,7 @@ class Stage:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with _without_display():
-            close(self._env)
+        close(self._env)
 
     def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
         """Replay the actions of an episode and yield every moment, with pictures of the `wanted` steps.
@@ -93,8 +86,9 @@ class Stage:
     def _picture(self) -> npt.NDArray[np.uint8]:
         env, name = self._env, self.task.gym_id
         try:
-            with _without_display(), _software_if_needed(env):
-                picture: Any = env.render()
+            if hasattr(env.unwrapped, "mujoco_renderer"):
+                _choose_renderer()
+            picture: Any = env.render()
         except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
             raise TaskError(_missing(error, name)) from None
         except TaskError:
@@ -135,57 +129,34 @@ def is_headless() -> bool:
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-@contextmanager
-def _without_display() -> Iterator[None]:
-    """Silence pygame's greeting, and stop its search for a screen if there is none."""
-    with _variables(PYGAME_HIDE_SUPPORT_PROMPT="1", **({"SDL_VIDEODRIVER": "dummy"} if is_headless() else {})):
-        yield
+def _draw_without_screen() -> None:
+    """Silence pygame's greeting, and stop its search for a screen if there is none; the user's own settings stay."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if is_headless():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-@contextmanager
-def _software_if_needed(env: gym.Env[Any, Any]) -> Iterator[None]:
-    """Let MuJoCo render without a screen, by EGL or OSMesa.
+@functools.cache
+def _choose_renderer() -> None:
+    """Let MuJoCo render without a screen, by EGL or OSMesa, unless the user has chosen a renderer.
 
     Raises:
         TaskError: neither is installed.
     """
-    if not hasattr(env.unwrapped, "mujoco_renderer") or not is_headless() or "MUJOCO_GL" in os.environ:
-        yield
+    if not is_headless() or "MUJOCO_GL" in os.environ:
         return
-    with _variables(MUJOCO_GL=_offscreen()):
-        yield
-
-
-@functools.cache
-def _offscreen() -> str:
-    """Return the first off-screen renderer that works."""
+    before = os.environ.pop("PYOPENGL_PLATFORM", None)
     for name in ("egl", "osmesa"):
-        with _variables(PYOPENGL_PLATFORM=None):
-            try:
-                importlib.import_module(f"mujoco.{name}").GLContext(8, 8).free()
-            except Exception:  # a library, a driver or a device is missing
-                continue
-            return name
+        try:
+            importlib.import_module(f"mujoco.{name}").GLContext(8, 8).free()
+        except Exception:  # a library, a driver or a device is missing
+            os.environ.pop("PYOPENGL_PLATFORM", None)  # MuJoCo has set it
+            continue
+        os.environ["MUJOCO_GL"] = name
+        return
+    if before is not None:
+        os.environ["PYOPENGL_PLATFORM"] = before
     raise TaskError(
         "MuJoCo cannot draw here: there is no screen, and neither EGL nor OSMesa works; install one of them (on"
         " Debian: apt install libegl1 libosmesa6), or make the film on a machine with a screen"
     )
-
-
-@contextmanager
-def _variables(**values: str | None) -> Iterator[None]:
-    """Set environment variables temporarily, unless the user has set them; None removes one."""
-    before = {name: os.environ.get(name) for name in values}
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ.setdefault(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = old

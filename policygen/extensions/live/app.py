@@ -91,7 +91,7 @@ class Live:
         self.root = root
         self._drawing = threading.Lock()
         self._listed = functools.lru_cache(maxsize=1_000)(listed)
-        self._pictures: dict[Path, tuple[tuple[int, bool], dict[str, Any]]] = {}
+        self._pictures = functools.lru_cache(maxsize=_KEPT)(_pictures)
         self._page = functools.lru_cache(maxsize=_KEPT)(self._rendered)
 
     def list_page(self) -> str:
@@ -109,14 +109,9 @@ class Live:
 
     def _rendered(self, key: str, folder: Path, version: Version) -> str:
         run = read_run(folder)
-        state = (len(run.attempts), run.summary is not None)
-        if folder not in self._pictures or self._pictures[folder][0] != state:
-            if len(self._pictures) >= _KEPT:
-                del self._pictures[next(iter(self._pictures))]
-            self._pictures[folder] = (state, pictures_of(run, run.policy))
-        drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
         live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
+        drawn = self._pictures(folder, len(run.attempts), run.summary is not None)
         return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
@@ -143,6 +138,12 @@ class Live:
             pause(folder, what == "pause")
         else:
             raise _Refused(404, "There is no such form.")
+
+
+def _pictures(folder: Path, attempts: int, finished: bool) -> dict[str, Any]:
+    """Draw the pictures of a run, which change with its attempts and its end."""
+    run = read_run(folder)
+    return pictures_of(run, run.policy)
 
 
 def application(root: Path, port: int) -> ASGIApp:

@@ -27,23 +27,17 @@ Version = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A row of the list of runs.
+    """A row of the list of runs."""
 
-    Attributes:
-        key: its address after `/run/`.
-        points: the best score after each attempt, as points of an SVG polyline; empty for fewer than two.
-        changed: time of the last change of its files.
-    """
-
-    key: str
+    key: str  # its address after `/run/`
     task: str
     proposals: str
     state: str
     attempts: int
     planned: int
     score: str
-    points: str
-    changed: str
+    points: str  # the best score after each attempt, as points of an SVG polyline; empty for fewer than two
+    changed: str  # time of the last change of its files
 
 
 def run_folders(root: Path) -> dict[str, Path]:

@@ -20,7 +20,6 @@ from policygen.runs.records import FinalScore
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
 MOST_CHARACTERS = 6_000_000  # of all prompts on one page
-_CLIPPED = 400_000  # characters shown of a single message or reply
 _MOST_LINES = 500  # longer policies list only their new lines
 _MOST_CHANGES = 80  # lines
 
@@ -36,23 +35,15 @@ class ShownMessage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request and its reply.
-
-    Attributes:
-        messages: the messages that are new in this request.
-        reply: None if there was none; `error` then gives the reason.
-        requests: number of tries that the reply took.
-        earlier: number of messages that earlier attempts of the same conversation have shown.
-        left_out: whether the prompt is left out to keep the page small; transcript.jsonl has it.
-    """
+    """One request and its reply."""
 
     request: int
-    messages: tuple[ShownMessage, ...]
-    reply: Reply | None
+    messages: tuple[ShownMessage, ...]  # the messages that are new in this request
+    reply: Reply | None  # None if there was none; `error` then gives the reason
     error: str
-    requests: int
-    earlier: int
-    left_out: bool = False
+    requests: int  # number of tries that the reply took
+    earlier: int  # number of messages that earlier attempts of the same conversation have shown
+    left_out: bool = False  # whether the prompt is left out to keep the page small; transcript.jsonl has it
 
     @property
     def remark(self) -> str:
@@ -75,19 +66,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class ShownAttempt:
-    """An attempt with its context, or a request in progress, which has no attempt yet.
-
-    Attributes:
-        parent: the best attempt before it, which `changes` and `cells` compare with; None for a first policy.
-        comments: the user's comments in the prompt.
-    """
+    """An attempt with its context, or a request in progress, which has no attempt yet."""
 
     number: int
     attempt: Attempt | None = None
+    # the best attempt before it, which `changes` and `cells` compare with; None for a first policy
     parent: Attempt | None = None
     is_best: bool = False
     turns: tuple[Turn, ...] = ()
-    comments: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()  # the user's comments in the prompt
 
     @property
     def state(self) -> str:
@@ -116,21 +103,16 @@ class ShownAttempt:
         return words
 
     @property
-    def _policies(self) -> tuple[Policy | None, Policy | None]:
-        """The parent's policy, and the proposed one."""
-        parent, attempt = self.parent, self.attempt
-        return parent.policy if parent is not None else None, attempt.proposed if attempt is not None else None
-
-    @property
     def changes(self) -> list[str]:
         """The lines in which the proposed policy differs from its parent's, each after `+`, `-` or a space."""
-        before, after = self._policies
-        return _changes(before, after) if after is not None else []
+        after = self.attempt.proposed if self.attempt is not None else None
+        return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
 
     @property
     def cells(self) -> str:
         """The number of cells in which two tables over the same grid differ; different rows may decide the same."""
-        before, after = self._policies
+        before = self.parent.policy if self.parent is not None else None
+        after = self.attempt.proposed if self.attempt is not None else None
         if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
             return ""
         mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
@@ -225,14 +207,8 @@ def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, i
     for message in new:
         first = seen.setdefault(message.content, exchange.attempt)
         same = first if first != exchange.attempt else None
-        messages.append(ShownMessage(message.role, "" if same is not None else _clipped(message.content), same))
+        messages.append(ShownMessage(message.role, "" if same is not None else message.content, same))
     earlier = 0 if repeated else max(0, len(sent) - 2)
     error = exchange.error if isinstance(exchange, FailedExchange) else ""
     reply = None if isinstance(exchange, FailedExchange) else exchange.reply
-    if reply is not None:
-        reply = replace(reply, text=_clipped(reply.text), reasoning=_clipped(reply.reasoning))
     return Turn(exchange.request, tuple(messages), reply, error, exchange.requests, earlier)
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _CLIPPED else f"{text[:_CLIPPED]}\n... ({len(text) - _CLIPPED:,} more characters)"

@@ -1,4 +1,4 @@
-"""The content of a run's report page: scores, policy, attempts and costs as text, before layout."""
+"""The content of the pages of a run and of a policy: scores, policy, attempts and costs as text, before layout."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policygen.episodes.aggregate import MEAN
-from policygen.episodes.score import kind_of_episodes
+from policygen.episodes.score import Score, kind_of_episodes
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import ShownAttempt, attempt_views, score_words, turns_of
 from policygen.extensions.plots.groups import proposals_label
+from policygen.extensions.plots.style import with_unit
 from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
@@ -23,7 +24,7 @@ from policygen.progress import duration
 from policygen.runs.attempt import Attempt, Standing, best_of, costs_of, steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
+from policygen.runs.records import FinalScore, Summary
 from policygen.runs.steering import Steering, UserMessages
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
@@ -46,25 +47,78 @@ class Headline(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunContent:
-    """The content of the page of a run, finished or not.
+class TaskContent:
+    """The task as pages describe it."""
 
-    Attributes:
-        best: the attempt with the best policy; None without a policy.
-        views: the attempts to show.
-        user: the comments of the user.
-        versions: versions of the packages that made the run.
-    """
+    task: Task
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """The description of the task: the visible part, and the folded rest."""
+        text = self.task.about
+        if len(text) <= LONGEST_ABOUT:
+            return text, ""
+        ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
+        end = ends[-1] if ends else text.find(" ", LONGEST_ABOUT // 2)
+        return (text[:end], text[end:].strip()) if end > 0 else (text, "")
+
+    @property
+    def observations(self) -> list[tuple[str, str, str]]:
+        """Name, values and meaning of each observation, text and feature of the task."""
+        rows = [(with_unit(o.name, o.unit), _range(o.low, o.high), o.about) for o in self.task.observations]
+        rows += [(text.name, "a text", text.about) for text in self.task.texts]
+        return rows + [(name, text, "a feature of the task") for name, text in self.task.features]
+
+    @property
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Name, values and meaning of each actuator."""
+        return [
+            (with_unit(a.name, a.unit), ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about)
+            for a in self.task.actuators
+        ]
+
+
+@dataclass(frozen=True)
+class PolicyContent(TaskContent):
+    """The content of the page of one policy, which was scored on fresh episodes."""
+
+    kind: str
+    score: Score
+
+    @property
+    def headline(self) -> Headline:
+        """The score, its interval, and its basis."""
+        return _headline(self.score)
+
+    @property
+    def badge(self) -> str:
+        """Whether the score solves the task; empty if unknown."""
+        solved = self.task.solved
+        return "" if solved is None else "solved" if self.score.value >= solved else "not solved"
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """All scores of the policy and of its task, by name."""
+        return {"score": _words(self.score, "fresh"), **_requirements(self.score), **_references(self.task, self.score)}
+
+
+@dataclass(frozen=True)
+class RunContent(TaskContent):
+    """The content of the page of a run, finished or not."""
 
     folder: Path
-    task: Task
     config: RunConfig
     summary: Summary | None
     attempts: list[Attempt]
-    best: Attempt | None
-    views: list[ShownAttempt]
-    user: UserMessages
-    versions: dict[str, str]
+    best: Attempt | None  # the attempt with the best policy; None without a policy
+    views: list[ShownAttempt]  # the attempts to show
+    user: UserMessages  # the comments of the user
+    versions: dict[str, str]  # versions of the packages that made the run
+
+    @property
+    def kind(self) -> str:
+        """The kind of policy."""
+        return self.config.policy
 
     @property
     def policy(self) -> Policy | None:
@@ -79,23 +133,17 @@ class RunContent:
     @property
     def headline(self) -> Headline:
         """The score, its interval, and its basis."""
-        if self.summary is not None and (final := self.summary.final) is not None:
-            if final.exact:
-                return Headline(number(final.value), "", "exact: computed from the environment's transition table")
-            episodes = f"{final.episodes} fresh {kind_of_episodes(final.engine)}"
-            basis = f"{final.aggregate.of_returns} over {episodes} that the search never saw"
-            basis += ", 95% interval" * (final.ci95 is not None)
-            return Headline(number(final.value), _between(final.ci95), basis)
+        if self.summary is not None and self.summary.final is not None:
+            return _headline(self.summary.final, " that the search never saw")
         if self.best is None:
-            return Headline(
-                "no policy", "", "no reply contained a policy" if self.summary else "no policy has been found yet"
-            )
-        last = self.attempts[-1]
-        count = last.standing.validated_episodes or last.standing.best_episodes
-        which = "held-out episodes" if last.standing.validated_mean is not None else "the search's own seeds"
+            why = "no reply contained a policy" if self.summary else "no policy has been found yet"
+            return Headline("no policy", "", why)
+        standing = self.attempts[-1].standing
+        count = standing.validated_episodes or standing.best_episodes
+        which = "held-out episodes" if standing.validated_mean is not None else "the search's own seeds"
         exact = self.best.score is not None and self.best.score.exact
         basis = "exact" if exact else f"{self.config.score.of_returns} over {count} episodes, {which}"
-        value = last.standing.reported_best
+        value = standing.reported_best
         words = number(value) if value is not None else "not scored"
         return Headline(words, "", f"best so far, {basis}; the run is not finished")
 
@@ -115,81 +163,39 @@ class RunContent:
     @property
     def scores(self) -> dict[str, str]:
         """All scores of the run and of its task, by name."""
-        task, attempts, best = self.task, self.attempts, self.best
-        final = self.summary.final if self.summary is not None else None
+        attempts, best, summary = self.attempts, self.best, self.summary
+        final = summary.final if summary is not None else None
         rows = {}
-        if final is not None:
-            episodes = f"over {final.episodes} fresh {kind_of_episodes(final.engine)}"
-            words = "exact" if final.exact else ", ".join(filter(None, (_between(final.ci95), episodes)))
-            rows["final score"] = f"{final.prefix}{number(final.value)} ({words})"
+        if summary is not None and final is not None:
+            rows["final score"] = _words(final, "fresh")
             if final.aggregate != MEAN:
                 rows["mean return"] = number(final.mean)
-            if self.summary is not None and (perturbed := self.summary.perturbed) is not None:
-                basis = ", ".join(filter(None, (_between(perturbed.ci95), f"over {perturbed.episodes} episodes")))
-                words = f"{perturbed.prefix}{number(perturbed.value)} ({basis})"
-                rows[f"with {', '.join(self.summary.perturbed_by)}"] = words
-            for one in final.violations:
-                rows[f"requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
-        if self.summary is not None and (baseline := self.summary.baseline) is not None:
-            its = baseline.score
-            words = "exact" if its.exact else f"{_between(its.ci95)}, over {its.episodes} episodes"
-            rows[f"baseline {baseline.name}"] = f"{number(its.mean)} ({words})"
+            if summary.perturbed is not None:
+                rows[f"with {', '.join(summary.perturbed_by)}"] = _words(summary.perturbed)
+            rows |= _requirements(final)
+        if summary is not None and (baseline := summary.baseline) is not None:
+            rows[f"baseline {baseline.name}"] = _words(replace(baseline.score, aggregated=None))
             rows["best policy against the baseline"] = baseline.difference
-            for one in its.violations:
-                rows[f"baseline, requirement {one.name}"] = str(one).removeprefix(f"{one.name}: ")
+            rows |= _requirements(baseline.score, "baseline, ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
-            last = attempts[-1]
-            if best.tuned.proposed_score is not None:
-                rows["best policy before tuning"] = score_words(best.tuned.proposed_score)
-                gain = number(best.score.value - best.tuned.proposed_score.value)
+            standing, prefix, proposed = attempts[-1].standing, best.score.prefix, best.tuned.proposed_score
+            if proposed is not None:
+                rows["best policy before tuning"] = score_words(proposed)
+                gain = number(best.score.value - proposed.value)
                 rows["gain of tuning"] = f"{gain} on the search's own seeds ({best.tuned.refinement})"
-            if not best.score.exact and last.standing.best_mean is not None:
-                basis = f"over {last.standing.best_episodes} episodes; selection biases it upwards"
-                rows["search score"] = f"{best.score.prefix}{number(last.standing.best_mean)} {basis}"
-            if last.standing.validated_mean is not None:
-                basis = f"over {last.standing.validated_episodes} episodes not used for the selection"
-                rows["held-out score"] = f"{best.score.prefix}{number(last.standing.validated_mean)} {basis}"
-        gains = [
-            a.score.value - a.tuned.proposed_score.value
-            for a in attempts
-            if a.score is not None and a.tuned.proposed_score
-        ]
+            if not best.score.exact and standing.best_mean is not None:
+                basis = f"over {standing.best_episodes} episodes; selection biases it upwards"
+                rows["search score"] = f"{prefix}{number(standing.best_mean)} {basis}"
+            if standing.validated_mean is not None:
+                basis = f"over {standing.validated_episodes} episodes not used for the selection"
+                rows["held-out score"] = f"{prefix}{number(standing.validated_mean)} {basis}"
+        scored = [(a.score, a.tuned.proposed_score) for a in attempts]
+        gains = [after.value - before.value for after, before in scored if after is not None and before is not None]
         if len(gains) > 1:
             rows["gain of tuning, per attempt"] = f"{number(sum(gains) / len(gains))} on average"
-        if final is not None and not final.exact:
-            rows["standard deviation"] = f"{number(final.std)}, of the return per episode"
-        if task.solved is not None:
-            rows["counts as solved from"] = number(task.solved)
-        if task.optimum is not None:
-            rows["best known score"] = f"{number(task.optimum.value)} ({task.optimum.source})"
-        return rows
-
-    @property
-    def about(self) -> tuple[str, str]:
-        """The description of the task: the visible part, and the folded rest."""
-        text = self.task.about
-        if len(text) <= LONGEST_ABOUT:
-            return text, ""
-        ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
-        end = ends[-1] if ends else text.find(" ", LONGEST_ABOUT // 2)
-        return (text[:end], text[end:].strip()) if end > 0 else (text, "")
-
-    @property
-    def observations(self) -> list[tuple[str, str, str]]:
-        """Name, values and meaning of each observation, text and feature of the task."""
-        rows = [(_named(o.name, o.unit), _range(o.low, o.high), o.about) for o in self.task.observations]
-        rows += [(text.name, "a text", text.about) for text in self.task.texts]
-        return rows + [(name, text, "a feature of the task") for name, text in self.task.features]
-
-    @property
-    def actions(self) -> list[tuple[str, str, str]]:
-        """Name, values and meaning of each actuator."""
-        return [
-            (_named(a.name, a.unit), ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about)
-            for a in self.task.actuators
-        ]
+        return rows | _references(self.task, final)
 
     @property
     def replay(self) -> str:
@@ -213,7 +219,7 @@ def read_run(folder: Path) -> RunContent:
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
     views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
-    return RunContent(folder, task, config, summary, attempts, best, views, user, versions_of(folder))
+    return RunContent(task, folder, config, summary, attempts, best, views, user, versions_of(folder))
 
 
 def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
@@ -233,8 +239,33 @@ def _between(interval: tuple[float, float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}" if interval is not None else ""
 
 
-def _named(name: str, unit: str) -> str:
-    return f"{name} [{unit}]" if unit else name
+def _words(score: Score | FinalScore, which: str = "") -> str:
+    episodes = f"{which} {kind_of_episodes(score.engine)}" if which else "episodes"
+    basis = ", ".join(filter(None, (_between(score.ci95), f"over {score.episodes} {episodes}")))
+    return f"{score.prefix}{number(score.value)} ({'exact' if score.exact else basis})"
+
+
+def _requirements(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
+    return {f"{whose}requirement {one.name}": str(one).removeprefix(f"{one.name}: ") for one in score.violations}
+
+
+def _references(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
+    rows = {}
+    if score is not None and not score.exact:
+        rows["standard deviation"] = f"{number(score.std)}, of the return per episode"
+    if task.solved is not None:
+        rows["counts as solved from"] = number(task.solved)
+    if task.optimum is not None:
+        rows["best known score"] = f"{number(task.optimum.value)} ({task.optimum.source})"
+    return rows
+
+
+def _headline(score: Score | FinalScore, which: str = "") -> Headline:
+    """Return the headline of a score on fresh episodes; `which` says more about these."""
+    if score.exact:
+        return Headline(number(score.value), "", "exact: computed from the environment's transition table")
+    basis = f"{score.aggregate.of_returns} over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
+    return Headline(number(score.value), _between(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
 
 
 def _range(low: float, high: float) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
@@ -17,10 +17,9 @@ from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
-from policygen.extensions.plots.plants import plant_figure
 from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
-from policygen.extensions.plots.signals import best_median_worst, signals_figure
+from policygen.extensions.plots.signals import plant_figure, signals_figure
 from policygen.extensions.plots.style import style
 from policygen.plants.account import (
     SHARE,
@@ -48,17 +47,12 @@ _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An embedded picture.
-
-    Attributes:
-        narrow: a second version for narrow screens.
-        roomy: whether it keeps its size on a narrow screen, which then scrolls it.
-    """
+    """An embedded picture."""
 
     wide: str
     alt: str
-    narrow: str = ""
-    roomy: bool = False
+    narrow: str = ""  # a second version for narrow screens
+    roomy: bool = False  # whether it keeps its size on a narrow screen, which then scrolls it
 
 
 def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
@@ -106,49 +100,37 @@ def portrait(policy: Policy) -> Picture | None:
         return None
 
 
+def _both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture | None:
+    """Draw a figure and its version for narrow screens; None if there is nothing to draw."""
+    wide, narrow = draw(*shown), draw(*shown, narrow=True)
+    return Picture(_data_url(wide), alt, _data_url(narrow)) if wide and narrow else None
+
+
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the actions over two quantities; None if two do not determine them."""
-    wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
-    return Picture(_data_url(wide), "Decision map", _data_url(narrow)) if wide and narrow else None
+    """Draw the actions over one or two quantities; None if these do not determine them."""
+    return _both("Decision map", decision_figure, policy, episodes)
+
+
+def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Picture | None:
+    """Draw episodes, with their titles, over their steps; None without episodes."""
+    return _both("Observations and actions over the steps", signals_figure, task, shown) if shown else None
 
 
 @dataclass(frozen=True, slots=True)
 class PlantContent:
-    """The plant that the best policy was tuned in, for the page.
-
-    Attributes:
-        text: its lines, with units.
-        latex: the same as LaTeX code; empty if the plant is damaged.
-        errors: for each observation its name, and the errors one and `ahead` steps ahead, in words.
-        uncertain: its uncertain numbers, in words.
-        worst: the step that it predicts worst, and of each observation its name, before, after and predicted, in words.
-        drawn: an episode that it was not fitted to, real and predicted; None if the run has kept none.
-    """
+    """The plant that the best policy was tuned in, for the page."""
 
     steps: int
-    text: str
-    latex: str
+    text: str  # its lines, with units
+    latex: str  # the same as LaTeX code; empty if the plant is damaged
+    # for each observation its name, and the errors one and `ahead` steps ahead, in words
     errors: list[tuple[str, str, str]]
-    uncertain: list[str]
+    uncertain: list[str]  # its uncertain numbers, in words
+    # the step that it predicts worst, and of each observation its name, before, after and predicted, in words
     worst: tuple[str, list[tuple[str, ...]]]
-    drawn: Picture | None
+    drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None if the run has kept none
     ahead: int = AHEAD
     share: str = SHARE
-
-
-def signals_picture(task: Task, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the best, median and worst of some episodes over their steps; None without episodes."""
-    shown = best_median_worst(episodes)
-    if not shown:
-        return None
-    wide, narrow = signals_figure(task, shown), signals_figure(task, shown, narrow=True)
-    return Picture(_data_url(wide), "Observations and actions over the steps", _data_url(narrow))
-
-
-def episode_picture(task: Task, title: str, episode: Trajectory) -> Picture:
-    """Draw one episode over its steps."""
-    wide, narrow = signals_figure(task, [(title, episode)]), signals_figure(task, [(title, episode)], narrow=True)
-    return Picture(_data_url(wide), f"Observations and actions over the steps, {title}", _data_url(narrow))
 
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
@@ -162,10 +144,9 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
         latex = plant_as_latex(equations)
         # If tuning was not kept, its plant may have been fitted to the very episodes of the score.
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
-        for episode in (episode for episode in own_episodes(folder, best) if episode.seed in seeds):
-            wide, narrow = plant_figure(equations, episode), plant_figure(equations, episode, narrow=True)
-            drawn = Picture(_data_url(wide), "Real and predicted episode", _data_url(narrow))
-            break
+        unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
+        if unseen is not None:
+            drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
     text = "\n".join(lines_with_units(account, task))
     return PlantContent(
         account.steps,

@@ -15,13 +15,15 @@ import jinja2
 from markupsafe import Markup
 
 from policygen import __version__
+from policygen.episodes.players import evaluate
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.page.attempts import score_words
-from policygen.extensions.page.content import RunContent, command_of, proposals_words, read_run, spending
+from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
-    episode_picture,
     own_episodes,
     picture,
     plant_content,
@@ -31,7 +33,8 @@ from policygen.extensions.page.pictures import (
 )
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.gains import gains_text
-from policygen.extensions.plots.played import missing_parts
+from policygen.extensions.plots.played import missing_parts, play_episodes
+from policygen.extensions.plots.signals import best_median_worst
 from policygen.extensions.robust import (
     HEAT,
     LINES,
@@ -50,39 +53,61 @@ from policygen.outgoing import shown
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
+from policygen.runs.reading import read_policy
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
+from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
-_ROBUST_EPISODES = 20
+_EPISODES, _ROBUST_EPISODES = 100, 20
 
 
-def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = False, robust: bool = False) -> Path:
-    """Write the page of a run or a sweep; return its path.
+def write_page(
+    source: Path,
+    output: Path,
+    *,
+    task_name: str | None = None,
+    film: bool = True,
+    trust: bool = False,
+    robust: bool = False,
+) -> Path:
+    """Write the page of a run, a sweep, or a policy (a text or saved file), scored on 100 episodes; return its path.
 
     Args:
+        task_name: the task of a policy.
         film: add a film of an episode.
         robust: add scores under perturbations, on 20 episodes each.
         trust: for film and traces, let the task name modules to import and paths to read.
 
     Raises:
-        UsageError: the name does not end in .html.
+        UsageError: the name does not end in .html, or a text file is without a task.
         LogbookError: the folder is not a run or a sweep, is damaged, or the page cannot be written.
+        PolicyError: there is no policy in the file.
     """
     check_name(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
-    if is_sweep(folder):
-        write_named(output, render("sweep.html.j2", read_sweep(folder)))
+    if is_sweep(source):
+        write_named(output, render("sweep.html.j2", read_sweep(source)))
         return output
-    if not (folder / "config.toml").is_file():
-        raise PlaceError(f"{folder} is not a run or a sweep (it has no config.toml and no sweep.toml)")
-    run = read_run(folder)
-    policy = run.policy
-    if policy is not None and trust:
-        policy = replace(policy, task=trusted(policy.task))
+    content: RunContent | PolicyContent
+    if (source / "config.toml").is_file() and task_name is None:
+        template, content = "run.html.j2", read_run(source)
+        policy = content.policy
+        pictures = pictures_of(content, policy)
+        if policy is not None and trust:
+            policy = replace(policy, task=trusted(policy.task))
+    elif source.is_dir() and task_name is None:
+        raise PlaceError(f"{source} is not a run or a sweep (it has no config.toml and no sweep.toml)")
+    else:
+        template, policy = "policy.html.j2", read_policy(source, task_name, trust=trust)
+        task = seeds_checked(policy.task)
+        refuse_unseeded(task, accepted=policy.task.unseeded or dict(task.run).get("unseeded") is True)
+        seeds = episode_seeds(0, "evaluation", _EPISODES)
+        content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
+        pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
     film_shown = playing(policy) if film and policy is not None else None
     margins = margins_of(policy) if robust and policy is not None else None
-    write_named(output, render("run.html.j2", run, playing=film_shown, margins=margins, **pictures_of(run, policy)))
+    write_named(output, render(template, content, playing=film_shown, margins=margins, **pictures))
     if policy is not None and not trust and (lack := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lack, stacklevel=2)
     return output
@@ -90,25 +115,21 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     """Draw the pictures of a run's page and of its best policy, by template variable."""
-    pictures: dict[str, Any] = {
-        "curve": curve_picture([run.folder]),
-        "portrait": None,
-        "decisions": None,
-        "signals": None,
-        "text": "",
-        "gains": "",
-        "plant": None,
+    curve = curve_picture([run.folder])
+    if policy is None or run.best is None:
+        return {"curve": curve, "plant": None, "text": ""}
+    drawn = _drawn(policy, own_episodes(run.folder, run.best))
+    return {"curve": curve, "plant": plant_content(run.folder, run.best, run.task), **drawn}
+
+
+def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    return {
+        "portrait": portrait(policy),
+        "decisions": decision_map(policy, episodes),
+        "signals": signals_picture(policy.task, best_median_worst(episodes)),
+        "text": policy.to_text(whole=True),
+        "gains": gains_text(policy, episodes) if isinstance(policy, LinearPolicy) and episodes else "",
     }
-    if policy is not None and run.best is not None:
-        pictures["portrait"] = portrait(policy)
-        episodes = own_episodes(run.folder, run.best)
-        pictures["decisions"] = decision_map(policy, episodes)
-        pictures["signals"] = signals_picture(run.task, episodes)
-        pictures["plant"] = plant_content(run.folder, run.best, run.task)
-        pictures["text"] = policy.to_text(whole=True)
-        if isinstance(policy, LinearPolicy) and episodes:
-            pictures["gains"] = gains_text(policy, episodes)
-    return pictures
 
 
 def margins_of(policy: Policy) -> dict[str, Any]:
@@ -127,7 +148,7 @@ def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[st
     drawn = picture(margins_picture(found), "score over the size of each perturbation", narrow)
     caption = HEAT if grid else LINES
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
-    worst = [(title, episode_picture(task, title, one)) for title, one in worst_of(found[0])] if not grid else []
+    worst = [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])] if not grid else []
     return {**shown_parts, "drawn": drawn, "caption": caption, "worst": worst}
 
 

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -37,19 +38,15 @@ X_AXES = {
     "episodes": "episodes played",
     "env_steps": "environment steps",
     "tokens": "tokens, in and out",
-    "wall_seconds": "wall-clock time [s]",
+    "seconds": "wall-clock time [s]",
+    "usd": "cost [USD]",
 }
 _STYLES = ("-", "--", "-.", ":")
 _DASHED = (0, (4, 3))  # continues a run or a mean that ended early
 
 # A thin dotted line that ends in a ring marks an unfinished run.
-_UNFINISHED: dict[str, Any] = {
-    "linestyle": (0, (1, 1)),
-    "linewidth": 1.1,
-    "marker": "o",
-    "markerfacecolor": "white",
-    "zorder": 4,
-}
+_UNFINISHED: dict[str, Any] = {"linestyle": (0, (1, 1)), "linewidth": 1.1, "zorder": 4}
+_UNFINISHED |= {"marker": "o", "markerfacecolor": "white"}
 WIDE_LABEL = 50  # a longer label gives the legend a single column ...
 CHARACTERS_PER_INCH = 11  # of a title
 LONGEST_LABEL = 85  # ... and a still longer one is wrapped
@@ -57,13 +54,10 @@ LONGEST_LABEL = 85  # ... and a still longer one is wrapped
 
 @dataclass(frozen=True)
 class Curve(Member):
-    """A run with the data of its curve.
+    """A run with the data of its curve."""
 
-    Attributes:
-        frame: a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, and `level`, the best
-            score so far (before the first policy, the score of random actions).
-    """
-
+    # a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`, the
+    # best score so far (before the first policy, the score of random actions)
     frame: NDArray[np.void]
 
 
@@ -79,7 +73,7 @@ def read_curve(folder: Path) -> Curve:
         raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
     rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
     level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
-    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "level": level}
+    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
     # Not pandas: every run draws its curve at its end, and would wait for that import.
     frame = append_fields(rows, list(more), list(more.values()), usemask=False)
     return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
@@ -160,13 +154,16 @@ def make_missing(folder: Path) -> list[str]:
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     """Build the figure that `plot_runs` saves; see there for contents and errors."""
+    x = "seconds" if x == "wall_seconds" else x  # its earlier name
     if x not in X_AXES:
         raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
         raise UsageError("no run folders are given, so there is nothing to plot")
     curves = [read_curve(folder) for folder in unique_runs(folders)]
+    if unknown := [curve.folder for curve in curves if np.isnan(curve.frame[x]).any()]:
+        raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
     if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
-        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
+        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].max() > 0 for curve in curves))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
     with style():
         from matplotlib.figure import Figure
@@ -256,8 +253,7 @@ def _color(place: int) -> str:
 def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
     """Draw one task: for each group its runs, their mean curve, its band and its final score.
 
-    Args:
-        looks: labels of all groups; the position of a group sets its colour, line and mark.
+    The position of a group's label in `looks` sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
@@ -286,10 +282,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
             _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
-    counts = [
-        f"{finished} run{'s' * (finished > 1)}" if finished else "",
-        f"{unfinished} unfinished" if unfinished else "",
-    ]
+    counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     _title(axes, f"{groups[0].task}: {subject}")
     _label(axes, x, end, f"{_aggregates(curves)} of the best so far")
@@ -362,21 +355,17 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
     for curve in curves:
         if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
             found.setdefault(baseline.name, []).append(baseline.score.value)
-    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+    return {name: fmean(scores) for name, scores in found.items()}
 
 
 def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
     """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
     for i, (name, level) in enumerate(baselines.items()):
-        look: dict[str, Any] = {
-            "color": OKABE_ITO[(3 + i) % len(OKABE_ITO)],
-            "linestyle": (0, (5, 1, 1, 1)),
-            "linewidth": 1.4,
-        }
+        look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
         axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
-        level = sum(known) / len(known)
+        level = fmean(known)
         axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
     if task.solved is not None:
         axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
@@ -390,8 +379,8 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
 
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(y_axis)
-    if x != "wall_seconds":
-        count_axis(axes, last)
+    if x != "seconds":
+        count_axis(axes, last, whole=x != "usd")
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     # Below the axes, at a distance in inches, a legend of any length covers no data and no label.

@@ -5,12 +5,14 @@ Slopes follow definitions down to what is observed, and are exact where the equa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.plots.maps import unit_of
 from policygen.extensions.plots.style import Numbers
 from policygen.policies.linear import LinearPolicy
 from policygen.tasks.task import Task
@@ -23,21 +25,15 @@ MOST_STEPS = 2_000  # of the episodes, evenly taken
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The slope of an output along a quantity.
-
-    Attributes:
-        name: an observation, or a remembered value as `prev(NAME)`.
-        slope: median over the steps.
-        low, high: the middle 90% of the steps.
-        share: the quantity's share of the output's variation: mean size of the slope times the quantity's standard
-            deviation, over the sum of these for all quantities.
-    """
+    """The slope of an output along a quantity."""
 
     output: str
-    name: str
-    slope: float
-    low: float
+    name: str  # an observation, or a remembered value as `prev(NAME)`
+    slope: float  # median over the steps
+    low: float  # the middle 90% of the steps
     high: float
+    # the quantity's share of the output's variation: mean size of the slope times the quantity's standard deviation,
+    # over the sum of these for all quantities
     share: float
 
     @property
@@ -77,15 +73,14 @@ def effects(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[list[
 def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
     """Return the gains of each output, the largest share first; only those with `LEAST_SHARE`."""
     met = visited(policy, episodes)
-    found_slopes = list(_slopes(policy, met))
-    outputs, slopes = [name for name, _ in policy.equations], [slope for slope, _ in found_slopes]
-    sizes = [np.abs(slope).mean(axis=0) * spread for slope, spread in found_slopes]
-    whole = np.sum(sizes, axis=0)
+    slopes = list(_slopes(policy, met))
+    sizes = np.array([np.abs(slope).mean(axis=0) * spread for slope, spread in slopes])
+    whole = sizes.sum(axis=0)
+    shares = np.divide(sizes, whole, out=np.zeros_like(sizes), where=whole > 0)
     found = []
-    for k, output in enumerate(outputs):
+    for k, (output, _) in enumerate(policy.equations):
         own = []
-        for name, slope, size in zip(met, slopes, sizes, strict=True):
-            share = float(size[k] / whole[k]) if whole[k] > 0 else 0.0
+        for name, (slope, _), share in zip(met, slopes, shares[:, k].tolist(), strict=True):
             low, middle, high = np.quantile(slope[:, k], (0.05, 0.5, 0.95)).tolist()
             if share >= LEAST_SHARE:
                 own.append(Gain(output, name, middle, low, high, share))
@@ -96,20 +91,19 @@ def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gai
 def most_telling(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
     """Return the two quantities with the largest shares of the outputs' variation; fewer if fewer matter."""
     shares: dict[str, float] = {}
-    for own in gains(policy, episodes):
-        for gain in own:
-            shares[gain.name] = shares.get(gain.name, 0.0) + gain.share
+    for gain in itertools.chain(*gains(policy, episodes)):
+        shares[gain.name] = shares.get(gain.name, 0.0) + gain.share
     chosen = sorted(shares, key=lambda name: -shares[name])[:2]
     return tuple(name for name in policy.reader.names if name in chosen)
 
 
 def gains_text(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> str:
-    """Return a table of the gains with their units, as lines of text."""
+    """Return a table of the gains with their units, as lines of text; local gains are marked as medians."""
     rows = [("output", "quantity", "gain", "middle 90%", "share")]
-    for gain in (gain for own in gains(policy, episodes) for gain in own):
-        unit = _unit(policy.task, gain)
-        spread = "" if gain.constant else f"{gain.low:.3g} to {gain.high:.3g}"
-        rows.append((gain.output, gain.name, f"{gain.slope:.4g}{unit}", spread, f"{gain.share:.0%}"))
+    for gain in itertools.chain(*gains(policy, episodes)):
+        local = "" if gain.constant else f"median, {gain.low:.3g}..{gain.high:.3g}"
+        slope = f"{gain.slope:.4g}{_unit(policy.task, gain)}"
+        rows.append((gain.output, gain.name, slope, local, f"{gain.share:.0%}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -117,9 +111,9 @@ def gains_text(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> str:
 
 
 def _unit(task: Task, gain: Gain) -> str:
-    """Return the unit of a slope: ` N m/rad`; empty if the task does not state both."""
-    inner = gain.name.removeprefix("prev(").removesuffix(")")
-    above = next((one.unit for one in task.actuators if one.name == gain.output), "")
-    below = next((one.unit for one in task.observations if one.name == inner), "")
-    above, below = (f"({unit})" if " " in unit or "/" in unit else unit for unit in (above, below))
-    return f" {above}/{below}" if above and below else f" per {below}" if below else ""
+    """Return the unit of a slope: ` N m/rad`; ` per rad` if the task does not state that of the output."""
+    units = (unit_of(task, gain.output), unit_of(task, gain.name))
+    above, below = (f"({unit})" if " " in unit or "/" in unit else unit for unit in units)
+    if not below or above == below:
+        return ""
+    return f" {above}/{below}" if above else f" per {below}"

@@ -44,22 +44,18 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class Member:
-    """A run, reduced to the values that groups need.
-
-    Attributes:
-        templates: digest of the prompt templates; with a digest of the user's comments if there are any. If templates
-            changed during the run, all digests with their first attempts. `not recorded` if unknown, empty if the
-            provider reads no prompts.
-        summary: the summary of the finished run; None while it is unfinished.
-        extended: the larger budget that the run was given after its sweep, in words; empty if none. `config` then has
-            the budget of the sweep.
-    """
+    """A run, reduced to the values that groups need."""
 
     folder: Path
     config: RunConfig
     task: Task
+    # digest of the prompt templates; with a digest of the user's comments if there are any. If templates changed
+    # during the run, all digests with their first attempts. `not recorded` if unknown, empty if the provider reads no
+    # prompts
     templates: str
-    summary: Summary | None
+    summary: Summary | None  # the summary of the finished run; None while it is unfinished
+    # the larger budget that the run was given after its sweep, in words; empty if none. `config` then has the budget
+    # of the sweep
     extended: str = field(default="", kw_only=True)
 
     @property
@@ -78,18 +74,12 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(frozen=True)
 class Group(Generic[M]):
-    """Runs that may be averaged, and unfinished runs of the same kind, in the order given.
-
-    Attributes:
-        proposals: provider and model, in words.
-        kind: the kind of policy, in words.
-        settings: further differences to the other groups shown, such as `refine cma:4000`.
-    """
+    """Runs that may be averaged, and unfinished runs of the same kind, in the order given."""
 
     task: str
-    proposals: str
-    kind: str
-    settings: tuple[str, ...]
+    proposals: str  # provider and model, in words
+    kind: str  # the kind of policy, in words
+    settings: tuple[str, ...]  # further differences to the other groups shown, such as `refine cma:4000`
     averaged: tuple[M, ...]
     unfinished: tuple[M, ...]
 
@@ -140,9 +130,8 @@ def read_member(folder: Path) -> Member:
 def _templates(logbook: Logbook, config: RunConfig) -> str:
     if not reads_prompts(config.llm):
         return ""
-    return (
-        ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or "not recorded"
-    )
+    known = (templates_identity(logbook.templates()), _comments(logbook.folder))
+    return ", ".join(filter(None, known)) or "not recorded"
 
 
 def _comments(folder: Path) -> str:

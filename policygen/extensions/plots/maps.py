@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP, finite_mdp
 from policygen.errors import PolicygenError
+from policygen.extensions.plots.style import with_unit
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -67,14 +68,11 @@ def _table(policy: TablePolicy, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A symbol in the cells of a map, and its meaning.
-
-    Attributes:
-        value: the number of an action in the table; None if the symbol says why no action is ever taken there.
-    """
+    """A symbol in the cells of a map, and its meaning."""
 
     symbol: str
     name: str
+    # the number of an action in the table; None if the symbol says why no action is ever taken there
     value: float | None = None
 
 
@@ -139,10 +137,16 @@ def _symbols(names: Sequence[str]) -> list[str]:
     return [chosen[i] for i in range(len(names))]
 
 
+def unit_of(task: Task, name: str) -> str:
+    """Return the unit of an observation or actuator, or of its remembered value `prev(NAME)`; features have none."""
+    own = name.removeprefix("prev(").removesuffix(")")
+    units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
+    return units.get(own, "")
+
+
 def quantity_label(policy: Policy, name: str) -> str:
-    """Return the quantity with the unit that the task states, `angle [rad]`; features have no unit."""
-    unit = next((o.unit for o in policy.task.observations if o.name == name), "")
-    return f"{name} [{unit}]" if unit else name
+    """Return a quantity with the unit that the task states."""
+    return with_unit(name, unit_of(policy.task, name))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

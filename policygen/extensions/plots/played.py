@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.extensions.plots.gains import most_telling, visited
 from policygen.extensions.plots.maps import quantity_label
-from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style, with_unit
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -78,17 +77,7 @@ def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
     return {name: np.asarray(values, np.float64) for name, values in named}
 
 
-def _widen(figure: Figure, inches: float, height: float = 0.0) -> tuple[float, float]:
-    """Add room at the right of a finished picture, which keeps its place; return its old width and its new height."""
-    width, tall = figure.get_figwidth(), max(figure.get_figheight(), height)
-    figure.set_size_inches(width + inches, tall)
-    layout = figure.get_layout_engine()
-    if layout is not None:
-        layout.set(rect=(0, 0, width / (width + inches), 1))  # type: ignore[call-arg]
-    return width, tall
-
-
-# --- maps of two quantities ------------------------------------------------------------------------------------------
+# --- maps of one or two quantities -----------------------------------------------------------------------------------
 
 
 def deciding_quantities(policy: Policy) -> tuple[str, ...]:
@@ -110,38 +99,32 @@ def deciding_quantities(policy: Policy) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _ActionMap:
-    """The data of a map.
+    """The actions over one or two quantities."""
 
-    Attributes:
-        names: the two quantities: across, and up.
-        x, y: their values, of shape (POINTS,).
-        actions: shape (POINTS, POINTS, actuators).
-        paths: the two quantities at each step of some episodes.
-        cut: whether other quantities matter, too, and are held at their median.
-    """
-
-    names: tuple[str, ...]
-    x: Numbers
-    y: Numbers
-    actions: Numbers
-    paths: list[tuple[Numbers, ...]]
-    cut: bool = False
+    names: tuple[str, ...]  # the quantities: across, and up if there are two
+    values: list[Numbers]  # those of each quantity, of shape (POINTS,)
+    actions: Numbers  # shape (POINTS, actuators), or (POINTS up, POINTS across, actuators)
+    paths: list[list[Numbers]]  # the quantities at each step of some episodes
+    cut: bool  # whether other quantities matter, too, and are held at their median
 
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
     names, held = deciding_quantities(policy), {}
-    if len(names) != 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
-        names = most_telling(policy, episodes)
-        held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
-    if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
+    if len(names) < 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
+        telling = most_telling(policy, episodes)
+        if len(telling) > len(names):
+            names = telling
+            held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
+    drawn = isinstance(policy, TablePolicy) and (len(names) == 1 or set(policy.grid.names) == set(names))
+    if not names or drawn:
         return None
     met = [_quantities(policy, episode) for episode in episodes]
-    across, up = (_range(policy, name, [quantities[name] for quantities in met]) for name in names)
-    if across is None or up is None:
+    ranges = [_range(policy, name, [quantities[name] for quantities in met]) for name in names]
+    values = [np.linspace(*ends, POINTS) for ends in ranges if ends is not None]
+    if len(values) < len(names):
         return None
-    x, y = np.linspace(*across, POINTS), np.linspace(*up, POINTS)
-    paths = [tuple(quantities[name] for name in names) for quantities in met[:MOST_PATHS]]
-    return _ActionMap(names, x, y, _actions(policy, names, x, y, held), paths, bool(held))
+    paths = [[quantities[name] for name in names] for quantities in met[:MOST_PATHS]]
+    return _ActionMap(names, values, _actions(policy, names, values, held), paths, bool(held))
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float, float] | None:
@@ -160,22 +143,21 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
     return None
 
 
-def _actions(
-    policy: Policy, names: Sequence[str], x: Numbers, y: Numbers, held: Mapping[str, float]
-) -> npt.NDArray[np.float64]:
-    """Compute the actions over the map, shape (len(y), len(x), actuators), with other quantities as `held`."""
-    known = dict(zip(names, (values.ravel() for values in np.meshgrid(x, y)), strict=True))
+def _actions(policy: Policy, names: Sequence[str], values: Sequence[Numbers], held: Mapping[str, float]) -> Numbers:
+    """Compute the actions over a map, with other quantities as `held`; for the shape see `_ActionMap`."""
+    mesh = np.meshgrid(*values)
+    known = dict(zip(names, (one.ravel() for one in mesh), strict=True))
     raw = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
-    columns = policy.reader.columns([known.get(name, np.full(x.size * y.size, held.get(name, 0.0))) for name in raw])
+    columns = policy.reader.columns([known.get(name, np.full(mesh[0].size, held.get(name, 0.0))) for name in raw])
     # A deciding feature is set directly; the observations behind it are unknown.
     columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]
     with np.errstate(all="ignore"):
         actions = np.asarray(policy.act_on_quantities(columns), np.float64)
-    return actions.reshape(len(y), len(x), -1)
+    return actions.reshape(*mesh[0].shape, -1)
 
 
 def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
-    """Draw the actions over the two deciding quantities, with the paths of a few episodes.
+    """Draw the actions over the one or two deciding quantities, with the paths of a few episodes.
 
     Args:
         episodes: episodes of this policy. They set the range of the map, and the first MOST_PATHS are drawn. Without
@@ -207,43 +189,62 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         return figure
 
 
-def add_action_map(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
-    """Widen a finished picture by the map, if there is one: the first actuators, from the left.
+def add_beside(
+    figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, *, with_map: bool = True
+) -> None:
+    """Widen a finished picture, which keeps its place, by the map of the actions and by traces of memory.
 
-    A policy with memory has traces in its place; `decision_figure` draws its map.
+    Args:
+        why: the reason why there are no episodes, written in place of the traces.
     """
-    action_map = _action_map(policy, episodes) if not policy.remembers else None
-    if action_map is None:
-        return
-    count = min(len(policy.task.actuators), MOST_PANELS)
-    width, height = _widen(figure, (_SIDE + _BESIDE) * count + 0.3, _SIDE)
-    total_width = figure.get_figwidth()
-    if title := figure.get_suptitle():
-        figure.suptitle(title, x=0.5 * width / total_width, fontsize=11)
-    for i in range(count):
-        left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / total_width, 0.65 / height
-        axes = figure.add_axes((left, low, (_SIDE - 0.4) / total_width, 1 - low - 0.55 / height))
-        _draw_map(axes, policy, i, action_map)
-        title = "actions, and paths of episodes" if action_map.paths else "actions"
-        axes.set_title(title + ", all else at its median" * action_map.cut, fontsize=9)
+    action_map = _action_map(policy, episodes) if with_map else None
+    count = min(len(policy.task.actuators), MOST_PANELS) if action_map is not None else 0
+    width, height = figure.get_figwidth(), max(figure.get_figheight(), _SIDE * bool(count))
+    maps = (_SIDE + _BESIDE) * count + 0.3 * bool(count)
+    whole = width + maps + _TRACES * bool(policy.remembers)
+    figure.set_size_inches(whole, height)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.set(rect=(0, 0, width / whole, 1))  # type: ignore[call-arg]
+    if action_map is not None:
+        if title := figure.get_suptitle():
+            figure.suptitle(title, x=0.5 * width / whole, fontsize=11)
+        for i in range(count):
+            left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / whole, 0.65 / height
+            axes = figure.add_axes((left, low, (_SIDE - 0.4) / whole, 1 - low - 0.55 / height))
+            _draw_map(axes, policy, i, action_map)
+            title = "actions, and paths of episodes" if action_map.paths else "actions"
+            axes.set_title(title + ", all else at its median" * action_map.cut, fontsize=9)
+    if policy.remembers:
+        _add_traces(figure, policy, episodes, why, width + maps)
 
 
 def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *, below: bool = False) -> None:
     from matplotlib.patches import Patch
 
-    actuator, actions = policy.task.actuators[index], action_map.actions[:, :, index]
+    actuator, actions = policy.task.actuators[index], action_map.actions[..., index]
+    x, *more = action_map.values
     colors, norm = shades(actuator)
-    mesh = axes.pcolormesh(action_map.x, action_map.y, actions, cmap=colors, norm=norm, rasterized=True)
-    for x, y in action_map.paths:
-        axes.plot(x, y, color="white", linewidth=2.4, alpha=0.7)
-        axes.plot(x, y, color="black", linewidth=1.0)
-        axes.plot(x[:1], y[:1], "o", color="black", markeredgecolor="white", markersize=6)
-    axes.set(xlim=action_map.x[[0, -1]], ylim=action_map.y[[0, -1]])
+    if more:
+        mesh = axes.pcolormesh(x, *more, actions, cmap=colors, norm=norm, rasterized=True)
+    else:
+        axes.plot(x, actions, color=OKABE_ITO[0], linewidth=4, alpha=0.5)
+    for across, *up in action_map.paths:
+        up = up or [actions[np.searchsorted(x, across).clip(0, POINTS - 1)]]
+        axes.plot(across, *up, color="white", linewidth=2.4, alpha=0.7)
+        axes.plot(across, *up, color="black", linewidth=1.0)
+        axes.plot(across[:1], up[0][:1], "o", color="black", markeredgecolor="white", markersize=6)
+    axes.set_xlim(x[0], x[-1])
     axes.set_xlabel(quantity_label(policy, action_map.names[0]))
+    if not more:
+        axes.set_ylabel(with_unit(actuator.name, actuator.unit))
+        if actuator.is_choice:
+            axes.set_yticks(range(len(actuator.labels)), actuator.labels)
+        return
+    axes.set_ylim(more[0][0], more[0][-1])
     axes.set_ylabel(quantity_label(policy, action_map.names[1]))
     if not actuator.is_choice:
-        unit = f" [{actuator.unit}]" if actuator.unit else ""
-        axes.figure.colorbar(mesh, ax=axes, label=f"{actuator.name}{unit}")
+        axes.figure.colorbar(mesh, ax=axes, label=with_unit(actuator.name, actuator.unit))
         return
     taken = [i for i in range(len(actuator.labels)) if (actions == i).any()]
     handles = [Patch(color=colors(norm(i)), label=actuator.labels[i]) for i in taken]
@@ -262,13 +263,10 @@ def traces(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
     return {name: quantities[slot_of(name)] for name in policy.remembers}
 
 
-def add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str) -> None:
-    """Widen a finished picture by traces of memory over the first episode, or by the reason `why` there is none."""
-    if not policy.remembers:
-        return
-    width, height = _widen(figure, _TRACES)
-    total_width = width + _TRACES
-    x, across = (width + 1.3) / total_width, (_TRACES - 1.5) / total_width
+def _add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, left: float) -> None:
+    """Draw traces of memory over the first episode, `left` inches from the edge, or the reason `why` there is none."""
+    whole, height = figure.get_size_inches()
+    x, across = (left + 1.3) / whole, (_TRACES - 1.5) / whole
     if not episodes:
         figure.text(x, 0.5, f"no traces of memory:\n{textwrap.fill(why, 40)}", fontsize=8)
         return

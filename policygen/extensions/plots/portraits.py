@@ -27,7 +27,7 @@ from policygen.extensions.plots.maps import (
     quantity_label,
     weight_rows,
 )
-from policygen.extensions.plots.played import add_action_map, add_traces, play_episodes
+from policygen.extensions.plots.played import add_beside, play_episodes
 from policygen.extensions.plots.style import (
     MOST_TEXTS,
     NO_ACTION,
@@ -65,8 +65,8 @@ LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally belo
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    If two observations determine the action, the picture also has a map of the actions over both. A policy with memory
-    also has traces of its memory over an episode.
+    Beside it are the actions over the one or two quantities that determine the action, or for equations that matter
+    most, and of a policy with memory traces of its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.
@@ -93,8 +93,7 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
             _define(figure, policy)
-            add_action_map(figure, policy, episodes)
-        add_traces(figure, policy, episodes, why)
+        add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
 
 
@@ -122,25 +121,16 @@ class _Facet:
 
 @dataclass(frozen=True)
 class _View:
-    """The drawn part of a table and its layout, the same for each actuator.
+    """The drawn part of a table and its layout, the same for each actuator."""
 
-    Attributes:
-        facets: in reading order, `per_line` in each line.
-        down, across: the dimensions of a facet; `down` is None for a table of one dimension.
-        shape: rows and columns of cells in a facet; a long single dimension is folded into rows.
-        cell: width and height of a cell, in inches.
-        notes: remarks about omitted parts, one line each.
-        marked: the symbols of cells in which no action is ever taken, by cell number.
-    """
-
-    facets: tuple[_Facet, ...]
+    facets: tuple[_Facet, ...]  # in reading order, `per_line` in each line
     per_line: int
-    down: Dimension | None
+    down: Dimension | None  # the dimensions of a facet; `down` is None for a table of one dimension
     across: Dimension
-    shape: tuple[int, int]
-    cell: tuple[float, float]
-    notes: tuple[str, ...]
-    marked: Mapping[int, Letter]
+    shape: tuple[int, int]  # rows and columns of cells in a facet; a long single dimension is folded into rows
+    cell: tuple[float, float]  # width and height of a cell, in inches
+    notes: tuple[str, ...]  # remarks about omitted parts, one line each
+    marked: Mapping[int, Letter]  # the symbols of cells in which no action is ever taken, by cell number
 
     @property
     def lines(self) -> int:

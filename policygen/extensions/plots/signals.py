@@ -1,19 +1,21 @@
-"""Pictures of whole episodes: observed and applied signals over the steps, with the limits of requirements."""
+"""Pictures of episodes over their steps: signals with the limits of requirements, and what a plant predicts of them."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.requirements import Requirements, Sides
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.style import GREY, OKABE_ITO, style
+from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, style, with_unit
+from policygen.plants.account import predicted
+from policygen.policies.plant import Equations
 from policygen.quantities.tree import Call, Name
 from policygen.tasks.task import Task
 
@@ -24,22 +26,20 @@ if TYPE_CHECKING:
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
 _WIDE, _NARROW, _PANEL = 3.6, 4.4, 1.5  # inches: width of a column, of the only one, and height of a panel
+_BOTH, _PREDICTED, _MOST_STEPS = 8.0, 1.9, 300  # of predictions: inches of two columns and of a panel's height; steps
+_ROOM = 0.25  # of the real range that a prediction may leave before it is cut off
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A quantity over the rows of an episode.
-
-    Attributes:
-        labels: names of the values 0, 1, ... of a choice.
-        limits: values that it should stay below or above, over the rows, each with the name of its requirement.
-    """
+    """A quantity over the rows of an episode."""
 
     name: str
-    values: npt.NDArray[np.float64]
+    values: Numbers
     unit: str = ""
-    labels: tuple[str, ...] = ()
-    limits: tuple[tuple[str, npt.NDArray[np.float64]], ...] = ()
+    labels: tuple[str, ...] = ()  # names of the values 0, 1, ... of a choice
+    # values that it should stay below or above, over the rows, each with the name of its requirement
+    limits: tuple[tuple[str, Numbers], ...] = ()
 
 
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
@@ -66,8 +66,8 @@ def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, na
                 _draw(axes, signals)
             column[-1].set_xlabel("step")
         for axes, signals in zip(grid[:, 0], panels[0], strict=False):
-            unit = f" [{signals[0].unit}]" if signals[0].unit else ""
-            axes.set_ylabel(f"{signals[0].name}{unit}" if len(signals) == 1 else signals[0].unit)
+            first = signals[0]
+            axes.set_ylabel(with_unit(first.name, first.unit) if len(signals) == 1 else first.unit)
         figure.align_ylabels(list(grid[:, 0]))
         return figure
 
@@ -79,29 +79,56 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> list[tuple[str, Traject
     return [(f"{title} of {len(order)}", order[place]) for place, title in chosen.items() if order]
 
 
+def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = False) -> Figure:
+    """Draw each observation over the steps of an episode, as it was and as predicted from the same start and actions.
+
+    Args:
+        narrow: for a narrow screen: one column of panels.
+    """
+    names = equations.task.observations[:MOST_PANELS]
+    real, found = (rows[: _MOST_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
+    across = 1 if narrow else min(2, len(names))
+    down = math.ceil(len(names) / across)
+    with style():
+        from matplotlib.figure import Figure
+
+        size = (_NARROW if narrow else _BOTH, _PREDICTED * down + 0.6)
+        figure = Figure(figsize=size, layout="constrained")
+        first: Any = None
+        for i, observation in enumerate(names):
+            axes = figure.add_subplot(down, across, i + 1, sharex=first)
+            first = first or axes
+            axes.plot(real[:, i], color=OKABE_ITO[0], linewidth=2.6, alpha=0.55, label="real")
+            axes.plot(found[:, i], color=OKABE_ITO[5], linewidth=1.2, linestyle="--", label="predicted")
+            finite = real[np.isfinite(real[:, i]), i].astype(np.float64)
+            if len(finite) and np.ptp(finite) > 0:
+                room = _ROOM * float(np.ptp(finite))
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, float(finite.min()) - room), min(high, float(finite.max()) + room))
+            axes.set_ylabel(with_unit(observation.name, observation.unit))
+            axes.locator_params(axis="x", integer=True)
+            if i >= len(names) - across:
+                axes.set_xlabel("step")
+        figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        return figure
+
+
 def _panels(task: Task, episode: Trajectory) -> list[list[Signal]]:
     """Return the signals of an episode, those of one panel together."""
-    observed = episode.observations.astype(np.float64)
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
-    signals = [
-        Signal(one.name, observed[:, i], one.unit, limits=_limits(one.name, compared))
-        for i, one in enumerate(task.observations)
-    ]
-    panels = _together(signals)
+    observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
-    applied = [
-        Signal(one.name, actions[:, i], one.unit, one.labels)
-        for i, one in enumerate(task.actuators)
-        if i < actions.shape[1]
+    return [
+        *_together([Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
+        *_together([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
+        *(
+            [Signal(side.text, side.left, limits=((side.requirement, side.right),))]
+            for side in compared
+            if _name_of(side) not in task.observation_names
+        ),
     ]
-    others = [
-        [Signal(side.text, side.left, limits=((side.requirement, side.right),))]
-        for side in compared
-        if _name_of(side) not in {one.name for one in task.observations}
-    ]
-    return [*panels, *_together(applied), *others]
 
 
 def _name_of(side: Sides) -> str:
@@ -112,29 +139,25 @@ def _name_of(side: Sides) -> str:
     return ""
 
 
-def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, npt.NDArray[np.float64]], ...]:
-    found: list[tuple[str, npt.NDArray[np.float64]]] = []
-    for side in compared:
-        if _name_of(side) == name:
-            found.append((side.requirement, side.right))
-            if isinstance(side.node, Call):
-                found.append((side.requirement, -side.right))
-    return tuple(found)
+def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, Numbers], ...]:
+    return tuple(
+        (side.requirement, sign * side.right)
+        for side in compared
+        if _name_of(side) == name
+        for sign in ((1, -1) if isinstance(side.node, Call) else (1,))
+    )
 
 
 def _together(signals: Sequence[Signal]) -> list[list[Signal]]:
     """Return signals by panel: those of one unit together, at most `MOST_LINES`."""
     panels: list[list[Signal]] = []
     for signal in signals:
-        fitting = [
-            panel
-            for panel in panels
-            if signal.unit and panel[0].unit == signal.unit and len(panel) < MOST_LINES and not signal.labels
-        ]
-        if fitting:
-            fitting[0].append(signal)
-        else:
+        alike = (panel for panel in panels if signal.unit and panel[0].unit == signal.unit and not signal.labels)
+        fitting = next((panel for panel in alike if len(panel) < MOST_LINES), None)
+        if fitting is None:
             panels.append([signal])
+        else:
+            fitting.append(signal)
     return panels
 
 

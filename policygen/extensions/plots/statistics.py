@@ -72,14 +72,11 @@ def _bootstrap(table: Numbers, mean: Callable[..., Numbers], resamples: int, bat
 def stratified_interval(
     strata: Sequence[Numbers], statistic: Callable[[Sequence[Numbers]], Numbers]
 ) -> Interval | None:
-    """Return the 95% percentile interval of a statistic over several tasks, resampling the runs within each.
+    """Return the 95% percentile interval of a statistic over several tasks, or None if no task has two runs.
 
     Args:
-        strata: per task the values of its runs, shapes (runs of the task,).
+        strata: per task the values of its runs, shapes (runs of the task,); they are resampled within each task.
         statistic: maps one array of shape (resamples, runs of the task) per task to shape (resamples,).
-
-    Returns:
-        None if no task has two runs.
     """
     if all(len(values) < 2 for values in strata):
         return None
@@ -186,10 +183,10 @@ def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
 
 
 def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
-    """Return the seeds with which a paired two-sided t-test finds a difference of this size with a power of 80%.
+    """Estimate the seeds with which a paired two-sided t-test finds a difference of this size with a power of 80%.
 
     Args:
-        mean, std: observed mean and standard deviation of the differences over seeds; the result is an estimate.
+        mean, std: observed mean and standard deviation of the differences over seeds.
         level: the significance level of the test.
 
     Returns:

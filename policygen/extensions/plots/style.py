@@ -87,18 +87,24 @@ def style() -> Iterator[None]:
         yield
 
 
+def with_unit(name: str, unit: str) -> str:
+    """Return the label of a quantity: `angle [rad]`."""
+    return f"{name} [{unit}]" if unit else name
+
+
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
     """Return the lengths of an interval's two arms, as `errorbar` takes them."""
     return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
 
 
-def count_axis(axes: Axes, last: float, most: int = 10) -> None:
-    """Put whole numbers on the x axis, none beyond `last`: only final scores are drawn there."""
+def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool = True) -> None:
+    """Put numbers on the x axis, whole ones for counts, and none beyond `last`: only final scores are drawn there."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    ticks = MaxNLocator(most, integer=True).tick_values(0, last)
+    ticks = MaxNLocator(most, integer=whole).tick_values(0, last)
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if whole:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Sweep:
     folder: Path
     plan: SweepPlan
     cells: list[Cell]
+    _lock: RunLock
     overrides: tuple[str, ...] = ()
     trust: bool = False
     typed_models: dict[str, str] = field(default_factory=dict)
@@ -73,12 +74,10 @@ class Sweep:
     refused: bool = False
     cache: Path | None = None
     track: tuple[str, ...] = ()
-    _lock: RunLock | None = None
 
     def release(self) -> None:
         """Unlock the folder for other processes."""
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def of_state(self, state: str) -> list[CellResult]:
         """Return the results with a state, in order of arrival."""
@@ -125,29 +124,28 @@ def open_sweep(
     if cache is not None:
         Cache(cache)  # raises if it is unusable
     llms = [text.removeprefix("llm=") for text in overrides if text.startswith("llm=")]
-    overrides = [text for text in overrides if not text.startswith("llm=")]
+    overrides = tuple(text for text in overrides if not text.startswith("llm="))
     products = requested.products if requested is not None else ()
     typed = {redacted(llm): llm for llm in (*llms, *(llm for product in products for llm in product.llms))}
-    if requested is not None:  # plans contain no passwords
+    if requested is None:
+        read_plan(folder)  # raises if it is no sweep
+    else:
+        # Plans contain no passwords.
         hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
         requested = requested.model_copy(update={"products": tuple(hidden)})
-    if requested is not None and not trust:
-        check_trusted(requested, requested, folder)
-    if requested is not None and not is_sweep(folder):
-        _check(requested, tuple(overrides), trust, typed)
+        if not trust:
+            check_trusted(requested, requested, folder)
+        _check(requested, overrides, trust, typed)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
-    elif not is_sweep(folder):
-        read_plan(folder)  # raises if it is no sweep
     lock = RunLock(folder)
     try:
         plan = read_plan(folder) if is_sweep(folder) else requested
         assert plan is not None
         if requested is not None and plan is not requested:
             plan = extended(plan, requested, folder)
-            _check(requested, tuple(overrides), trust, typed)
         if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
             raise UsageError(f"--llm {min(others)}: none of the sweep's models; resume it without, or name one of them")
         if not trust:
@@ -160,13 +158,13 @@ def open_sweep(
             folder,
             plan,
             cells,
-            overrides=tuple(overrides),
+            lock,
+            overrides=overrides,
             trust=trust,
             typed_models=typed,
             settings_typed=requested is not None,
             workers=workers,
             cache=cache,
-            _lock=lock,
         )
     except BaseException:
         lock.release()

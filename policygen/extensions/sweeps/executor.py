@@ -12,9 +12,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
-from policygen.episodes.players import usable_cores
 from policygen.errors import PolicygenError
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, work
+from policygen.portable import usable_cores
 
 SECONDS_TO_BREAK_OFF = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import PlaceError, UsageError, explain
-from policygen.extensions.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
+from policygen.extensions.sweeps.suites import PROTOCOL, find_suite, load_suite
 from policygen.files import check_mark, check_name, damaged, find_resource, mark, read_plain, toml_of, write_atomically
 from policygen.llm import prompt_folders, reads_prompts
 from policygen.tasks.trust import check_id
@@ -178,12 +178,8 @@ def _entries(name: str) -> Iterator[SweepEntry]:
     if task and task not in suite.tasks:
         raise UsageError(f"{name}: suite {suite.name} has no task `{task}`; it has {', '.join(suite.tasks)}")
     for one in (task,) if task else suite.tasks:
-        yield SweepEntry(task=one, suite=suite.name, run=_settings(suite, one), max_steps=suite.max_steps.get(one))
-
-
-def _settings(suite: Suite, task: str) -> dict[str, Any]:
-    kind = suite.policy.get(task)
-    return dict(suite.run) if kind is None else {**suite.run, "policy": kind}
+        run = {**suite.run, "policy": suite.policy[one]} if one in suite.policy else suite.run
+        yield SweepEntry(task=one, suite=suite.name, run=run, max_steps=suite.max_steps.get(one))
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
@@ -230,6 +226,14 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
                     "choose another --out"
                 )
     return list(found.values())
+
+
+def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells that differ only in their seed, by what they share."""
+    rows: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault(cell.row, []).append(cell)
+    return rows
 
 
 def _from(entry: SweepEntry) -> str:

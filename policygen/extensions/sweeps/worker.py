@@ -109,7 +109,7 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     Raises:
         UsageError: the task cannot be loaded, or a setting is wrong.
     """
-    task = _task(cell.entry.task, trust)
+    task = _task(cell.entry.task, trust=trust)
     if cell.entry.max_steps is not None:
         task = replace(task, max_steps=cell.entry.max_steps)
     options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
@@ -119,9 +119,7 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     return task, config
 
 
-@functools.lru_cache(maxsize=64)
-def _task(name: str, trust: bool) -> Task:
-    return load_task(name, trust=trust)
+_task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a row have the same
 
 
 def begin(order: Order) -> Run:

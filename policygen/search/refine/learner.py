@@ -34,9 +34,8 @@ FIRST_RANDOM_SHARE = 0.5  # share of random actions in a new cell ...
 VISITS_TO_HALVE = 50.0  # ... halved after this number of visits
 LEAST_RANDOM_SHARE = 0.02
 CAUTION = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
-ADVICE_ADVANTAGE = (
-    2.0  # advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values
-)
+# Advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values.
+ADVICE_ADVANTAGE = 2.0
 SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
 SETTLED = 1e-4  # ... which means that none changes by more than this share of the largest
 LEAST_DEVIATION = 0.01  # of a step's outcome, in units of the largest reward, so that equal values still explore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +12,8 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Indices, Rows
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.learner import Cells, Step, Vector
+from policygen.search.refine.learner import Cells, Learner, Step, Vector
 from policygen.tasks.task import Task
-
-
-class CellLearner(Protocol):
-    """A learner that chooses actions by cell."""
-
-    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
-        """Choose an action for each of n cells."""
-        ...
-
-    def learn(self, step: Step, /) -> None:
-        """Learn from the result."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,11 +100,35 @@ class ShapedReward:
         return rewards + self.discount * ahead - measure.potentials(before)
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A learner that only records: it follows a table, or acts at random without one.
+
+    Attributes:
+        steps: steps of all episodes side by side, in the form for a learner.
+    """
+
+    view: CellView
+    table: Cells | None
+    rng: np.random.Generator
+    steps: list[Step] = field(default_factory=list)
+
+    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
+        """Return the table's actions."""
+        if self.table is None:
+            return self.rng.integers(self.view.actions, size=len(cells))
+        return self.table[cells].astype(np.int64)
+
+    def learn(self, step: Step, /) -> None:
+        """Record the step."""
+        self.steps.append(step)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerActor:
     """A learner as an actor, which converts observations to cells and choices to actions."""
 
-    learner: CellLearner
+    learner: Learner | Trial
     view: CellView
     shaped_reward: ShapedReward | None = None
     portable = False
@@ -127,9 +139,11 @@ class LearnerActor:
 
 
 class CellDecider:
-    """The decisions and the learning of a `CellLearner` in n episodes."""
+    """The decisions and the learning of a learner in n episodes."""
 
-    def __init__(self, learner: CellLearner, view: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
+    def __init__(
+        self, learner: Learner | Trial, view: CellView, episodes: int, shaped_reward: ShapedReward | None
+    ) -> None:
         self._learner, self._view, self._shaped_reward = learner, view, shaped_reward
         self._before = np.zeros((episodes, shaped_reward.measure.task.width) if shaped_reward is not None else 0)
         self._cells = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
@@ -156,55 +170,6 @@ class CellDecider:
             self._before[rows] = observations
         self._learner.learn(Step(self._cells[rows], self._last_actions[rows], rewards, after, terminated))
         self._cells[rows] = after
-
-
-# --- evaluation of an adviser ----------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class TrialActor:
-    """Follows a table, or acts at random without one, and records steps and returns.
-
-    Attributes:
-        steps: steps of all episodes side by side, in the form for a learner.
-        returns: undiscounted sums of the environment's rewards per episode, shape (episodes,).
-    """
-
-    view: CellView
-    table: Cells | None
-    rng: np.random.Generator
-    shaped_reward: ShapedReward | None = None
-    steps: list[Step] = field(default_factory=list)
-    returns: Vector = field(default_factory=lambda: np.zeros(0))
-
-    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
-        """Return the table's actions."""
-        if self.table is None:
-            return self.rng.integers(self.view.actions, size=len(cells))
-        return self.table[cells].astype(np.int64)
-
-    def learn(self, step: Step, /) -> None:
-        """Record the step."""
-        self.steps.append(step)
-
-    def begin(self, episodes: int, /) -> CellDecider:
-        """Begin new episodes."""
-        self.returns = np.zeros(episodes)
-        return _TrialDecider(self, episodes)
-
-    portable = False
-
-
-class _TrialDecider(CellDecider):
-    """A lesson that records returns."""
-
-    def __init__(self, trial_actor: TrialActor, episodes: int) -> None:
-        super().__init__(trial_actor, trial_actor.view, episodes, trial_actor.shaped_reward)
-        self._returns = trial_actor.returns
-
-    def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        self._returns[rows] += rewards
-        super().learn(rows, observations, rewards, terminated)
 
 
 def is_better(returns: Vector, others: Vector) -> bool:

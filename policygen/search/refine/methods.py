@@ -2,7 +2,8 @@
 
 It tunes the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
 It tunes the entries of a table of choices one by one, by learning, or exactly.
-The result is the same policy with other numbers, so the model can read it as text."""
+The result is the same policy with other numbers, so the model can read it as text.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,9 @@ from policygen.runs.attempt import TuningState
 from policygen.runs.config import RefineMethod
 from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
-from policygen.search.refine.coordinate import coordinate
-from policygen.search.refine.iteration import policy_iteration
 from policygen.search.refine.model import tune_in_plant
 from policygen.search.refine.q import check_memoryless, q_learning
+from policygen.search.refine.tables import coordinate, policy_iteration
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 

@@ -21,7 +21,7 @@ from policygen.search.refine.learner_actor import (
     CellView,
     LearnerActor,
     ShapedReward,
-    TrialActor,
+    Trial,
     cell_view,
     entries_of,
     is_better,
@@ -32,16 +32,11 @@ from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
 TRIED = (4, 32)  # least and most episodes for the advice, and as many for random actions
-SIDE_BY_SIDE = (
-    8,
-    128,
-)  # least and most episodes between replays: small batches learn sooner from earlier episodes
+SIDE_BY_SIDE = (8, 128)  # least and most episodes between replays: small batches learn sooner from earlier episodes
 BATCHES = 100  # number of batches, if there are enough episodes ...
 GROWTH = 16  # ... a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
-COMPARED = (
-    8  # number of tables from the second half of learning that are compared on new episodes, with the proposed one
-)
+COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,22 +76,23 @@ def learn_tables(
         expected: use expected SARSA instead of Q-learning.
     """
     played = 0
-    trial_actors: list[TrialActor] = []
+    trials: list[Trial] = []
     shaped_reward = ShapedReward(budget.measure, budget.discount) if budget.measure is not None else None
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * budget.episodes, *TRIED))
-        for table in (advice, None):
-            trial_actors.append(TrialActor(view, table, rng, shaped_reward))
-            budget.practice(trial_actors[-1], budget.seeds(played, count))
+        trials = [Trial(view, table, rng) for table in (advice, None)]
+        returns = []
+        for trial in trials:
+            returns.append(budget.practice(LearnerActor(trial, view, shaped_reward), budget.seeds(played, count)))
             played += count
-        if not is_better(trial_actors[0].returns, trial_actors[1].returns):
+        if not is_better(*returns):
             advice = None  # no better than random actions
     learner = Learner(view.cells, view.actions, budget.discount, rng, advice=advice, expected=expected)
-    for trial_actor in trial_actors:
-        for step in trial_actor.steps:
+    for trial in trials:
+        for step in trial.steps:
             learner.learn(step)
         learner.replay()
-    if trial_actors:
+    if trials:
         yield played, learner.best()
     size = int(np.clip(budget.episodes // BATCHES, *SIDE_BY_SIDE))
     while played < budget.episodes:

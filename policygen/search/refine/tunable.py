@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,25 +30,15 @@ SIGNIFICANT_DIGITS = 5
 HUGE = 1e30
 
 
-class Returns(Protocol):
-    """A function that plays each policy on each seed and charges the episodes in advance."""
-
-    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-        """Return the score of each policy, shape (policies,)."""
-        ...
-
-
-class Practice(Protocol):
-    """A function that plays an actor, which may learn, on each seed and charges the episodes in advance."""
-
-    def __call__(self, actor: Actor, seeds: Sequence[int], /) -> None:
-        """Play one episode per seed."""
-        ...
+# Plays each policy on each seed, and returns the score of each policy, shape (policies,).
+Returns = Callable[[Sequence[Policy], Sequence[int]], Vector]
+# Plays one episode per seed with an actor that may learn, and returns their returns, shape (seeds,).
+Practice = Callable[[Actor, Sequence[int]], Vector]
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The episodes that a numerical search may play, and the functions that play them.
+    """The episodes that a numerical search may play, and the functions that play them and charge them in advance.
 
     Attributes:
         returns: plays candidates and returns their scores: the `aggregate` of their returns.

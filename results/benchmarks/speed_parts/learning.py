@@ -12,6 +12,7 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
+from policygen.search.refine.learner import Vector
 from policygen.search.refine.learner_actor import cell_view
 from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
 from policygen.tasks.environments import make_env
@@ -51,8 +52,10 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
     played = list[int]()
 
-    def practice(actor: Actor, seeds: Sequence[int]) -> None:
-        played.append(int(sampler.play(actor, seeds).lengths.sum()))
+    def practice(actor: Actor, seeds: Sequence[int]) -> Vector:
+        sampled = sampler.play(actor, seeds)
+        played.append(int(sampled.lengths.sum()))
+        return sampled.returns
 
     def ours() -> None:
         played.clear()

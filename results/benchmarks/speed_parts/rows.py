@@ -19,10 +19,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.episodes.players import usable_cores
 from policygen.errors import PlaceError
 from policygen.extensions.plots.style import OKABE_ITO, save, style
 from policygen.files import write_atomically
+from policygen.portable import usable_cores
 
 
 @dataclass(frozen=True, slots=True)

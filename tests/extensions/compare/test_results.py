@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from policygen.errors import UsageError
@@ -30,9 +29,9 @@ def test_a_monitor_file_scores_the_mean_of_its_last_hundred_episodes() -> None:
     run = read_other_program(written(monitor([0.0] * 100 + [float(i) for i in range(100)]), "monitor.csv"))
     assert (run.score, run.task) == (49.5, "CartPole-v1")
     assert run.meaning == "mean of the last 100 training episodes"
-    assert run.episodes.tolist() == list(range(1, 201))
+    assert run.spent["episodes"].tolist() == run.spent["seconds"].tolist() == list(range(1, 201))
     assert run.curve[109] == 0.45  # episodes 10 to 109: 0 to 9 and ninety zeros
-    assert not len(run.calls)
+    assert run.spent.keys() == {"episodes", "seconds"}
 
 
 def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -> None:
@@ -40,6 +39,7 @@ def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -
     written(monitor([2.0, 4.0], start=10.5), "ppo/1.monitor.csv")
     run = read_other_program(Path("ppo"))
     assert run.curve.tolist() == [1.0, 1.5, 2.0, 2.5]
+    assert run.spent["seconds"].tolist() == [1.0, 1.5, 2.0, 2.5]
 
 
 def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> None:
@@ -53,15 +53,19 @@ def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> Non
     )
     assert run.score == 80.0
     assert "selection biases it upwards" in run.meaning
-    assert run.episodes.tolist() == [40, 60, 80]
-    assert run.calls.tolist() == [1, 2, 3]
+    spent = {name: amounts.tolist() for name, amounts in run.spent.items()}
+    assert spent == {"episodes": [40, 60, 80], "env_steps": [900, 1500, 1800], "calls": [1, 2, 3]}
     assert run.curve.tolist() == [12.5, 80.0, 80.0]
 
 
 def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
     run = read_other_program(written("Calls,Return\n5,1.5\n9,2.5\n"))
-    assert (run.score, run.calls.tolist(), run.episodes.tolist()) == (2.5, [5.0, 9.0], [])
-    assert np.array_equal(read_other_program(written("episodes,return\n5,1\n")).episodes, [5.0])
+    assert (run.score, run.llm_calls, {name: of.tolist() for name, of in run.spent.items()}) == (
+        2.5,
+        9,
+        {"calls": [5, 9]},
+    )
+    assert read_other_program(written("episodes,usd,return\n5,0.5,1\n")).total("usd") == 0.5
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ def test_only_plain_files_are_read_and_only_so_much_of_them() -> None:
             read_other_program(path)
     with Path("large.csv").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(UsageError, match="has more than"):
+    with pytest.raises(UsageError, match="it has 1,099,511,627,776 bytes; the most is"):
         read_other_program(Path("large.csv"))
     Path("link.csv").symlink_to(written("calls,return\n5,1\n", "good.csv"))
     assert read_other_program(Path("link.csv")).score == 1.0

@@ -1,4 +1,7 @@
-"""Exported C, Python and JSON: each decides as numpy does, over many kinds of policies."""
+"""Exported C, Python and JSON: each decides as numpy does, over many kinds of policies.
+
+It tests `extensions.export.portable` and `extensions.export.python`.
+"""
 
 from __future__ import annotations
 

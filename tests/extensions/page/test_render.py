@@ -1,4 +1,7 @@
-"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do."""
+"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do.
+
+It tests `extensions.page.sweep`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from sweeping import plan_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.content import read_run
 from policygen.extensions.page.pictures import playing
@@ -54,7 +58,9 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(a_run: Path) -> str:
-    return page_of(a_run)
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("OPENAI_API_KEY", SECRET)
+        return page_of(a_run)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +102,7 @@ def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str
 def test_every_prompt_and_reply_is_on_the_page_with_repairs_folded(page: str, a_run: Path) -> None:
     text = unescape(page)
     for exchange in Logbook(a_run).exchanges():
-        assert exchange.reply.text.splitlines()[-1] in text  # type: ignore[union-attr]
+        assert exchange.reply.text.splitlines()[-1].replace(SECRET, "***") in text  # type: ignore[union-attr]
         assert exchange.prompt.messages[-1].content[-200:] in text
     assert page.count("You design small, readable control policies") == 1
     assert "System message: the same as in attempt 1." in words(page)
@@ -116,11 +122,7 @@ def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_ru
     assert "jobs" not in " ".join(command)
 
 
-def test_nothing_of_a_run_folder_becomes_markup_and_keys_are_hidden(
-    a_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    page = page_of(a_run)
+def test_nothing_of_a_run_folder_becomes_markup_and_keys_are_hidden(page: str) -> None:
     assert SECRET not in page
     assert "The key is ***." in page
     body = page.split("</style>")[1]
@@ -135,9 +137,8 @@ def test_nothing_of_a_run_folder_becomes_markup_and_keys_are_hidden(
     assert all(address.startswith(("data:image/", "#")) for address in addresses)
 
 
-def test_a_page_is_written_whole_and_small(a_run: Path, tmp_path: Path) -> None:
-    path = write_page(a_run, tmp_path / "r.html", film=False)
-    assert path.stat().st_size < 400_000
+def test_a_page_is_small_and_what_has_none_is_refused(page: str, a_run: Path, tmp_path: Path) -> None:
+    assert len(page) < 400_000
     with pytest.raises(UsageError, match=r"end the name in \.html"):
         write_page(a_run, tmp_path / "r.pdf")
     with pytest.raises(LogbookError, match="is not a run or a sweep"):
@@ -194,6 +195,22 @@ def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Lin
     assert page.count("data:image/svg+xml") == 1
     (sweep / "frozenlake-builtin-s0" / "summary.json").unlink()
     assert "1 of 2 runs are finished" in words(page_of(sweep))
+
+
+def test_a_policy_has_a_page_with_its_score_pictures_and_requirements(line: Line, workplace: Path) -> None:
+    (workplace / "steady.txt").write_text("left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n")
+    text = (Path(__file__).parents[3] / "envs" / "cartpole.toml").read_text().replace('"cartpole"', '"mine"', 1)
+    (workplace / "mine.toml").write_text(text + '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.1"\n')
+    assert "add --task" in line("report", "steady.txt").err
+    said = line("report", "steady.txt", "--task", "mine.toml", "-o", "p.html")
+    assert said.code == 0, said.err
+    page = (workplace / "p.html").read_text()
+    score = policygen.score(policygen.parse((workplace / "steady.txt").read_text(), "cartpole", "linear"))
+    for part in (f"{number(score.mean)} mean return over 100 fresh", "requirement rail", "per rad", "10*angle"):
+        assert part in words(page)
+    assert "Attempts" not in words(page)
+    assert len(re.findall("data:image/(?:svg|png)", page)) == 5  # portrait, map and signals; the last two also narrow
+    assert page.count("data:image/gif") == 1
 
 
 @needs_chromium

@@ -32,7 +32,7 @@ def test_gains_follow_definitions_to_observations_and_are_exact_where_these_are_
     assert sum(gain.share for gain in own) == pytest.approx(1)
     text = gains_text(policy, episodes)
     assert "-1.4 per (rad/s)" in text
-    assert " to " not in text
+    assert "median" not in text
 
 
 def test_a_slope_that_varies_has_its_range() -> None:
@@ -42,13 +42,17 @@ def test_a_slope_that_varies_has_its_range() -> None:
     rates = np.concatenate([one.observations[:-1, 2] for one in episodes]).astype(float)
     assert (rate.low, rate.high) == pytest.approx(tuple(2 * np.quantile(rates, (0.05, 0.95))), rel=1e-3)
     assert not rate.constant
+    line = next(line for line in gains_text(policy, episodes).splitlines() if " rate " in line)
+    assert f" median, {rate.low:.3g}..{rate.high:.3g} " in line
 
 
-def test_remembered_values_have_gains() -> None:
+def test_remembered_values_have_gains_with_units() -> None:
     policy, episodes = played("let smooth = 0.9*prev(smooth, sin) + 0.1*sin\ntorque = -5*smooth", "pendulum")
     (own,) = gains(policy, episodes)
     slopes = {gain.name: gain.slope for gain in own}
     assert slopes == pytest.approx({"sin": -0.5, "prev(smooth)": -4.5}, rel=1e-4)
+    policy, episodes = played("torque = -sin - 0.5*prev(rate)", "pendulum")
+    assert "-0.5 per (rad/s)" in gains_text(policy, episodes)
 
 
 def test_the_map_shows_the_two_quantities_that_matter_most_with_the_others_at_their_median() -> None:
@@ -58,7 +62,7 @@ def test_the_map_shows_the_two_quantities_that_matter_most_with_the_others_at_th
     assert drawn is not None
     assert drawn.names == ("angle", "spin")
     position = np.median(np.concatenate([one.observations[:-1, 0] for one in episodes]))
-    x, y = np.meshgrid(drawn.x, drawn.y)
+    x, y = np.meshgrid(*drawn.values)
     expected = (10 * x + 2 * y + 0.001 * position > 0) * 1.0
     assert (drawn.actions[:, :, 0] == expected).mean() > 0.999
     figure = decision_figure(policy, episodes)
@@ -80,11 +84,7 @@ def test_the_picture_of_an_output_that_is_one_feature_shows_the_observations_beh
     assert names == ["sin", "rate"]
     sin = np.concatenate([one.observations[:-1, 1] for one in episodes])
     assert amounts[0, 0] == pytest.approx(-4 * sin.std(), rel=1e-4)
-    labels = [text.get_text() for text in policy_figure(policy).axes[0].get_yticklabels()]
-    assert labels == ["sin", "rate [rad/s]"]
-
-
-def test_a_sum_of_features_and_observations_shows_observations_alone() -> None:
-    policy, _ = played("let error = 0.2 - sin\ntorque = 8*error - 0.5*rate", "pendulum")
-    labels = [text.get_text() for text in policy_figure(policy).axes[0].get_yticklabels()]
-    assert labels == ["sin", "rate [rad/s]"]
+    mixed, _ = played("let error = 0.2 - sin\ntorque = 8*error - 0.5*rate", "pendulum")
+    for one in (policy, mixed):  # also where only some terms are features
+        labels = [text.get_text() for text in policy_figure(one).axes[0].get_yticklabels()]
+        assert labels == ["sin", "rate [rad/s]"]

@@ -82,14 +82,10 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
     assert 0 <= box.x0 <= box.x1 <= narrow.get_figwidth() <= 4.4
 
 
-def test_numbers_have_a_scale_and_several_outputs_a_map_each() -> None:
-    policy = policygen.parse("force = 3*velocity + 0.1*position", "mountaincar-continuous", "linear")
-    figure = decision_figure(policy)
+def test_numbers_have_a_scale_and_a_table_whose_portrait_is_the_map_has_no_other() -> None:
+    figure = decision_figure(policygen.parse("force = 3*velocity + 0.1*position", "mountaincar-continuous", "linear"))
     assert figure is not None
-    assert [axes.get_label() for axes in figure.axes][-1] == "<colorbar>"
-
-
-def test_a_table_whose_portrait_is_the_map_has_no_other() -> None:
+    assert figure.axes[-1].get_label() == "<colorbar>"
     text = (
         "bins position: -0.5\nbins velocity: 0\n| position | velocity | action |\n| * | 0 | left |\n| * | * | right |"
     )
@@ -116,7 +112,7 @@ def test_a_picture_has_a_trace_of_each_remembered_quantity_beside_it(text: str, 
     policy = policygen.parse(text, task)
     figure = policy_figure(policy)
     figure.draw_without_rendering()
-    beside = [axes for axes in figure.axes if axes.lines and axes.get_position().x0 > 0.5]
+    beside = [axes for axes in figure.axes if axes.lines and not axes.patches and not axes.get_title()]
     labels = [axes.get_ylabel().split(" ")[0] for axes in beside if axes.get_ylabel()]
     assert labels == list(policy.remembers)
     assert len(labels) == names
@@ -131,15 +127,30 @@ def test_a_long_episode_is_cut_and_says_so() -> None:
     assert any("the first 300 of 350" in axes.get_xlabel() for axes in figure.axes)
 
 
-def test_what_cannot_be_played_has_a_sentence_in_its_place() -> None:
-    policy = policygen.parse(CLOCKED, "pendulum")
-    figure = policy_figure(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
-    assert any("no traces of memory" in text.get_text() for text in figure.texts)
+def test_a_policy_of_one_observation_has_a_curve_of_its_output() -> None:
+    policy = policygen.parse("right = velocity\nleft = -velocity\nnone = 0", "mountaincar", "linear")
+    figure = decision_figure(policy, play_episodes(policy)[0])
+    assert figure is not None
+    (axes,) = figure.axes
+    curve = axes.get_lines()[0]
+    for x, y in list(zip(curve.get_xdata(), curve.get_ydata(), strict=True))[::40]:
+        assert y == policy.act_one([0.0, x])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("velocity", "action")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "none", "right"]
+    beside = policy_figure(policygen.parse("torque = -sin", "pendulum")).axes
+    assert [axes.get_xlabel() for axes in beside] == ["weight × usual size in torque", "sin"]
 
 
-def test_a_policy_without_memory_has_the_picture_it_had() -> None:
-    figure = policy_figure(policygen.parse("torque = -sin", "pendulum"))
-    assert len(figure.axes) == 1
+def test_a_map_of_remembered_values_stands_between_the_picture_and_the_traces_and_has_units() -> None:
+    text = "left = 0\nright = 10*angle + 3*prev(angle) + 0.001*spin"
+    policy = policygen.parse(text, "cartpole", "linear")
+    figure = policy_figure(policy)
+    figure.draw_without_rendering()
+    (plane,) = [axes for axes in figure.axes if axes.get_title().startswith("actions")]
+    assert {plane.get_xlabel(), plane.get_ylabel()} == {"angle [rad]", "prev(angle) [rad]"}
+    assert plane.get_title().endswith("all else at its median")
+    order = [axes.get_window_extent() for axes in (figure.axes[0], plane, figure.axes[-1])]
+    assert order[0].x1 < order[1].x0 < order[1].x1 < order[2].x0
 
 
 def test_show_says_what_a_picture_lacks_where_nobody_vouched_for_the_task(

@@ -14,31 +14,24 @@ from policygen.extensions.plots.curves import plot_runs
 from policygen.extensions.plots.portraits import plot_policy
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_formats(tmp_path: Path, suffix: str, magic: bytes) -> None:
-    folder = a_run(tmp_path, [0.1])
-    path = tmp_path / f"curve.{suffix}"
-    assert plot_runs([folder], path) == path
-    first = path.read_bytes()
-    assert first.startswith(magic)
-    plot_runs(str(folder), str(path))
-    assert path.read_bytes() == first
-    assert plot_policy(a_policy(LAKE), tmp_path / f"policy.{suffix}").read_bytes().startswith(magic)
+def test_formats(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.1])
+    for suffix, magic in (("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        path = plot_policy(a_policy(LAKE), tmp_path / f"policy.{suffix}")
+        first = path.read_bytes()
+        assert first.startswith(magic)
+        assert plot_policy(a_policy(LAKE), path).read_bytes() == first
+    assert plot_runs(str(run), str(tmp_path / "curve.svg")).read_bytes().startswith(b"<?xml")
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_unknown_suffix_names_the_known_ones(tmp_path: Path) -> None:
-    for draw in (
-        lambda path: plot_runs([a_run(tmp_path, [0.1])], path),
-        lambda path: plot_policy(a_policy(LAKE), path),
-    ):
-        for name in ("curve.bmp", "curve"):
+def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.1])
+    for name in ("curve.bmp", "curve"):
+        for draw in (lambda path: plot_runs([run], path), lambda path: plot_policy(a_policy(LAKE), path)):
             with pytest.raises(UsageError, match=r"cannot write curve.*\.png, \.svg, \.pdf"):
                 draw(tmp_path / name)
             assert not (tmp_path / name).exists()
-
-
-def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
         plot_policy(a_policy(LAKE), str(tmp_path / "missing" / "policy.png"))
 

@@ -1,4 +1,7 @@
-"""A model at the wheel: what it is asked, what its answers become, and what that costs."""
+"""A model at the wheel: what it is asked, what its answers become, and what that costs.
+
+It tests `cli.seats` and `extensions.seats.session`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Sweeps: each cell is the run it would be alone, and nothing is lost whatever ends them.
 
 Starting a worker process takes seconds, so with one worker these tests carry out the cells in this process.
+
+It tests `extensions.sweeps.executor` and `extensions.sweeps.worker`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.compare.contenders import read_field
 from policygen.extensions.sweeps.conduct import Sweep, open_sweep
 from policygen.extensions.sweeps.plan import SweepLimits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
@@ -45,22 +48,15 @@ def states(sweep: Sweep) -> dict[str, str]:
     return {key: one.state for key, one in sweep.outcomes.items()}
 
 
-def test_each_cell_is_the_run_that_it_would_be_alone_whatever_the_number_of_workers() -> None:
-    sweep = conducted(opened("cartpole", "frozenlake", workers=2))
-    assert sweep.complete
-    assert states(sweep) == dict.fromkeys((cell.key for cell in sweep.cells), "finished")
-    assert len(sweep.cells) == 4
-    for task in ("cartpole", "frozenlake"):
-        alone = assert_as_alone(task, 101)
-        assert sweep.outcomes[f"{task}-builtin-s101"].score == summary_of(alone)["final"]["mean"]
-    assert not list(SWEPT.glob("worker-*.log"))
-
-
 def test_finished_cells_are_not_carried_out_again() -> None:
-    sweep = conducted(opened("nim"))
-    again = conducted(opened("nim", "frozenlake"))
-    assert set(again.skipped) == set(sweep.outcomes) == {"nim-builtin-s100", "nim-builtin-s101"}
-    assert set(states(again)) == {"frozenlake-builtin-s100", "frozenlake-builtin-s101"}
+    sweep = conducted(opened("cartpole"))
+    assert sweep.complete
+    assert states(sweep) == dict.fromkeys(("cartpole-builtin-s100", "cartpole-builtin-s101"), "finished")
+    alone = assert_as_alone("cartpole", 101)
+    assert sweep.outcomes["cartpole-builtin-s101"].score == summary_of(alone)["final"]["mean"]
+    again = conducted(opened("cartpole", "nim"))
+    assert set(again.skipped) == set(sweep.outcomes)
+    assert set(states(again)) == {"nim-builtin-s100", "nim-builtin-s101"}
 
 
 def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
@@ -102,7 +98,7 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
         assert "in use" in done.err + done.out
         time.sleep(0.2)
     assert done.code == 0, done.err
-    assert "2 of 2 runs finished" in done.out
+    assert "compare them with: policygen compare swept" in done.out  # so all have finished, before or now
     assert_as_alone("cartpole", 3, iterations=MANY)
 
 
@@ -244,14 +240,18 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
     done = line("sweep", "frozenlake", *words)
     assert done.code == 0, done.err
     assert "builtin reads no prompt" in done.err
+    note = "builtin reads no prompt: templates make no difference to its runs"
+    assert note in read_field(["swept"]).notes
+    assert note not in read_field(["swept/frozenlake-builtin-calm-s0"]).notes
     assert idle_templates(plan_of("nim", llms=["builtin", "replay:x"], templates=["a", "b"]))
     assert not idle_templates(plan_of("nim", llms=["manual"], templates=["a", "b"]))
     assert not idle_templates(plan_of("nim", templates=["a"]))
 
 
-def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> None:
+def test_workers_stay_within_the_calls_of_all_runs_and_change_no_run(line: Line) -> None:
     with ChatServer([Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=100)] * 12) as server:
-        arguments = ("--llm", "compatible:m", "--seeds", 3, "--out", "swept", "--workers", 2, *WORDS)
+        models = ("--llm", "builtin", "--llm", "compatible:m")
+        arguments = (*models, "--seeds", 3, "--out", "swept", "--workers", 2, *WORDS)
         address = ("--base-url", server.openai_url)
         done = line("sweep", "frozenlake", *arguments, *address, "--max-calls", 5)
         assert done.code == 1
@@ -261,13 +261,16 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
             in done.err
         )
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
+        for seed in range(3):
+            assert_as_alone("frozenlake", seed)
+        assert not list(SWEPT.glob("worker-*.log"))  # nothing was printed
         address = ("--set", f"base_url={server.openai_url}")
         done = line("resume", "swept", *address, "--max-calls", 9)
         assert done.code == 0, done.err
         assert len(server.chats) == 9
     assert "9 calls, 18,900 tokens, cost unknown" in done.out
     assert read_plan(SWEPT).limits == SweepLimits(max_calls=9)
-    for folder in SWEPT.glob("*-s?"):
+    for folder in SWEPT.glob("*-compatible-*"):
         assert summary_of(folder)["stopped"] == "all 3 iterations are done"
         assert len(lines_of(folder / "attempts.jsonl")) == 4
 

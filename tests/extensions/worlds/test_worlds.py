@@ -1,4 +1,7 @@
-"""Checks of each environment of our own: Gymnasium's own checks, seeds, documentation, pictures."""
+"""Checks of each environment of our own: Gymnasium's own checks, seeds, documentation, pictures.
+
+It tests `extensions.worlds.finite`, `extensions.worlds.navigation` and `extensions.worlds.pong`.
+"""
 
 from __future__ import annotations
 

@@ -8,19 +8,24 @@ from refining import policy_of, seeds
 
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP
-from policygen.search.refine.carry import WIDER, carry_over
+from policygen.search.refine.cma import WIDER, carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
 PARENT = "let length = 0.5*cos(angle)\nleft = 0\nright = 3*length - 2*spin"
+REVISED = PARENT.replace(" - 2*spin", " + 0.7*position - 2*spin")
 STATE = TuningState((0.001, 0.03, 0.02), (0.5, 0.0, -0.9))
 
 
+def carried(text: str, state: TuningState = STATE) -> TuningState:
+    found = carry_over(policy_of(text), policy_of(PARENT), state)
+    assert found is not None
+    return found
+
+
 def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> None:
-    revised = policy_of("let length = 0.5*cos(angle)\nleft = 0\nright = 3*length + 0.7*position - 2*spin")
-    state = carry_over(revised, policy_of(PARENT), STATE)
-    assert state is not None
-    assert Tunable(revised).places == ("let length", "right", "right", "right")
+    state = carried(REVISED)
+    assert Tunable(policy_of(REVISED)).places == ("let length", "right", "right", "right")
     length, gain, new, damping = state.deviations
     assert (length, gain, damping) == pytest.approx([WIDER * value for value in STATE.deviations])
     assert new == pytest.approx(FIRST_STEP * 0.7)
@@ -29,15 +34,12 @@ def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> N
 
 
 def test_a_step_never_becomes_larger_than_the_first_of_a_new_constant() -> None:
-    state = carry_over(policy_of(PARENT), policy_of(PARENT), TuningState((0.4, 0.4, 0.4)))
-    assert state is not None
+    state = carried(PARENT, TuningState((0.4, 0.4, 0.4)))
     assert state.deviations == pytest.approx((FIRST_STEP * 0.5, 0.4 if WIDER * 0.4 < FIRST_STEP * 3 else 0.6, 0.4))
 
 
 def test_a_rounded_constant_is_the_same_and_a_changed_one_is_new() -> None:
-    revised = policy_of("let length = 0.5013*cos(angle)\nleft = 0\nright = 3*length - 5*spin")
-    state = carry_over(revised, policy_of(PARENT), STATE)
-    assert state is not None
+    state = carried("let length = 0.5013*cos(angle)\nleft = 0\nright = 3*length - 5*spin")
     assert state.deviations == pytest.approx((WIDER * 0.001, WIDER * 0.03, FIRST_STEP * 5))
 
 
@@ -55,20 +57,16 @@ def test_a_policy_that_shares_too_little_begins_anew(text: str, state: TuningSta
 
 
 def test_correlations_that_were_not_kept_are_none() -> None:
-    state = carry_over(policy_of(PARENT), policy_of(PARENT), TuningState(STATE.deviations))
-    assert state is not None
-    assert set(state.correlations) == {0.0}
+    assert set(carried(PARENT, TuningState(STATE.deviations)).correlations) == {0.0}
 
 
 def test_tuning_a_revision_begins_with_the_steps_of_its_parent() -> None:
-    revised = policy_of("let length = 0.5*cos(angle)\nleft = 0\nright = 3*length + 0.7*position - 2*spin")
     played: list[list[float]] = []
 
     def returns(policies: list, seeds: object) -> np.ndarray:  # type: ignore[type-arg]
         played.extend(Tunable(policy).values.tolist() for policy in policies)
         return np.arange(len(policies), dtype=np.float64)
 
-    state = carry_over(revised, policy_of(PARENT), STATE)
-    assert state is not None
-    refine(revised, "cma", Trials(returns, seeds, 600), 0, state=state)  # type: ignore[arg-type]
+    state = carried(REVISED)
+    refine(policy_of(REVISED), "cma", Trials(returns, seeds, 120), 0, state=state)  # type: ignore[arg-type]
     assert np.array(played[:12]).std(axis=0) == pytest.approx(state.deviations, rel=0.6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from refining import WEAK, Player, mean_return, policy_of, seeds
+from refining import WEAK, Player, mean_return, policy_of, seeds, tuned
 
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
@@ -13,20 +13,10 @@ from policygen.search.refine.tunable import Trials
 def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> None:
     policy, player = policy_of(WEAK), Player("cartpole", max_steps=300)
     before = mean_return(policy)
-    refined = refine(policy, method, Trials(player, seeds, 1_200), 1)  # type: ignore[arg-type]
-    assert refined is not None
+    refined = tuned(policy, method, Trials(player, seeds, 1_200), 1)  # type: ignore[arg-type]
     assert refined.episodes == player.episodes <= 1_200
     assert before < 250
     assert mean_return(refined.policy) > before + 100
-
-
-def test_the_same_seed_tunes_to_the_same_policy() -> None:
-    one, other = (
-        refine(policy_of(WEAK), "cma", Trials(Player("cartpole", max_steps=100), seeds, 200), 7) for _ in range(2)
-    )
-    assert one is not None
-    assert other is not None
-    assert one.policy == other.policy
 
 
 def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
@@ -39,7 +29,6 @@ def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
 def test_a_table_over_features_of_its_own_is_tuned_in_their_constants() -> None:
     table = "let push = 0.3*angle + 0.1*spin\nbins push: 0.02\n| push | action |\n| 0 | left |\n| 1 | right |"
     player = Player("cartpole", max_steps=60)
-    refined = refine(policy_of(table), "auto", Trials(player, seeds, 480), 1)
-    assert refined is not None
+    refined = tuned(policy_of(table), "auto", Trials(player, seeds, 480), 1)
     assert refined.method == "cma"
     assert set(dict(refined.spread)) == {"let push", "bins push"}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from refining import Player, policy_of, seeds
+from refining import Player, policy_of, seeds, tuned
 
-from policygen.cli import commands
+import policygen
 from policygen.episodes.exact import best_return, exact_score, expected_return, finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
@@ -36,12 +34,11 @@ class Practising:
         self.task, self.player, self.practised = load_task(task), Player(task), 0
         self.mdp = finite_mdp(self.task) if sampled else None
 
-    def practice(self, actor: Actor, seeds: Sequence[int]) -> None:
+    def practice(self, actor: Actor, seeds: Sequence[int]) -> np.ndarray:
         self.practised += len(seeds)
         if self.mdp is not None:
-            Sampler(self.mdp, self.task.max_steps).play(actor, seeds)
-        else:
-            self.player.simulator.play(actor, seeds)
+            return Sampler(self.mdp, self.task.max_steps).play(actor, seeds).returns
+        return np.array([t.episode_return for t in self.player.simulator.play(actor, seeds)])
 
     def learn(self, text: str, episodes: int, method: Any = "q", rng_seed: int = 1) -> Refined | None:
         trials = Trials(self.player, seeds, episodes, self.practice)
@@ -87,8 +84,7 @@ def test_policy_iteration_reaches_the_best_table_from_any_table(task: str) -> No
     policy = policy_of(POOR, task)
     mdp, player = finite_mdp(policy.task), Player(task)
     assert mdp is not None
-    refined = refine(policy, "policy-iteration", Trials(player, seeds, 10), 1, mdp=mdp)
-    assert refined is not None
+    refined = tuned(policy, "policy-iteration", Trials(player, seeds, 10), 1, mdp=mdp)
     score = exact_score(refined.policy, mdp)
     assert score is not None
     assert score.mean >= best_return(mdp, policy.task.max_steps).by_table - 1e-9
@@ -101,8 +97,7 @@ def test_policy_iteration_respects_the_cells_of_the_table() -> None:
     assert mdp is not None
     assert isinstance(by_row, TablePolicy)
     narrow = TablePolicy.from_actions(by_row.task, [0, 0, 0, 3], type(by_row.grid)(by_row.grid.dimensions[:1]))
-    refined = refine(narrow, "policy-iteration", Trials(Player("frozenlake"), seeds, 10), 1, mdp=mdp)
-    assert refined is not None
+    refined = tuned(narrow, "policy-iteration", Trials(Player("frozenlake"), seeds, 10), 1, mdp=mdp)
     assert isinstance(refined.policy, TablePolicy)
     assert refined.policy.grid == narrow.grid
     after, before = exact_score(refined.policy, mdp), exact_score(narrow, mdp)
@@ -204,7 +199,7 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
-    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds) and None, seeds, 640, discount_of(task))
+    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds).returns, seeds, 640, discount_of(task))
     firsts, lasts = [], []
     for table in (good, (good + 2) % 4):
         tables = [entries for _, entries in learn_tables(view, budget, np.random.default_rng(0), advice=table)]
@@ -217,22 +212,8 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
 
 
 def test_a_run_counts_and_records_what_the_learner_played(tmp_path: Path) -> None:
-    run = [
-        "run",
-        "frozenlake",
-        "--iterations",
-        "1",
-        "--set",
-        "warmup_episodes=4",
-        "--episodes",
-        "4",
-        "--out",
-        str(tmp_path),
-    ]
-    done = CliRunner().invoke(commands, [*run, "--refine", "q:60", "--jobs", "1"])
-    assert done.exit_code == 0, done.output
-    (log,) = tmp_path.glob("*/attempts.jsonl")
-    attempt = json.loads(log.read_text().splitlines()[-1])
-    assert attempt["refinement"].startswith("q over 16 entries, 60 episodes: ")
+    few = {"iterations": 1, "warmup_episodes": 4, "episodes": 4, "final_episodes": 4}
+    attempt = policygen.run("frozenlake", refine="q:60", out=tmp_path, jobs=1, **few).attempts[-1]
+    assert attempt.tuned.refinement.startswith("q over 16 entries, 60 episodes: ")
     # Random actions, the proposal, the learner, the table that it left.
-    assert attempt["episodes"] == 4 + 4 + 60 + 4
+    assert attempt.standing.episodes == 4 + 4 + 60 + 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refining import WEAK, Player, policy_of, seeds
+from refining import WEAK, Player, policy_of, seeds, tuned
 from support import Written, attempts_of, fenced, lake
 
 import policygen
@@ -18,7 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.learner_actor import LearnerActor, ShapedReward, cell_view
+from policygen.search.refine.learner_actor import LearnerActor, ShapedReward, Trial, cell_view
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
@@ -38,8 +38,7 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
         return np.arange(len(policies), dtype=np.float64)
 
     asked, climbed = list[int](), list[int]()
-    refined = refine(policy_of(WEAK), method, Trials(returns, seeds, 700, objectives=objectives), 1)  # type: ignore[arg-type]
-    assert refined is not None
+    refined = tuned(policy_of(WEAK), method, Trials(returns, seeds, 700, objectives=objectives), 1)  # type: ignore[arg-type]
     assert climbed
     assert bool(asked) == (method == "cma")
     if method == "cma":
@@ -47,24 +46,12 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
         assert refined.climb == (5.5, 5.5)
 
 
-class Told:
-    """Follows `down`, and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-
-    def choose(self, cells: np.ndarray, /) -> np.ndarray:
-        return np.ones(len(cells), np.int64)
-
-    def learn(self, step: Step, /) -> None:
-        self.steps.append(step)
-
-
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
     """What a learner on the lake is told of one episode."""
     mdp = finite_mdp(LAKE)
     assert mdp is not None
-    student, view = Told(), cell_view(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
+    view = cell_view(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
+    student = Trial(view, np.ones(view.cells, np.int64), np.random.default_rng(0))  # follows `down`
     praise = ShapedReward(Measure(LAKE, shaping), discount)
     Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, view, praise), [3])
     return student.steps
@@ -96,8 +83,7 @@ def test_where_the_mdp_is_known_it_pays_the_objective() -> None:
             with pytest.raises(PolicyError, match="one step at a time, and the objective remembers row"):
                 refine(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
             continue
-        refined = refine(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
-        assert refined is not None
+        refined = tuned(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
         score = exact_score(refined.policy, mdp)
         assert score is not None
         found[objective] = score.mean

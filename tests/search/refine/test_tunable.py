@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refining import WEAK, policy_of, seeds
+from refining import WEAK, policy_of, seeds, tuned
 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import constants, with_constants, with_plain_signs
-from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
 
@@ -151,8 +150,7 @@ class Places:
 def test_searches_find_what_is_best_within_the_ranges_and_never_leave_them(best: Any, found: Any) -> None:
     for method, near in (("cma", 1e-3), ("ars", 0.5)):
         places = Places(*best)
-        refined = refine(policy_of(RANGED), method, Trials(places, seeds, 1_500), 1)  # type: ignore[arg-type]
-        assert refined is not None
+        refined = tuned(policy_of(RANGED), method, Trials(places, seeds, 1_500), 1)  # type: ignore[arg-type]
         assert np.abs((constants(refined.policy.equations[1][1])[:2] - np.array(found)) / [0.2, 10]).max() < near  # type: ignore[attr-defined]
         assert (np.min(places.seen, axis=0) >= [-0.2, 0.0]).all()
         assert (np.max(places.seen, axis=0) <= [0.2, 10.0]).all()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from refining import Player, policy_of, seeds
+from refining import Player, policy_of, seeds, tuned
 
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 
 WRONG = "| row | column | action |\n|---|---|---|\n| * | * | right |"
@@ -21,8 +20,7 @@ def test_with_enough_episodes_every_entry_is_tried_twice_on_the_same_seeds() -> 
         lists.extend([seeds] * len(policies))
         return np.array([np.mean(np.ravel(policy.actions) == wanted) for policy in policies])
 
-    refined = refine(start, "coordinate", Trials(agreeing, seeds, 2 * 49 * 20), 1)  # type: ignore[arg-type]
-    assert refined is not None
+    refined = tuned(start, "coordinate", Trials(agreeing, seeds, 2 * 49 * 20), 1)  # type: ignore[arg-type]
     assert isinstance(refined.policy, TablePolicy)
     assert (np.ravel(refined.policy.actions) == wanted).all()
     assert [len(one) for one in lists] == [20] * (2 * 49)
@@ -31,7 +29,7 @@ def test_with_enough_episodes_every_entry_is_tried_twice_on_the_same_seeds() -> 
 
 def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
     player = Player("cartpole", max_steps=60)
-    refined = refine(
+    refined = tuned(
         policy_of(
             "| position | velocity | angle | spin | action |\n| * | * | * | 0-2 | left |\n| * | * | * | * | right |"
         ),
@@ -39,5 +37,4 @@ def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
         Trials(player, seeds, 400),
         1,
     )
-    assert refined is not None
     assert refined.episodes == player.episodes <= 400

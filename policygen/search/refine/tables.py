@@ -1,15 +1,23 @@
-"""`coordinate`: change one entry of a table at a time; keep a change that improves the return on the same episodes."""
+"""Methods that improve the entries of a table: `policy-iteration` where the MDP is known, `coordinate` elsewhere.
+
+`coordinate` changes one entry at a time, and keeps a change that improves the return on the same episodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.exact import FiniteMDP, improved_table
+from policygen.errors import PolicyError
+from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
+from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
+from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined, Trials
 
 SWEEPS = 2  # over all entries, if the budget allows ...
@@ -18,6 +26,29 @@ SIDE_BY_SIDE = 8  # random changes compared at a time otherwise
 
 Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
 Change = tuple[int, int, int]  # cell, actuator and new label
+
+
+def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
+    """Improve the table until no change of one entry improves it further; no episode is played.
+
+    Two searches by `improved_table` are compared: one from the table, and one from the table that is best when half of
+    the episodes start in any state (exploring starts), because cells without visits cannot improve.
+
+    Raises:
+        PolicyError: the policy is not a table of choices, it has memory, or the MDP is unknown.
+    """
+    table = choosing_table(policy, "policy-iteration")
+    if mdp is None:
+        raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
+    states, steps = len(mdp.start), table.task.max_steps
+    view = cell_view(table, states)
+    cells = np.asarray(view.read(np.arange(states).reshape(-1, 1)))
+    exploring = replace(mdp, start=(mdp.start + 1 / states) / 2)
+    proposed = entries_of(table)
+    explored, _ = improved_table(exploring, proposed, cells, steps)
+    found = [improved_table(mdp, entries, cells, steps) for entries in (explored, proposed)]
+    best = max(found, key=lambda one: one[1])[0]
+    return Refined(with_entries(table, best), 0, "policy-iteration", view.cells)
 
 
 @dataclass(frozen=True, slots=True)

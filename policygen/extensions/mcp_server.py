@@ -1,0 +1,164 @@
+"""A server of the Model Context Protocol: the coding assistant that connects is the model of one run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from policygen.episodes.score import Score
+from policygen.errors import PolicygenError, UsageError
+from policygen.extensions.page.render import write_page
+from policygen.extensions.sweeps.worker import interrupt_once
+from policygen.files import list_resources
+from policygen.llm.base import split_thinking
+from policygen.llm.manual import as_text
+from policygen.llm.messages import Prompt, Reply
+from policygen.outgoing import redacted
+from policygen.portable import interrupt
+from policygen.runs.attempt import Attempt
+from policygen.runs.listeners import Listener
+from policygen.runs.state import Context
+from policygen.search.run import Run
+
+_POLL_SECONDS = 0.05
+LONGEST_WAIT = 50.0  # seconds of one call; many clients give up after 60
+
+
+@dataclass(eq=False)
+class Session(Listener):
+    """The assistant as the provider of a run, which calls it in the main thread; the server's thread calls the tools.
+
+    `task` is a task or a run folder, empty until the assistant names one. `over` says why no further prompt comes.
+    """
+
+    task: str
+    list_tasks: Callable[[], str]
+    run: Run | None = None
+    over: str = ""
+    begun: threading.Event = field(default_factory=threading.Event)
+    _prompt: Prompt | None = None
+    _texts: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
+    _results: tuple[str, ...] = ()
+    spec = model = "mcp"
+    is_language_model = True
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Wait, without limit, for the text that answers `prompt`."""
+        self._prompt = prompt
+        thought = split_thinking(self._texts.get())
+        return Reply(thought.text, self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Remember the score, or the problems."""
+        self._results += (_result(attempt, attempt.score),)
+
+    async def tasks(self) -> str:
+        """List the tasks that `prompt` takes."""
+        return await asyncio.to_thread(self.list_tasks)
+
+    async def prompt(self, task: str = "") -> str:
+        """Return the prompt that waits for `propose`. The first call begins the run (of `task`, if none is set)."""
+        if self.task and task not in ("", self.task):
+            raise ToolError(f"one session is one run, and this one is of {self.task}")
+        if not self.task and task not in list_resources("envs", ".toml"):
+            raise ToolError(f"there is no task {task!r}: name one that `tasks` lists")
+        self.task = self.task or task
+        self.begun.set()
+        waiting = await self._next()
+        return as_text(waiting) if waiting else self.over
+
+    async def propose(self, policy: str) -> str:
+        """Answer the waiting prompt with a text that holds one policy; return its score, or what to repair."""
+        if self._prompt is None:
+            raise ToolError(self.over or "no prompt waits for a policy: call `prompt`")
+        self._prompt, self._results = None, ()
+        self._texts.put(policy)
+        waiting = await self._next()
+        told = self._results or (() if waiting is None else (waiting.messages[-1].content,))  # which asks for a repair
+        return "\n\n".join((*told, self._outlook(waiting)))
+
+    async def best(self) -> str:
+        """Return the best policy, scored on episodes that did not choose it if there are any."""
+        if not self.run or not (attempt := self.run.search.best) or not attempt.policy:
+            raise ToolError("there is no policy yet: answer a prompt with `propose`")
+        return f"{_result(attempt, self.run.final or self.run.search.reported_score)}\n\n{attempt.policy.to_text()}"
+
+    async def report(self) -> str:
+        """Write a page with every prompt, reply and score, and return its path."""
+        if not self.run:
+            raise ToolError("there is no run yet: `prompt` begins one")
+        folder = self.run.folder.resolve()
+        try:
+            return str(await asyncio.to_thread(write_page, folder, folder / "report.html", film=False))
+        except PolicygenError as error:
+            raise ToolError(redacted(str(error))) from None
+
+    async def _next(self) -> Prompt | None:
+        """Return the prompt that waits, or None if the run is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_WAIT):
+                while self._prompt is None and not self.over:
+                    await asyncio.sleep(_POLL_SECONDS)
+        if self.run is None or not (self._prompt or self.over):
+            raise ToolError(self.over or "policies are still tuned and scored: call `prompt` to wait on")
+        return self._prompt
+
+    def _outlook(self, waiting: Prompt | None) -> str:
+        if self.run is None or waiting is None or not isinstance(waiting.context, Context):
+            return self.over
+        most, episodes = self.run.config.max_calls, self.run.ledger.episodes_left
+        calls = "any number of" if most is None else most - self.run.ledger.calls
+        left = f"{calls} further calls and {'any number of' if episodes is None else episodes} episodes are left"
+        return f"a prompt waits for attempt {waiting.context.number}; {left}"
+
+
+def _result(attempt: Attempt, score: Score | None) -> str:
+    verdict = f"{'became the best: ' * attempt.accepted}{attempt.verdict}"
+    return "\n".join((f"attempt {attempt.number}: {score or 'no policy'} ({verdict})", *map(str, attempt.problems)))
+
+
+def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> None:
+    """Serve the tools on stdin and stdout, or on 127.0.0.1:`port`, until the client goes or Ctrl-C (KeyboardInterrupt).
+
+    `carry_out` carries out the run, here in the main thread, once a prompt is asked for, and returns why it ended; it
+    is interrupted when the client goes. Raises PolicygenError if it fails, UsageError if the port cannot be used.
+    """
+    server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
+    for tool in (session.tasks, session.prompt, session.propose, session.best, session.report):
+        server.add_tool(tool, structured_output=False)
+
+    def listen() -> None:
+        try:
+            if port is None:
+                server.run("stdio")
+            else:  # on loopback the SDK refuses other host names and pages of other sites
+                server.run("streamable-http", host="127.0.0.1", port=port)
+        finally:
+            if not session.over:
+                session.over = "the client has gone"
+                interrupt(main, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, interrupt_once)  # clients send it, too; SIGINT may be ignored
+    listening = threading.Thread(target=listen, daemon=True)
+    listening.start()
+    try:
+        session.begun.wait()
+        session.over = f"the run is over: {carry_out()}; see `best` and `report`"
+    except PolicygenError as error:
+        session.over = redacted(str(error))
+        listening.join()
+        raise
+    except KeyboardInterrupt:
+        if not session.over:  # Ctrl-C
+            raise
+        if port is not None:
+            raise UsageError(f"port {port} cannot be used; choose another --http PORT") from None
+    listening.join()

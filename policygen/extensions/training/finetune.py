@@ -1,0 +1,379 @@
+"""Training of a local language model on datasets of runs, by TRL's trainers and `policygen.reward` (extra `finetune`).
+
+Methods: supervised (`sft`); rejection sampling (`rft`: train on the best quarter of the model's own replies, in rounds;
+Yuan et al. 2023, arXiv:2308.01825); preferences (`dpo`); policy gradients with group baselines (`grpo`).
+"""
+
+# Imports inside functions are of optional packages.
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from policygen.errors import PlaceError, UsageError
+from policygen.extensions.training.dataset import Form, Row
+from policygen.extensions.training.reward import UNREADABLE, Reward, reward
+from policygen.files import json_line, read_plain, write_atomically
+from policygen.llm.local import load_chat_model
+
+Method = Literal["sft", "rft", "dpo", "grpo"]
+FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # of the dataset of a method
+LARGE = 50_000_000  # parameters from which on only an adapter is trained
+MOST_TESTED = 64  # replies that are judged before and after training
+_STATE, _CARD, _CHECKPOINTS = "finetune.json", "README.md", "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a training.
+
+    Attributes:
+        method: the kind of training.
+        epochs: passes over the rows; for `rft`, over the kept replies of each round.
+        rounds: rounds of `rft`.
+        samples: replies for each prompt of a round of `rft`, or of a step of `grpo`.
+        learning_rate: of AdamW.
+        beta: weight of the divergence from the base model, for `dpo` and `grpo`.
+        batch: rows of a step, for `sft`, `rft` and `dpo`.
+        max_tokens: longest reply that is sampled, in tokens.
+        episodes: episodes that a reply is scored by.
+        seed: of every random draw; the episodes that judge are those of the following seed.
+    """
+
+    method: Method
+    epochs: float = 3.0
+    rounds: int = 4
+    samples: int = 8
+    learning_rate: float = 1e-4
+    beta: float = 0.03
+    batch: int = 8
+    max_tokens: int = 512
+    episodes: int = 10
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Replies to held-out prompts: the share that holds a playable policy, and the mean reward, -0.1 to about 1."""
+
+    readable: float
+    reward: float
+    replies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The result of a training: replies before and after it, its duration in seconds, and why it ended early."""
+
+    before: Judged
+    after: Judged
+    seconds: float
+    ended: str = ""
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a dataset that `policygen dataset` wrote.
+
+    Raises:
+        UsageError: it cannot be read, or a line is not a row.
+    """
+    try:
+        rows = [json.loads(line) for line in read_plain(path).decode().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is not a dataset of `policygen dataset`: {error}") from None
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not {"prompt", "task", "kind"} <= row.keys():
+            raise UsageError(f"{path}, line {number}: a row needs `prompt`, `task` and `kind`; use `policygen dataset`")
+    return rows
+
+
+def finetune(
+    rows: Sequence[Row], test: Sequence[Row], base: str, *, out: Path, settings: Settings, say: Callable[[str], None]
+) -> Trained:
+    """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
+
+    Args:
+        rows: rows of the form that the method takes (`FORMS`).
+        test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
+        say: called with lines about the progress.
+
+    A training that was interrupted continues from its last checkpoint in `out`.
+
+    Raises:
+        UsageError: the extra is not installed, the model cannot be used, or no row can be.
+        PlaceError: `out` holds something else.
+    """
+    if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
+        raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
+    digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
+    _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
+    began = time.perf_counter()
+    model = _Trainee(base, settings, out)
+    rows = model.fitting(rows, say)
+    judge = _Judge(model, test or rows, settings)
+    before = judge.judged()
+    say(f"before: {_described(before)}")
+    ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows, say)
+    after = judge.judged()
+    say(f"after:  {_described(after)}")
+    result = Trained(before, after, time.perf_counter() - began, ended)
+    model.save()
+    write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result))
+    for left in (_CHECKPOINTS, _STATE):
+        shutil.rmtree(out / left) if (out / left).is_dir() else (out / left).unlink(missing_ok=True)
+    return result
+
+
+def _claim(out: Path, state: dict[str, Any]) -> None:
+    """Make the folder, or take up an interrupted training with the same settings and rows."""
+    if out.exists():
+        path = out / _STATE
+        if not path.is_file():
+            raise PlaceError(f"{out} exists and is not overwritten; remove it, or choose another -o")
+        if json.loads(read_plain(path)) != state:
+            raise PlaceError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
+        return
+    out.mkdir(parents=True)
+    write_atomically(out / _STATE, json.dumps(state))
+
+
+class _Trainee:
+    """A model in training, and what TRL's trainers need of it."""
+
+    def __init__(self, base: str, settings: Settings, out: Path) -> None:
+        import torch
+
+        self.settings, self.out = settings, out
+        self.tokenizer, self.model = load_chat_model(base)
+        if hasattr(self.model, "merge_and_unload"):  # an adapter on its base becomes one model
+            self.model = self.model.merge_and_unload()
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(True)
+        self.tokenizer.padding_side = "left"
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.large = sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
+        self.context = int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 0) or 2**20)
+        self._adapter = self._lora() if self.large else None
+        self._cuda = torch.cuda.is_available()
+        torch.manual_seed(settings.seed)
+
+    def fitting(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
+        """Return the rows that fit into the model's context with a reply.
+
+        Raises UsageError if there is none.
+        """
+        length = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(self.settings.method, ())
+        fit = []
+        for row in rows:
+            answers = [self._tokens(row["prompt"] + row[name]) for name in length]
+            room = self.context - (0 if answers else self.settings.max_tokens)
+            if max([*answers, self._tokens(row["prompt"])]) <= room:
+                fit.append(row)
+        if len(fit) < len(rows):
+            say(f"left out: {len(rows) - len(fit)} of {len(rows)} rows are longer than the context of {self.context}")
+        if not fit:
+            raise UsageError(
+                "no row can be used: "
+                + (
+                    f"all {len(rows)} are longer than the model's context of {self.context} tokens"
+                    if rows
+                    else f"the data hold none for --method {self.settings.method}; see `policygen dataset --help`"
+                )
+            )
+        return fit
+
+    def trained(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
+        """Train on `rows` by the method's trainer; return why it ended early, or nothing."""
+        import trl
+        from datasets import Dataset, disable_progress_bars
+        from transformers import PrinterCallback, TrainerCallback
+
+        disable_progress_bars()
+        method, settings = self.settings.method, self.settings
+        place = self.out / _CHECKPOINTS / (name or method)
+        common: dict[str, Any] = {
+            "output_dir": str(place),
+            "num_train_epochs": settings.epochs,
+            "learning_rate": settings.learning_rate,
+            "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
+            "seed": settings.seed,
+            "bf16": self._cuda and self.large,
+            "gradient_checkpointing": self.large,
+            "logging_steps": 10,
+            "save_strategy": "epoch",
+            "save_total_limit": 1,
+            "report_to": ["tensorboard"] if find_spec("tensorboardX") else [],
+            "disable_tqdm": True,
+            "dataloader_pin_memory": self._cuda,
+        }
+        ended: list[str] = []
+
+        class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
+            """Says the loss and the time left, and ends a training whose loss is no longer a number."""
+
+            began = time.perf_counter()
+
+            def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+                if "loss" not in (logs or {}):
+                    return
+                loss, left = float(logs["loss"]), state.max_steps - state.global_step
+                seconds = left * (time.perf_counter() - self.began) / max(1, state.global_step)
+                say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}, {seconds:.0f} s left")
+                if not math.isfinite(loss):
+                    ended.append(f"the loss was no longer a number at step {state.global_step}; lower --learning-rate")
+                    control.should_training_stop = True
+
+        given = {"processing_class": self.tokenizer, "callbacks": [Progress()], "peft_config": self._adapter}
+        if method == "grpo":
+            columns = [{key: row[key] for key in ("prompt", "task", "kind", "incumbent")} for row in rows]
+            config = trl.GRPOConfig(
+                **common,
+                num_generations=settings.samples,
+                max_completion_length=settings.max_tokens,
+                beta=settings.beta,
+            )
+            rewarded = _reward(rows, settings, settings.seed)
+            trainer = trl.GRPOTrainer(self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given)
+        elif method == "dpo":
+            columns = [{key: row[key] for key in ("prompt", "chosen", "rejected")} for row in rows]
+            config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
+            trainer = trl.DPOTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
+        else:
+            columns = [{key: row[key] for key in ("prompt", "completion")} for row in rows]
+            config = trl.SFTConfig(**common, max_length=self.context)
+            trainer = trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
+        self.model, self._adapter = trainer.model, None
+        return ended[0] if ended else ""
+
+    def sharpened(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
+        """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
+        rewarded = _reward(rows, self.settings, self.settings.seed)
+        for number in range(1, self.settings.rounds + 1):
+            texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
+            values = _values(rewarded, [row for row, _ in texts], [text for _, text in texts])
+            kept = _best_quarter(texts, values)
+            mean = sum(values) / len(values)
+            say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
+            if not kept:
+                if number == 1:
+                    raise UsageError("no reply can be read: train with --method sft first, on good replies")
+                return f"round {number} had no readable reply"
+            if max(values) - min(values) < 1e-9:
+                return f"all replies of round {number} had the same reward"
+            if ended := self.trained(kept, say, f"round-{number}"):
+                return ended
+        return ""
+
+    def replies(self, rows: Sequence[Row]) -> list[str]:
+        """Sample a reply to each row's prompt, a batch at a time."""
+        import torch
+
+        found: list[str] = []
+        self.model.eval()
+        for first in range(0, len(rows), 32):
+            texts = [
+                self.tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+                for row in rows[first : first + 32]
+            ]
+            encoded = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+            encoded = encoded.to(self.model.device)
+            with torch.inference_mode():
+                output = self.model.generate(
+                    **{name: encoded[name] for name in ("input_ids", "attention_mask")},
+                    max_new_tokens=self.settings.max_tokens,
+                    do_sample=True,
+                    pad_token_id=self.tokenizer.pad_token_id,
+                )
+            found += self.tokenizer.batch_decode(output[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
+        return found
+
+    def save(self) -> None:
+        """Save weights, as safetensors, and tokenizer; nothing else that trainers leave."""
+        self.model.save_pretrained(self.out, safe_serialization=True)
+        self.tokenizer.save_pretrained(self.out)
+
+    def _tokens(self, messages: list[dict[str, str]]) -> int:
+        return len(self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
+
+    def _lora(self) -> Any:
+        import peft
+
+        return peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+class _Judge:
+    """Judges a model by its replies to the same prompts, on episodes that training does not use."""
+
+    def __init__(self, model: _Trainee, rows: Sequence[Row], settings: Settings) -> None:
+        prompts = {json.dumps(row["prompt"]): row for row in rows}
+        several = math.ceil(MOST_TESTED / len(prompts))
+        self._rows = [row for row in list(prompts.values())[:MOST_TESTED] for _ in range(several)][:MOST_TESTED]
+        self._model, self._reward = model, _reward(rows, settings, settings.seed + 1)
+
+    def judged(self) -> Judged:
+        """Judge the model as it is now."""
+        values = _values(self._reward, self._rows, self._model.replies(self._rows))
+        readable = sum(value > UNREADABLE for value in values)
+        return Judged(readable / len(values), sum(values) / len(values), len(values))
+
+
+def _reward(rows: Sequence[Row], settings: Settings, seed: int) -> Reward:
+    return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed)
+
+
+def _values(rewarded: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[float]:
+    columns = {name: [row.get(name) for row in rows] for name in ("task", "kind", "incumbent")}
+    return rewarded(None, list(texts), **columns)
+
+
+def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> list[Row]:
+    """Return rows with the quarter of each task's replies that has the highest rewards, each text once a prompt."""
+    kept: dict[str, Row] = {}
+    for task in {row["task"] for row, _ in texts}:
+        own = [(value, *text) for value, text in zip(values, texts, strict=True) if text[0]["task"] == task]
+        own.sort(key=lambda one: -one[0])
+        for value, row, text in own[: math.ceil(len(own) / 4)]:
+            if value > UNREADABLE:
+                completion = [{"role": "assistant", "content": text}]
+                kept[json.dumps([row["prompt"], text])] = {"prompt": row["prompt"], "completion": completion}
+    return list(kept.values())
+
+
+def _described(judged: Judged) -> str:
+    return f"{judged.readable:.0%} of {judged.replies} replies can be read, mean reward {judged.reward:.3f}"
+
+
+def _card(base: str, digest: str, count: int, settings: Settings, result: Trained) -> str:
+    """Return the model card: what was trained on what, and how its replies changed."""
+    stated = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(settings).items())
+    lines = [
+        f"# {Path(base).name}, trained by policygen ({settings.method})",
+        "",
+        f"- base model: {base}",
+        f"- data: {count} rows, SHA-256 {digest}",
+        f"- settings: {stated}",
+        f"- duration: {result.seconds:.0f} s",
+        *([f"- ended early: {result.ended}"] if result.ended else []),
+        "",
+        f"{result.before.replies} replies to held-out prompts, scored on {settings.episodes} episodes that training",
+        "did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.",
+        "",
+        "| | replies with a policy | mean reward |",
+        "|---|---|---|",
+        f"| before | {result.before.readable:.0%} | {result.before.reward:.3f} |",
+        f"| after | {result.after.readable:.0%} | {result.after.reward:.3f} |",
+    ]
+    return "\n".join(lines) + "\n"

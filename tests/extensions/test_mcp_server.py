@@ -1,0 +1,161 @@
+"""`policygen mcp`: the SDK's own client is the model of a run, over stdio and over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
+from support import Line, command, environment, start_process
+
+from policygen.extensions import mcp_server
+from policygen.policies.policy import Policy
+from policygen.runs.logbook import Logbook
+
+LEAN = """Push towards the side to which the pole will lean.
+```
+let lean = angle + 0.25*spin + 0.04*position + 0.08*velocity
+bins lean: 0
+| lean | action |
+| 0    | left   |
+| *    | right  |
+```"""
+DOWN = "| row | column | action |\n| * | * | down |"
+
+
+@asynccontextmanager
+async def session(cwd: Path, *arguments: object) -> AsyncIterator[Client]:
+    program, *rest = command("mcp", *arguments)
+    with open(cwd / "stderr.txt", "a") as errors:
+        server = StdioServerParameters(command=program, args=rest, env=environment(), cwd=cwd)
+        async with Client(stdio_client(server, errlog=errors)) as client:
+            yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return str(result.content[0].text)
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return str(result.content[0].text)
+
+
+def test_cartpole_in_one_session(tmp_path: Path) -> None:
+    async def cartpole() -> None:
+        settings = ("--seed", 300, "--jobs", 1, "--set", "final_episodes=20", "--episodes", 5, "--max-calls", 4)
+        async with session(tmp_path, *settings) as client:
+            assert "CartPole-v1" in await call(client, "tasks")
+            assert "`prompt`" in await refused(client, "propose", policy=LEAN)
+            assert "`propose`" in await refused(client, "best")
+            assert "`tasks`" in await refused(client, "prompt", task="envs/cartpole.toml")
+            assert not (tmp_path / "results").exists(), "looking begins no run"
+            first = await call(client, "prompt", task="cartpole")
+            assert "===== system =====" in first
+            assert "This is attempt 1 of 20" in first
+            malformed = await call(client, "propose", policy="| angle | nothing |\n| 0 | up |")
+            assert "a column `nothing`" in malformed
+            assert malformed.endswith("waits for attempt 1; 2 further calls and any number of episodes are left")
+            repair = await call(client, "prompt")
+            assert repair.startswith(first)
+            assert "a column `nothing`" in repair
+            good = await call(client, "propose", policy=LEAN)
+            assert good.startswith("attempt 1: 500 [500, 500] over 5 episodes (became the best: the first policy)\n\n")
+            assert "500, was reached" in good
+            best = await call(client, "best")
+            assert best.startswith("attempt 1: 500 [500, 500] over 20 episodes")
+            assert "let lean = angle" in best
+            assert "let lean = angle" in Path(await call(client, "report")).read_text()
+            assert "500, was reached" in await call(client, "prompt")
+            assert "500, was reached" in await refused(client, "propose", policy=LEAN)
+
+    asyncio.run(cartpole())
+    (run,) = (tmp_path / "results").iterdir()
+    summary = Logbook(run).summary()
+    assert (summary.llm, summary.is_language_model, summary.llm_calls, summary.repairs) == ("mcp", True, 2, 1)
+    assert (summary.finished, summary.solved) == (True, True)
+    assert Policy.load(run / "best.json").act_one([0, 0, 0.1, 0.1]) == 1
+    assert [one.reply.text for one in Logbook(run).exchanges()][1] == LEAN
+
+
+def test_a_run_whose_client_goes_is_resumed(workplace: Path, line: Line) -> None:
+    async def leave() -> None:
+        async with session(workplace, "frozenlake", "--iterations", 2, "--seed", 300, "--jobs", 1) as client:
+            await call(client, "prompt")
+            assert "waits for attempt 2" in await call(client, "propose", policy=DOWN)
+
+    async def come_back(run: Path) -> None:
+        async with session(workplace, run) as client:
+            assert "one run" in await refused(client, "prompt", task="cartpole")
+            assert "This is attempt 2 of 2" in await call(client, "prompt")
+            assert "attempt 1: " in await call(client, "best")
+            assert "all 2 iterations" in await call(client, "propose", policy=DOWN)
+
+    asyncio.run(leave())
+    (run,) = (workplace / "results").iterdir()
+    told = f"policygen mcp results/{run.name}"
+    assert f"continue with: {told}" in (workplace / "stderr.txt").read_text()
+    resumed = line("resume", run)
+    assert resumed.code == 2
+    assert "policygen mcp RUN" in resumed.err
+    assert Logbook(run).summary() is None
+    asyncio.run(come_back(run))
+    assert Logbook(run).summary().finished
+    assert [attempt.number for attempt in Logbook(run).attempts()] == [0, 1, 2]
+
+
+def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("mcp", "frozenlake", "--http", port, "--seed", 300, "--jobs", 1)
+    server = start_process(*words, cwd=tmp_path, stderr=tmp_path / "stderr.txt")
+
+    async def first_prompt() -> str:
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            return await call(client, "prompt")
+
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        for header in ({"Host": "elsewhere.example"}, {"Origin": "http://elsewhere.example"}):
+            content = {"Content-Type": "application/json", **header}
+            asked = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", b"{}", content)
+            with pytest.raises(urllib.error.HTTPError) as answer:
+                urllib.request.urlopen(asked)
+            assert answer.value.code in (403, 421)
+        assert "This is attempt 1 of 20" in asyncio.run(first_prompt())
+        second = start_process(*words, cwd=tmp_path, stderr=tmp_path / "second.txt")
+        assert second.wait(60) == 2
+        assert f"port {port} cannot be used" in (tmp_path / "second.txt").read_text()
+    finally:
+        server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 130
+    assert "continue with: policygen mcp" in (tmp_path / "stderr.txt").read_text()
+
+
+def test_a_call_that_waits_long_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "LONGEST_WAIT", 0.01)
+    with pytest.raises(ToolError, match="call `prompt`"):
+        asyncio.run(mcp_server.Session("nim", str).prompt())
+
+
+def test_another_model_is_refused(line: Line) -> None:
+    said = line("mcp", "cartpole", "--llm", "random")
+    assert (said.code, said.out) == (2, "")
+    assert "leave --llm out" in said.err
