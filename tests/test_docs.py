@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -79,3 +81,14 @@ def test_a_page_names_every_key(page: str, names: list[str]) -> None:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     words = set(re.findall(r"\w+", text))
     assert not [name for name in names if name not in words]
+
+
+def test_the_provider_of_the_library_page_is_the_model_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "library.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(block, "library.md", "exec"), names)
+    assert names["result"].policy is not None
+    assert names["result"].summary.llm == "lean"
