@@ -27,6 +27,7 @@ from policygen.outgoing import as_html
 from policygen.plants.account import equations_of
 from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
+from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
@@ -76,12 +77,13 @@ class RunResult:
         """Describe the result on one screen."""
         summary = self.summary
         cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
+        problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
         lines = [
             f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
             f"proposals from {summary.llm}",
             f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
             f"stopped: {summary.stopped}",
-            f"final score: {self.final}" if self.final is not None else "no policy was found",
+            f"final score: {self.final}" if self.final is not None else f"no result: {next(problems, NOTHING_FOUND)}",
             f"folder: {self.folder}",
         ]
         if self.policy is not None:

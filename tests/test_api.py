@@ -26,6 +26,7 @@ from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, Usag
 from policygen.llm.messages import Prompt, Reply
 from policygen.runs import settings
 from policygen.runs.config import RunConfig
+from policygen.runs.reading import read_policy
 from policygen.runs.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
@@ -83,6 +84,16 @@ class Talker(Written):
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         return super().complete(prompt, max_output_tokens).text  # type: ignore[return-value]
+
+
+def test_a_run_without_a_policy_names_the_problem_of_its_last_reply() -> None:
+    result = policygen.run("cartpole", llm=Written(["```\nright = angle\n```"]), iterations=1, episodes=5, repairs=0)
+    assert result.policy is None
+    (problem,) = result.attempts[1].problems
+    assert f"no result: {problem}" in str(result)
+    with pytest.raises(PolicyError, match=r"attempt 1 of .* has no policy:\n  ") as refused:
+        read_policy(result.folder, attempt=1)
+    assert str(problem) in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", [Written, Talker])

@@ -46,7 +46,7 @@ def defined(body: list[ast.stmt], platform: str) -> set[str]:
 
 @functools.cache
 def lacking(module: str) -> frozenset[str]:
-    """What Windows lacks of a module of the standard library; `*` for all of it."""
+    """Return the names of a standard module that Windows lacks; `*` for the whole module."""
     path = STUBS / module.replace(".", "/")
     stub = path / "__init__.pyi" if path.is_dir() else path.with_suffix(".pyi")
     if module.partition(".")[0] not in sys.stdlib_module_names or not stub.exists():

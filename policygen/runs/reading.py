@@ -96,9 +96,11 @@ def _of_attempt(run: Path, number: int) -> Policy:
     attempts = Logbook(run).attempts()
     if not 0 <= number < len(attempts):
         raise UsageError(f"{run} has no attempt {number}: its last one is {len(attempts) - 1}")
-    if (policy := attempts[number].policy) is None:
-        raise PolicyError(f"attempt {number} of {run} has no policy: {attempts[number].verdict}")
-    return policy
+    attempt = attempts[number]
+    if attempt.policy is None:
+        problems = "".join(f"\n  {problem}" for problem in attempt.problems)
+        raise PolicyError(f"attempt {number} of {run} has no policy:{problems or f' {attempt.verdict}'}")
+    return attempt.policy
 
 
 def _of_text(path: Path, task: Task) -> Policy:

@@ -1,4 +1,4 @@
-"""What holds for every service on the network, through its real SDK: replies, faults, retries, keys kept secret.
+"""Every service on the network through its real SDK: replies, faults, retries, keys kept secret.
 
 It tests `llm.anthropic`.
 """
