@@ -32,6 +32,7 @@ from policygen.progress import duration
 
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
 FORMATS = ("md", "csv", "tex", "html", "json")
+WIDEST_COLUMN = 6  # columns of a LaTeX table; a wider one spans both columns of a page
 COSTS = "Costs: means over runs"  # the title of a section
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
@@ -291,9 +292,10 @@ def _as_latex(report: Report) -> str:
         body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
         aligned = "".join("r" if _holds_numbers(column) else "l" for column in zip(*section.rows, strict=True))
         label = re.sub(r"[^a-z]+", "-", section.title.partition(":")[0].lower()).strip("-")
+        place = "table*" if len(section.header) > WIDEST_COLUMN else "table"
         parts.append(
-            f"\\begin{{table}}\n\\centering\n\\caption{{{_latex(section.title)}.}}\n\\label{{tab:{label}}}\n"
-            f"\\begin{{tabular}}{{{aligned}}}\n{body}\n\\end{{tabular}}\n\\end{{table}}\n"
+            f"\\begin{{{place}}}\n\\centering\n\\caption{{{_latex(section.title)}.}}\n\\label{{tab:{label}}}\n"
+            f"\\begin{{tabular}}{{{aligned}}}\n{body}\n\\end{{tabular}}\n\\end{{{place}}}\n"
         )
     notes = [_ADDRESS.sub("ADDRESS", " ".join(note.split())) for note in (*report.notes, report.sentence)]
     return "\n".join([*parts, *(f"% {note}" for note in notes), ""])

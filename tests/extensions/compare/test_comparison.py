@@ -191,7 +191,13 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     latex = Path("c.tex").read_text()
     assert r"\bfseries" in latex
     assert r"2.333 $\pm$ 1.366" in latex
-    for part in (r"\caption{Scores.}", r"\label{tab:scores}", r"\begin{tabular}{lrrr}", r"\end{table}"):
+    for part in (
+        r"\caption{Scores.}",
+        r"\label{tab:scores}",
+        r"\begin{tabular}{lrrr}",
+        r"\end{table}",
+        r"\begin{table*}",
+    ):
         assert part in latex, part
     assert "A \\& B" in latex
     page = Path("c.html").read_text()
