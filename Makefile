@@ -41,7 +41,7 @@ docs: $(DEV)
 notebooks: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py
 
-# Models in this process and their training; needs PyTorch, about 200 MB.
+# Models in this process and their training; installs PyTorch, on Linux with CUDA's libraries some gigabytes.
 test-local: $(DEV)
 	$(PIP_INSTALL) -e '.[finetune]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/llm/test_local.py tests/extensions/training
