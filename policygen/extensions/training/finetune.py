@@ -135,16 +135,14 @@ def finetune(
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Make the folder, or take up an interrupted training with the same settings and rows."""
-    if out.exists():
-        path = out / _STATE
-        if not path.is_file():
-            raise PlaceError(f"{out} exists and is not overwritten; remove it, or choose another -o")
-        if json.loads(read_plain(path)) != state:
-            raise PlaceError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
-        return
-    out.mkdir(parents=True)
-    write_atomically(out / _STATE, json.dumps(state))
+    """Make the folder, or take up an interrupted training; one with other rows or settings only if it saved nothing."""
+    path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
+    if out.exists() and not path.is_file():
+        raise PlaceError(f"{out} exists and is not overwritten; remove it, or choose another -o")
+    if saved and json.loads(read_plain(path)) != state:
+        raise PlaceError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(state))
 
 
 class _Trainee:
@@ -211,6 +209,7 @@ class _Trainee:
             "bf16": self._cuda and self.large,
             "gradient_checkpointing": self.large,
             "logging_steps": 10,
+            "logging_nan_inf_filter": False,  # else a loss that is no number would be hidden
             "save_strategy": "epoch",
             "save_total_limit": 1,
             "report_to": ["tensorboard"] if find_spec("tensorboardX") else [],
@@ -231,7 +230,8 @@ class _Trainee:
                 seconds = left * (time.perf_counter() - self.began) / max(1, state.global_step)
                 say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
-                    ended.append(f"the loss was no longer a number at step {state.global_step}; lower --learning-rate")
+                    why = f"the loss was no longer a number at step {state.global_step}"
+                    ended.append(f"{why}; lower --learning-rate; the weights are those before")
                     control.should_training_stop = True
 
         given = {"processing_class": self.tokenizer, "callbacks": [Progress()], "peft_config": self._adapter}
@@ -254,7 +254,12 @@ class _Trainee:
             config = trl.SFTConfig(**common, max_length=self.context)
             trainer = trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
         trainer.remove_callback(PrinterCallback)
+        trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
+        before = {name: one.detach().cpu().clone() for name, one in trained.items()}
         trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
+        if ended:
+            for name, one in trained.items():
+                one.data.copy_(before[name])
         self.model, self._adapter = trainer.model, None
         return ended[0] if ended else ""
 

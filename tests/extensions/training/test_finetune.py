@@ -96,12 +96,25 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
     assert f"| after | {result.after.readable:.0%} |" in card
 
 
+def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before(taught: Path, tmp_path: Path) -> None:
+    settings = Settings("sft", epochs=5, learning_rate=1e30, **FEW)
+    result = finetune(rows(completion=GOOD), [], str(taught), out=tmp_path / "out", settings=settings, say=print)
+    assert "the loss was no longer a number at step 10" in result.ended
+    assert result.after.readable > 0.5
+    assert "ended early: the loss" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
     out, say = tmp_path / "out", lambda line: None
     with pytest.raises(UsageError, match=r"no row can be used: the data hold none for --method sft"):
         finetune([], [], str(base), out=out, settings=Settings("sft"), say=say)
-    for path in out.iterdir():
-        path.unlink()
+    with pytest.raises(UsageError, match=r"no row can be used"):  # nothing was saved, so other settings may begin there
+        finetune([], [], str(base), out=out, settings=Settings("dpo"), say=say)
+    (saved := out / "checkpoints" / "dpo" / "checkpoint-1").mkdir(parents=True)
+    with pytest.raises(PlaceError, match="an interrupted training with other rows or settings"):
+        finetune([], [], str(base), out=out, settings=Settings("sft"), say=say)
+    saved.rmdir()
+    (out / "finetune.json").unlink()
     with pytest.raises(PlaceError, match="exists and is not overwritten"):
         finetune(rows(completion=GOOD), [], str(base), out=out, settings=Settings("sft"), say=say)
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
