@@ -40,13 +40,16 @@ class Relevance:
     Attributes:
         relevance: the larger of two shares of explained variance, of the reward and of early ends, each relative to the
             best observation's; the model is a parabola over the observation after the step. Plus 1 if the documentation
-            names the observation where it describes reward or ends.
+            names the observation where it describes reward or ends. 0 for those in `further`.
         variance: over all steps.
+        further: observations that share one description, such as the six forces and torques on each body. They follow
+            from positions and velocities, which have a description each, and are shown after them.
         turn: number of the prompt; it selects which of the remaining quantities are shown.
     """
 
     relevance: Mapping[str, float]
     variance: Mapping[str, float]
+    further: frozenset[str] = frozenset()
     turn: int = 0
 
     @property
@@ -85,9 +88,18 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        found = documented + np.maximum(*relative)
+        further = _sharing_a_description(task)
+        found = np.where([name in further for name in names], 0.0, documented + np.maximum(*relative))
         varying = after.var(axis=0)
-    return Relevance(dict(zip(names, found.tolist(), strict=True)), dict(zip(names, varying.tolist(), strict=True)))
+    relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
+    return Relevance(relevance, variance, further)
+
+
+def _sharing_a_description(task: Task) -> frozenset[str]:
+    """Return the observations whose description another one has, if there are others."""
+    count = Counter(o.about for o in task.observations)
+    shared = frozenset(o.name for o in task.observations if o.about and count[o.about] > 1)
+    return shared if len(shared) < len(task.observations) else frozenset()
 
 
 def _explained(columns: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -145,7 +157,7 @@ def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn
     order |= dict.fromkeys(name for name in names if name in direct)
     order |= dict.fromkeys(name for name in names if name in read and name in variance)
     order |= dict.fromkeys(name for name in reversed(names) if name in read)  # decisive features come last
-    order |= dict.fromkeys(sorted(names, key=lambda name: -variance.get(name, 0.0)))
+    order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))
     most = MOST_READ if lines else MOST_COLUMNS
     if len(order) <= most:
         return list(order)

@@ -115,7 +115,8 @@ def episode_view(
     if usual is not None:
         found, reference = rhythms(arrays | unobserved, limits)
         signals = tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
-        anomaly = first_anomaly(arrays, usual) if failed else None
+        described = {name: limits for name, limits in usual.items() if name not in relevance.further}
+        anomaly = first_anomaly(arrays, described) if failed else None
     return EpisodeView(
         attempt=episode.attempt,
         episode_return=t.episode_return,

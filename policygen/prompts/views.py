@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,7 +22,7 @@ from policygen.prompts.refused import rows_at
 from policygen.quantities.grid import Grid
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context, revised
-from policygen.tasks.spaces import Actuator, Observation, ObservedText
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, slug
 from policygen.tasks.task import Optimum, Task
 
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
@@ -38,7 +39,7 @@ class TaskView:
 
     `perturbed` describes the perturbations of the environment. Of a requirement it has the name, the condition in
     words, and whether it is hard. In `observed`, neighbouring observations with the same description and unit are one
-    entry, named by all their names.
+    entry, named by all their names; so are neighbours that differ in the body only.
     """
 
     name: str
@@ -77,7 +78,28 @@ def task_view(task: Task, aggregate: Aggregate = MEAN) -> TaskView:
 
 def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
     groups = [list(group) for _, group in itertools.groupby(observations, lambda o: (o.about or o.name, o.unit))]
-    return tuple(replace(group[0], name=", ".join(o.name for o in group)) for group in groups)
+    entries = list[Observation]()
+    for (names, about), run in itertools.groupby(groups, _of_any_body):
+        first, *others = run
+        if others:
+            bodies = ", ".join(_OF_BODY.findall(" ".join(group[0].about for group in (first, *others))))
+            entries.append(replace(first[0], name=names, about=f"{about}; BODY: {bodies}"))
+        else:
+            entries.append(replace(first[0], name=", ".join(o.name for o in first)))
+    return tuple(entries)
+
+
+_OF_BODY = re.compile(r"of body (\w+)")  # as `tasks.vocabulary` describes what is observed of each body
+
+
+def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
+    """Return names and description of a group, with `BODY` for the name of the body that the description names."""
+    names, about = [o.name for o in group], group[0].about
+    body = _OF_BODY.search(about)
+    if not body or not all(name.startswith(f"{slug(body[1])}_") for name in names):
+        return ", ".join(names), about
+    own = len(slug(body[1]))
+    return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(body[0], "of BODY")
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:

@@ -100,6 +100,23 @@ def test_what_the_policy_reads_comes_after_the_relevant_and_before_the_rest() ->
 
 
 @pytest.mark.usefixtures("quickly_discovered")
+def test_the_forces_on_bodies_come_after_positions_and_speeds_and_one_line_lists_the_bodies() -> None:
+    pytest.importorskip("mujoco")
+    context, config = searched("Ant-v5", "linear", iterations=1, warmup_episodes=8)
+    views = template_variables(context, config)
+    _, request = texts(render_prompt(context, config))
+    (line,) = [line for line in request.splitlines() if "_contact_torque_x" in line and line.startswith("- ")]
+    assert line.startswith("- BODY_contact_torque_x, BODY_contact_torque_y,")
+    assert line.endswith("N; BODY: torso, front_left_leg, aux_1, body4, front_right_leg, aux_2, body7, back_leg, "
+                         "aux_3, body10, right_back_leg, aux_4, body13")  # fmt: skip
+    assert "torso_contact_torque_x" in context.task.observation_names
+    worst = views["worst_episodes"][0]
+    assert "torso_z" in worst.relevant
+    assert len([name for name in worst.traced if "_contact_" in name]) <= IN_TURN
+    assert not any("_contact_" in name for name in worst.relevant)
+
+
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_policy_that_reads_little_is_shown_with_what_the_reward_depends_on() -> None:
     pytest.importorskip("mujoco")
     torques = ("pan", "lift")
