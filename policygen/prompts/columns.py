@@ -14,7 +14,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.prompts.account import reached_its_goal
-from policygen.quantities.tree import names_in
+from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.task import Task
 
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
@@ -146,15 +146,17 @@ def _words(text: str) -> set[str]:
 def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
     """Return the quantities to show, the most important first: of many only some, which change with `turn`.
 
-    What reward and ends depend on comes first, then what the outputs of `best` read, what its features read
-    (observations before features), and what varies most.
+    What reward and ends depend on comes first, then what the outputs of `best` read, its features that remember
+    themselves (a clock, a latch), what its features read (observations before features), and what varies most.
     """
     lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
     further = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
     direct, read = (frozenset().union(*some) for some in (lines, further))
+    states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
     variance = relevance.variance
     order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
     order |= dict.fromkeys(name for name in names if name in direct)
+    order |= dict.fromkeys(name for name in names if name in states)
     order |= dict.fromkeys(name for name in names if name in read and name in variance)
     order |= dict.fromkeys(name for name in reversed(names) if name in read)  # decisive features come last
     order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))

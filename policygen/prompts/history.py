@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.refused import RefusedView, decisive_first, moved, refused_view
+from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
@@ -25,6 +27,7 @@ MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
 DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
+AT_AN_END = 0.05  # share of its range from which a constant counts as at its end
 TOLD_APART = 2.0  # spreads are shown if the widest is at least this many times the narrowest
 
 
@@ -83,6 +86,7 @@ class BestView:
         tuned: the constants that tuning changed, before and after, by the name of their equation.
         proposed: the text of a table before tuning.
         spread: the final spread of the search for the constants of each place, in per cent.
+        at_an_end: its tuned constants within AT_AN_END of an end of their range: the name of the line, value and range.
         idle: its parts without effect in its episodes.
     """
 
@@ -98,6 +102,7 @@ class BestView:
     proposed: str
     tuned: Mapping[str, Sequence[tuple[float, float]]]
     spread: Mapping[str, Sequence[float]]
+    at_an_end: tuple[tuple[str, float, float, float], ...]
     idle: tuple[Idle, ...]
     played: tuple[Mapping[str, Any], ...]
     terms: tuple[str, ...]
@@ -249,10 +254,21 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         proposed,
         tuned,
         spread,
+        _at_an_end(best.policy) if best.tuned.refinement else (),
         best.idle,
         played,
         tuple(name for name, _ in best.played.terms),
     )
+
+
+def _at_an_end(policy: Policy) -> tuple[tuple[str, float, float, float], ...]:
+    ranged = [
+        (name, value, *ends)
+        for name, node in (*policy.lets, *policy.formulas())
+        for value, ends in zip(constants(node), limits(node), strict=True)
+        if math.isfinite(ends[0])
+    ]
+    return tuple(one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2]))
 
 
 def lineage_views(context: Context) -> list[LineageView]:

@@ -61,7 +61,8 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, why_refused
 
 # Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
-SECONDS_BETWEEN_BUFFER_SAVES = 10.0
+LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
+SAVING_SHARE = 0.05  # largest share of the time that saving the buffer may take
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class Logbook:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._buffer_saved = 0.0
+        self._next_save = 0.0  # moment from which the replay buffer is saved again
         self._lock: RunLock | None = None
         self.transcript = Transcript(folder / "transcript.jsonl")
         self._records = 0  # number of attempts when they were last read
@@ -170,7 +171,7 @@ class Logbook:
         append_line(self.folder / "attempts.jsonl", _attempt_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
-        if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:
+        if time.monotonic() > self._next_save:
             self.save_buffer(buffer)
 
     def settle(self, attempts: Sequence[Attempt]) -> None:
@@ -185,9 +186,11 @@ class Logbook:
             attempt.policy.save(self.folder / "best.json")
 
     def save_buffer(self, buffer: ReplayBuffer) -> None:
-        """Write the replay buffer."""
+        """Write the replay buffer; episodes since the last save are played again when the run is resumed."""
+        started = time.monotonic()
         buffer.save(self.folder / "episodes.npz")
-        self._buffer_saved = time.monotonic()
+        saved = time.monotonic()
+        self._next_save = saved + max(LEAST_BETWEEN_SAVES, (saved - started) / SAVING_SHARE)
 
     def clear_up(self, attempts: Sequence[Attempt]) -> None:
         """Remove the remains of an interruption.

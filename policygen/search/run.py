@@ -124,6 +124,7 @@ class Run:
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
                 self.logbook.write_summary(replace(summarise(self, 0.0), finished=False, stopped="interrupted"))
+                self.logbook.save_buffer(self.search.buffer)
         self.logbook.release()
 
 

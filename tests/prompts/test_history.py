@@ -282,6 +282,20 @@ def test_a_shorter_account_of_tuning_keeps_what_moved_most_and_what_matters_leas
     assert "(a\nlarge one hardly matters): right 70; the other 1 at most 2.\n" in said
 
 
+def test_constants_that_tuning_moved_to_an_end_of_their_range_are_named() -> None:
+    reply = (
+        "let lead = angle + tune(0.29, 0, 0.3)*spin\nleft = 0\nright = tune(5, 0, 10)*lead + tune(-2, -2, 2)*position"
+    )
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    assert "to an end of its range" not in texts(render_prompt(context, config))[1]  # the model itself put them there
+    random, first = context.attempts
+    tuned = dataclasses.replace(first, tuned=Tuned("cma", first.saved, first.score))
+    context = dataclasses.replace(context, attempts=(random, tuned), best=tuned)
+    _, request = texts(render_prompt(context, config))
+    said = "Tuned to an end of its range, or nearly: let lead 0.29 (of 0 to 0.3); right -2 (of -2 to 2). Where"
+    assert said.replace("let lead", "lead") in request
+
+
 def test_changes_are_told_in_whole_lines_those_that_decide_first() -> None:
     lets = [f"let part_{i} = {i + 2}*angle + sin({i}*spin)/7 + 0.123*position" for i in range(30)]
     total = " + ".join(f"part_{i}" for i in range(30))

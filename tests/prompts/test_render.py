@@ -388,7 +388,8 @@ def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
 def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
     system = " ".join(texts(render_prompt(context, config))[0].split())
-    assert "tunes the numbers you write, also the 2 of `2*pi` and a START of `prev`. " in system
+    moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`. "
+    assert moved in system
     stays = "These stay as written: 0, pi, exponents, numbers in `fixed(...)`, for lengths, and a 1 or -1 in a `let`"
     assert stays in system
     assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system

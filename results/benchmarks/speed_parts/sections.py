@@ -17,7 +17,7 @@ from speed_parts.playing import (
     refinement,
 )
 from speed_parts.rows import Missing, Row
-from speed_parts.running import help_text, overhead, prompt
+from speed_parts.running import help_text, overhead, prompt, resumption
 
 REPEATS = 7
 QUICK_REPEATS = 3
@@ -38,6 +38,7 @@ SECTIONS: tuple[Section, ...] = (
     buffer,
     prompt,
     overhead,
+    resumption,
     help_text,
 )
 
