@@ -22,6 +22,7 @@ html_theme, html_title = "furo", f"policygen {version}"
 html_static_path: list[str] = []
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+smartquotes = False  # `--option` and quotes stay as typed, so that commands can be copied
 nb_execution_mode = "off"  # guides hold their outputs; notebooks/execute.py renews them
 nb_merge_streams = True
 autodoc_typehints = "signature"

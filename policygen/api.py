@@ -124,7 +124,7 @@ def run(
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
         cache: folder of cached replies; a request found there is not sent.
         trust: let a task file name a module to import, a server that gets the key, and demonstrations that run code.
-        settings: see `policygen.runs.settings.Settings`: iterations, episodes, seed, policy, max_calls, ...
+        settings: any setting by its name: iterations, episodes, seed, policy, max_calls, ... (`policygen run --help`).
 
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
@@ -415,7 +415,8 @@ def compare(
         by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
         suite: suite whose published results are shown.
         task: the task to play; runs are then played with their best policies, too.
-        episodes, seed: number of episodes that are played (100), and the seed that determines them (0).
+        episodes: number of episodes that policies and agents play (100).
+        seed: determines these episodes (0).
         trust: the task may name modules to import and paths to read; needed for a model's file.
 
     Raises:

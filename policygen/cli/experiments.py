@@ -40,7 +40,13 @@ if TYPE_CHECKING:
     metavar="SPEC",
     help="Provider and model, with @URL at that address; repeated: separate runs ('A + B': turns within a run).",
 )
-@click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="T",
+    help="Template of the prompt for a better policy; may be repeated.",
+)
 @click.option("--seeds", default="10", help="Number of seeds from 0 (default 10), a range 100..109, or a list 1,5,7.")
 @click.option(
     "--grid",
@@ -271,7 +277,7 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
 @click.option("--comments", is_flag=True, help="Include requests since the first comment of a user.")
 def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
-    """Write the requests of runs as a dataset for training a language model, credited with scores before tuning.
+    """Write the requests of runs as a dataset for training a language model. A reply counts by its score before tuning.
 
     sft: prompts with replies that became the best policy, or with --top those with the highest scores. dpo: prompts
     with a better and a worse reply: a repair and the malformed reply, or candidates of one round. grpo: prompts for

@@ -224,7 +224,9 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         help="Kind of policy (default: the task's); linear means equations, too.",
     ),
     click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
-    click.option("--episodes", type=int, help="Episodes per score while searching (default 20, up to 400 short ones)."),
+    click.option(
+        "--episodes", type=int, help="Episodes per score while searching (default 20; chosen up to 400 if short)."
+    ),
     SCORE,
     click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."),
     click.option(
@@ -255,7 +257,9 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         default=None,
         help="Offer observations as n_NAME, minus their running mean and divided by their spread (equations).",
     ),
-    click.option("--template", help="Improve template: a name in templates/ or a path."),
+    click.option(
+        "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
+    ),
     click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
     click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
     assignment("Any setting (see `run --help`); may be repeated."),

@@ -475,8 +475,9 @@ def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], a
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
 
     Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task, or, where
-    it has none, 1.5 times the range that 20 episodes of the policy visit; --box states ranges. Square roots and
-    logarithms need their domain, an output before it is clipped its limits, and all values those of single precision.
+    it has none, 1.5 times the range that 20 episodes of the policy visit; --box states ranges. The claims: square roots
+    and logarithms get values of their domain; outputs stay within their limits without clipping; no value exceeds
+    single precision.
     Remembered values may be any that they can ever become. All claims are tried at random points of the box, too: one
     that is not proved may still hold, as intervals do not know that `x*x - x*x` is 0.
 

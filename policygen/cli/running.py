@@ -203,7 +203,8 @@ def _started(
     kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
     short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
-    more = f"; {many}: they are short and vary" if short else ""
+    why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
+    more = f"; {many}: {why}" if short else ""
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {active_run.proposer.introduction}{more}")
     for sentence in active_run.task.assumed:
         say(f"  assumed: {sentence}")
@@ -367,7 +368,9 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 @click.argument("text", required=False)
 @click.option(
-    "--until-withdrawn/--once", default=True, help="Number of prompts with the comment (default: until withdrawn)."
+    "--until-withdrawn/--once",
+    default=True,
+    help="Show it in every prompt until it is withdrawn (the default), or in one.",
 )
 @click.option(
     "--withdraw", is_flag=False, flag_value="all", metavar="[NUMBER]", help="Withdraw a comment; without NUMBER, all."

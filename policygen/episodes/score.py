@@ -43,10 +43,11 @@ class Valued:
 class Score(Valued):
     """The mean return of one policy, or another aggregate, its uncertainty, and how it was obtained.
 
-    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of
-    `value`: of the mean Student's t over the episodes, of others a bootstrap (see `Aggregate.interval`); a point if
-    exact, None for a single episode and for `worst`. An exact score is a mean and has no returns and no seeds.
-    `violations` are those of the task's requirements in final scores and in those of `evaluate`.
+    `value` is the mean, or the aggregate that the run maximised. `std` is the standard deviation of the return of an
+    episode (not of the mean). `ci95` is the 95% interval of `value`: of the mean Student's t over the episodes, of
+    others a bootstrap (see `Aggregate.interval`); a point if exact, None for a single episode and for `worst`. An exact
+    score is a mean and has no returns and no seeds. `violations` are those of the task's requirements in final scores
+    and in those of `evaluate`.
     """
 
     mean: float

@@ -194,8 +194,8 @@ class Policy(ABC):
             memory: for a policy that `remembers`: the array from `start(n)`, or rows of it; updated in place.
 
         Returns:
-            Discrete: int64 of shape (n,). MultiDiscrete: int64 (n, m). Box: float32 (n, m), inside the action space.
-            Without the leading n for a single observation.
+            For Discrete actions int64 of shape (n,), for MultiDiscrete int64 (n, m), for Box float32 (n, m) inside the
+            action space; without the leading n for a single observation.
 
         Raises:
             PolicyError: the observations do not have d numbers each.

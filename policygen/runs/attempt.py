@@ -202,8 +202,7 @@ class Requests:
         calls: number of requests to the model, retries and repairs included.
         repairs: number of requests for a repair.
         usd: the cost; None if the price is unknown.
-        price: the cost if cached answers had their original price, so that a cache does not change which model of a
-            team is asked next.
+        price: the cost without a cache; it decides which of several models is asked next.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -261,7 +260,7 @@ class Tuned:
         refinement: method, cost and result, in words.
         proposed: the policy before tuning; None if tuning did not improve it.
         proposed_score: its score; None also if it was tuned before it was scored.
-        spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
+        spread: relative standard deviation of each constant at the end of the search.
         tuning: the state from which a later search can continue.
         fitted_plant: the plant it was tuned in; None if it was tuned in the environment itself.
     """

@@ -107,11 +107,13 @@ class SearchSettings(_Settings):
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
         "builtin",
-        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B take turns; "
+        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B; "
         "in a file also tables [llm] or [[llm]] with model and base_url",
     )
     choose: Literal["ucb", "round"] = Field(
-        "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
+        "ucb",
+        description="which of several models is asked: ucb, the one with the highest gain per cost so far, the others "
+        "now and then; round, each in turn",
     )
     policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
     iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
@@ -135,13 +137,19 @@ class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
-        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20, up to 400 short ones)"
+        20,
+        ge=2,
+        le=MOST_EPISODES,
+        description="episodes per score while searching (20; up to 400 are chosen where they are short and vary)",
     )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
     final_episodes: int = Field(
-        100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100, up to 2,000 short ones)"
+        100,
+        ge=2,
+        le=MOST_EPISODES,
+        description="fresh episodes of the final score (100; up to 2,000 where they are short and vary)",
     )
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
@@ -163,7 +171,10 @@ class PromptSettings(_Settings):
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
-    template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    template: str | None = Field(
+        None,
+        description="template of the prompt for a better policy, such as improve_table: a name in templates/ or a path",
+    )
     start: str | None = Field(
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
     )
@@ -181,7 +192,9 @@ class PromptSettings(_Settings):
         False,
         description="offer observations as n_NAME, minus their running mean, divided by their spread (equations)",
     )
-    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
+    ablate: Literal["nothing", "knowledge"] = Field(
+        "nothing", description="what is withheld from the model: nothing, or knowledge (hints, names, units)"
+    )
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
 
@@ -199,7 +212,7 @@ class RequestSettings(_Settings):
         None,
         ge=0,
         le=LARGEST_SEED,
-        description="number from which each request's seed is derived, with the number of its attempt "
+        description="each request's seed is derived from this number and the attempt's "
         "(default: the run's seed if a temperature is set, else no seed is sent)",
     )
     extra_body: dict[str, Any] | None = Field(

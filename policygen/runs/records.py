@@ -199,8 +199,8 @@ class Summary:
         solved: whether the final score, also of another aggregate than the mean, reaches the task's threshold; None if
             the task has none.
         optimum: the best known score of the task.
-        optimum_reached: whether the final score reaches it: exactly, in all episodes, or by the one-sided 95% bound of
-            a score that never exceeds the mean.
+        optimum_reached: whether the final score reaches it: exactly, or in every episode, or, for the score of a
+            sample, by its lower one-sided 95% bound.
         stopped: the reason why the search ended, as a sentence.
         assumed: assumptions about a task without a task file, as sentences.
         finished: False for an interrupted run, which has results and costs so far but no final score.

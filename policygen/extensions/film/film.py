@@ -119,7 +119,18 @@ class Film:
 def animate(
     policy: Policy, *, episodes: int | None = None, seed: int = 0, which: Which | None = None, look: Look | None = None
 ) -> Film:
-    """Make a film of a policy, which a notebook shows inline; see `takes` and `frames` for arguments and errors."""
+    """Make a film of a policy, which a notebook shows inline.
+
+    Args:
+        episodes: episodes to choose from.
+        seed: determines these episodes.
+        which: the episode shown, by its return; None for all.
+        look: size, speed and captions.
+
+    Raises:
+        UsageError: a number is out of range.
+        TaskError, EnvironmentFault: the environment cannot be made, or fails.
+    """
     shown = takes(policy, episodes=episodes, seed=seed, which=which)
     played = [take.episode for take in shown]
     return Film(

@@ -83,13 +83,13 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
     """Draw the learning curves of one or many runs into `path`; return the path.
 
     For one run: the score of each attempt, the best so far, and the final score with its 95% interval. For many runs:
-    the mean best so far of each group (see `groups`) with a 95% bootstrap band, and a panel for each task. From four
-    runs on, the mean is the interquartile mean. An unfinished run is a thin line of its own.
+    the mean best so far of each group, which are runs that differ in the seed only, with a 95% bootstrap band, and a
+    panel for each task. From four runs on, the mean is the interquartile mean. An unfinished run is a thin line.
 
     Args:
         folders: run folders, or a single one.
         path: a .png, .svg or .pdf file; its folder exists.
-        x: the x axis, one of `X_AXES`.
+        x: the x axis: attempt, calls, episodes, env_steps, tokens, seconds or usd.
 
     Raises:
         UsageError: no folder is given, the suffix or `x` is unknown, or the runs spent nothing of `x`.
