@@ -44,6 +44,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
+    say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
 
@@ -527,14 +528,14 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     policies are checked, each on new episodes.
     """
     from policygen.extensions.simplify.simplify import simplify as simplified
-    from policygen.extensions.simplify.simplify import size_of, words_of
+    from policygen.extensions.simplify.simplify import size_words, words_of
     from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name, trust=trust)
-    told = {str(size_of(policy))}
+    told = {size_words(policy)}
 
     def tell(smaller: Policy) -> None:
-        if (words := str(size_of(smaller))) not in told:
+        if (words := size_words(smaller)) not in told:
             told.add(words)
             say(f"  {words}", err=True)
 
