@@ -31,6 +31,7 @@ from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
+from policygen.runs.front import smallest_within as choose
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_attempt, kept_episodes, origin_of, policy_text, read_policy
@@ -469,6 +470,7 @@ def export(
     to: Literal["c", "python", "st", "json", "latex"],
     path: str | Path | None = None,
     *,
+    smallest_within: str | float | None = None,
     plant: bool = False,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
@@ -478,6 +480,8 @@ def export(
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
             decisions in C with those in three episodes, which are played for it.
+        smallest_within: export the smallest policy of the run `source` within this distance of the best one's score:
+            `"1%"` of the distance from random actions to the best, or points of the score.
         plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
             Python) or as equations (LaTeX).
         float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
@@ -497,11 +501,16 @@ def export(
     options = Options(float32, on_nan)
     if plant and options != Options():
         raise UsageError("--float32 and --on-nan are for policies, not for plants: leave them out")
+    if smallest_within is not None and (plant or isinstance(source, Policy)):
+        raise UsageError("the smallest policy is chosen from a run's attempts: name a run folder, and no plant")
     if plant:
         text = exported_plant(_make_plant(str(source)).plant, to)
     else:
         policy = _policy(source)
         facts = origin_of(policy, source)
+        if smallest_within is not None:
+            smallest = choose(find_run(str(source)), smallest_within)
+            policy, facts = smallest.attempt.policy or policy, [*facts[:1], *smallest.facts]
         text = exported(policy, to, facts, options)
         if to == "c" and path is not None and Path(path).suffix == "":
             episodes = _episodes_of(policy)

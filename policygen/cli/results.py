@@ -44,6 +44,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
+    say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
 
@@ -407,6 +408,12 @@ def serve(folder: Path, port: int) -> None:
     help="For a NaN or infinite observation, hold the last action, return zeros, or only a status (c).",
 )
 @click.option(
+    "--smallest-within",
+    "within",
+    metavar="PERCENT%|POINTS",
+    help="The smallest policy of RUN within 1% of the way from random actions to the best, or within 5 points of it.",
+)
+@click.option(
     "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
 )
 @READ_POLICY
@@ -418,6 +425,7 @@ def export(
     attempt: int | None,
     task_name: str | None,
     trust: bool,
+    within: str | None,
     **options: Any,
 ) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
@@ -431,17 +439,27 @@ def export(
     Structured Text (--to st, IEC 61131-3) is a function block for a PLC, with an input for each observation that the
     policy reads and an output for each actuator; where it remembers, RESET starts an episode. It counts NaN as 0.
 
+    With --smallest-within the policy is the smallest attempt of the run, by numbers and names of its text, that is this
+    close to the best; its scores are printed. `eval RUN --attempt N --against RUN` compares the two on fresh episodes.
+
     With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start by a seed,
     `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
     plant = options["plant"]
+    if within is not None and (plant or to == "minari" or attempt is not None or task_name is not None):
+        raise UsageError("--smallest-within chooses a policy of a run: leave out --attempt, --task, --plant and minari")
     if to == "minari" and not plant:
         _export_episodes(source, output, trust)
         return
     from policygen import api
+    from policygen.runs.front import smallest_within
     from policygen.runs.reading import read_policy
 
+    if within is not None:
+        chosen = smallest_within(source, within)
+        say("\n".join(chosen.facts), err=True)
+        attempt, options["smallest_within"] = (chosen.attempt.number, None) if trust else (None, within)
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
     text = api.export(exported, to, output, **options)
@@ -528,14 +546,14 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     policies are checked, each on new episodes.
     """
     from policygen.extensions.simplify.simplify import simplify as simplified
-    from policygen.extensions.simplify.simplify import size_of, words_of
+    from policygen.extensions.simplify.simplify import size_words, words_of
     from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name, trust=trust)
-    told = {str(size_of(policy))}
+    told = {size_words(policy)}
 
     def tell(smaller: Policy) -> None:
-        if (words := str(size_of(smaller))) not in told:
+        if (words := size_words(smaller)) not in told:
             told.add(words)
             say(f"  {words}", err=True)
 

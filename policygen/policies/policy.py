@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -38,6 +39,10 @@ BEST = "best.json"  # the best policy of a run, in its folder
 _LARGEST = 2**28  # characters of a saved policy
 # Every kind of policy by its name; a class enters itself when it is defined.
 KINDS: dict[str, type[Policy]] = {}
+# A phrase, a name or a number of a policy's text; limits of tuning and keywords are no part of what it computes.
+_COUNTED = re.compile(r'"[^"]*"|[^\W\d]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?')
+_LIMITED = re.compile(r"\btune\(([^,()]*),[^()]*\)")
+_KEYWORDS = frozenset(("let", "bins", "fixed", "and", "or", "not"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,6 +149,11 @@ class Policy(ABC):
         if whole:
             return self._in_form(self._to_text(whole=True))
         return self._plain if plain else self._text
+
+    @property
+    def size(self) -> int:
+        """Number of numbers and names in its plain text, see `size_of`."""
+        return size_of(self._plain)
 
     @cached_property
     def _text(self) -> str:
@@ -392,6 +402,15 @@ class Controller:
         else:
             action, self.memory = self._step(row.tolist(), self.memory)
         return action if task.action_layout is None else shaped(task.action_layout, action)
+
+
+def size_of(plain_text: str) -> int:
+    """Count the numbers and names (of quantities, functions and choices) in the plain text of a policy.
+
+    Every occurrence counts. Features and bins of the task are not in the text: they count where they are named.
+    Keywords, `fixed` and the limits in `tune` do not count.
+    """
+    return sum(found not in _KEYWORDS for found in _COUNTED.findall(_LIMITED.sub(r"\1", plain_text)))
 
 
 def let_lines(lets: Lets) -> list[str]:

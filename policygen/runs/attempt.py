@@ -27,7 +27,7 @@ from policygen.llm import read_spec
 from policygen.plants.account import PlantAccount
 from policygen.policies.lines import Problem
 from policygen.policies.plant import Plant
-from policygen.policies.policy import Policy, from_record
+from policygen.policies.policy import Policy, from_record, size_of
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
@@ -57,14 +57,19 @@ class SavedPolicy:
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
         """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
-        text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
-        return cls(task, zlib.compress(to_json(record, inf_nan_mode="constants"), level=1), _digest(text), log)
+        content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
+        return cls(task, content, _digest(_plain_text(record)), log)
 
     @property
     def record(self) -> dict[str, Any]:
         """The saved form, as JSON values."""
         found: dict[str, Any] = from_json(zlib.decompress(self.content))
         return found
+
+    @property
+    def size(self) -> int:
+        """Number of numbers and names in its text, see `size_of`; nothing is parsed."""
+        return size_of(_plain_text(self.record))
 
     @property
     def policy(self) -> Policy:
@@ -112,6 +117,10 @@ def saved(policy: Policy | None) -> SavedPolicy | None:
 def text_digest(policy: Policy) -> bytes:
     """Return a digest of a policy's plain text, which does not depend on how the policy was written."""
     return _digest(policy.to_text(plain=True))
+
+
+def _plain_text(record: Mapping[str, Any]) -> str:
+    return "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
 
 
 def _digest(text: str) -> bytes:

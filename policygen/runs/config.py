@@ -370,9 +370,9 @@ def effective_config(
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
-    if config.lineages > 1 and (silent := [one for one in specs_of(config.llm) if not reads_prompts(one)]):
+    if config.lineages > 1 and (searches := [one for one in specs_of(config.llm) if one in ("builtin", "random")]):
         raise UsageError(
-            f"--lineages is for language models: {silent[0]} revises no structure on request; "
+            f"--lineages is for language models: {searches[0]} revises no structure on request; "
             "name only language models with --llm, or leave --lineages out"
         )
     if config.lineages > 1 and config.conversation == "continued":

@@ -429,3 +429,21 @@ def test_features_that_nothing_needs_are_neither_written_nor_computed():
     assert "let" not in policy.to_text()
     assert len(policy.reader.columns([np.arange(3)])[policy.reader.names.index("unused")]) == 1
     assert policy.act(np.arange(3).reshape(-1, 1)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "size"),
+    [
+        (CARTPOLE, "left = 0\nright = angle + 0.25*spin", 6),
+        (CARTPOLE, "left = 0  # steady\nright = fixed(1e-3)*angle + 0.25*tanh(spin) + tune(1, -2, 3)*position", 10),
+        (CARTPOLE, "let far = abs(position) > 2 and not spin < 0\nleft = 0\nright = where(far, -1, angle)", 13),
+        (LAKE, "| row | column | action |\n| 0-1 | * | left |\n| 2,3 | 1 | right |\n| * | * | down |", 11),
+        (CARTPOLE, "bins angle: -0.1, 0\n| angle | action |\n| 0 | left |\n| * | right |", 8),
+    ],
+    ids=["equations", "marks of tuning", "functions", "table", "bins"],
+)
+def test_size_counts_the_numbers_and_names_of_the_text(task: Task, text: str, size: int) -> None:
+    policy = parse(text, task).policy
+    assert policy is not None
+    assert policy.size == size
+    assert from_record(policy.to_record(), task).size == size

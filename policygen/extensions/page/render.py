@@ -19,6 +19,7 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PlaceError, UsageError
+from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import (
@@ -32,6 +33,7 @@ from policygen.extensions.page.pictures import (
     signals_picture,
 )
 from policygen.extensions.page.sweep import read_sweep
+from policygen.extensions.plots.attempts import family_figure, front_figure
 from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
@@ -53,6 +55,7 @@ from policygen.outgoing import shown
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
+from policygen.runs.front import front_of
 from policygen.runs.reading import read_policy
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
@@ -115,11 +118,18 @@ def write_page(
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     """Draw the pictures of a run's page and of its best policy, by template variable."""
-    curve = curve_picture([run.folder])
+    front, family = front_of(run.attempts, run.summary), family_figure(run.attempts)
+    sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
+    shared = {
+        "curve": curve_picture([run.folder]),
+        "family": picture(family, "Family tree of the attempts") if family is not None else None,
+        "front": front,
+        "sizes": picture(sizes, "Score against size") if sizes is not None else None,
+    }
     if policy is None or run.best is None:
-        return {"curve": curve, "plant": None, "text": ""}
+        return {"plant": None, "text": "", **shared}
     drawn = _drawn(policy, own_episodes(run.folder, run.best))
-    return {"curve": curve, "plant": plant_content(run.folder, run.best, run.task), **drawn}
+    return {"plant": plant_content(run.folder, run.best, run.task), **drawn, **shared}
 
 
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
@@ -186,7 +196,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finished,
     )
-    made.filters |= {"proposals": proposals_words, "score": score_words}
+    made.filters |= {"number": number, "proposals": proposals_words, "score": score_words}
     made.globals |= {
         "command_of": command_of,
         "environment_words": environment_words,

@@ -10,7 +10,7 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import Score
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.simplify.contest import MARGIN, SIGNIFICANCE, Contest, PairedLoss
-from policygen.extensions.simplify.numbers import simplify_numbers, size_of_expressions
+from policygen.extensions.simplify.numbers import simplify_numbers
 from policygen.extensions.simplify.tables import simplify_table
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
@@ -20,28 +20,19 @@ MOST_CHECKS = 4  # most policies checked, each on fresh episodes
 EPISODES, MOST_EPISODES = 100, 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The size of a policy: rows or terms, and names, numbers and operations in expressions."""
-
-    rows: int
-    parts: int
-    kind: str
-
-    def __str__(self) -> str:
-        word = "row" if self.kind == "table" else "term"
-        parts = f", {self.parts} names and numbers in expressions" if self.parts else ""
-        return f"{self.rows} {word}{'' if self.rows == 1 else 's'}{parts}"
-
-
-def size_of(policy: Policy) -> Size:
-    """Return the size of a policy."""
+def rows_of(policy: Policy) -> int:
+    """Count the rows of a table, or the terms of equations: weights and constants that are not 0."""
     if isinstance(policy, TablePolicy):
-        rows = len(policy.rules)
-    else:
-        assert isinstance(policy, LinearPolicy)
-        rows = int((policy.weights != 0).sum() + (policy.bias != 0).sum())
-    return Size(rows, size_of_expressions(policy), policy.kind)
+        return len(policy.rules)
+    assert isinstance(policy, LinearPolicy)
+    return int((policy.weights != 0).sum() + (policy.bias != 0).sum())
+
+
+def size_words(policy: Policy) -> str:
+    """Describe the size of a policy: its rows or terms, and the numbers and names of its text."""
+    rows = rows_of(policy)
+    word = "row" if policy.kind == "table" else "term"
+    return f"{rows} {word}{'s' * (rows != 1)}, {policy.size} numbers and names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +112,10 @@ def _checked(contest: Contest) -> Simplified:
 
 def words_of(found: Simplified, margin: float) -> list[str]:
     """Summarise a simplification in sentences."""
-    lines = [f"before: {size_of(found.original)}; {found.before}", f"after:  {size_of(found.policy)}; {found.after}"]
+    lines = [
+        f"before: {size_words(found.original)}; {found.before}",
+        f"after:  {size_words(found.policy)}; {found.after}",
+    ]
     if not found.changed:
         return [*lines[:1], f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
     if found.before.exact:

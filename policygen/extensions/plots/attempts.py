@@ -1,0 +1,100 @@
+"""The attempts of a run in two pictures: score against size, and the family tree of its lineages."""
+
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from policygen.extensions.plots.style import OKABE_ITO, style
+from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.front import Front
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 80  # a larger tree shows only attempts that were revised or became the best
+_ROW, _STEP, _LABEL = 0.25, 0.42, 2.7  # inches: height of a row, width of a generation, room for a label
+_COLORS = OKABE_ITO[:6]  # those that a thin line shows on white
+
+
+def front_figure(front: Front, label: str) -> Figure | None:
+    """Draw the front and the attempts that score at least as much as its smallest; None if all have one size."""
+    if len({one.size for one in front.all}) < 2:
+        return None
+    with style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4.8, 3.7), layout="constrained")
+        axes = figure.add_subplot()
+        first, best = front.members[0], front.best
+        shown = sorted((one for one in front.all if one.value >= first.value), key=lambda one: one.size)
+        sizes, values = ([getattr(one, name) for one in front.members] for name in ("size", "value"))
+        dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "marker": "o"}
+        axes.step([*sizes, shown[-1].size], [*values, values[-1]], where="post", color=OKABE_ITO[0], linewidth=1.4)
+        axes.plot([o.size for o in shown], [o.value for o in shown], mfc="white", label="attempt", **dots)
+        axes.plot(sizes, values, label="on the front", **dots)
+        axes.plot(best.size, best.value, "*", color=OKABE_ITO[5], markersize=12, zorder=4, label="best policy")
+        for one in {one.attempt.number: one for one in (*front.members, best)}.values():
+            # Above and to the left of a point of the front there is none.
+            aside: dict[str, Any] = {"xytext": (7, -13)} if one is best else {"xytext": (-4, 3), "ha": "right"}
+            number = str(one.attempt.number)
+            axes.annotate(number, (one.size, one.value), textcoords="offset points", fontsize=8, **aside)
+        axes.margins(0.08, 0.12)
+        axes.set(xlabel="size [numbers and names]", ylabel=label, axisbelow=True)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        figure.legend(loc="outside lower center", ncols=3, handletextpad=0.2, columnspacing=1.0)
+        return figure
+
+
+def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
+    """Draw the attempts of a run, each in a row below the one that it was asked to revise; None without lineages."""
+    if not (rows := _rows(attempts)):
+        return None
+    best, place = best_of(attempts), {attempt.number: (depth, row) for row, (attempt, depth) in enumerate(rows)}
+    usual = min((attempt.score.episodes for attempt, _ in rows if attempt.score is not None), default=0)
+    colors = {number: _COLORS[i % len(_COLORS)] for i, number in enumerate({a.lineage: 0 for a, _ in rows})}
+    deepest = max(depth for _, depth in rows)
+    with style():
+        from matplotlib.figure import Figure
+
+        width = min(8.0, _LABEL + _STEP * deepest)
+        step = (width - _LABEL) / max(1, deepest)
+        figure = Figure(figsize=(width, _ROW * (len(rows) + 1)))
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), frameon=False, xticks=[], yticks=[])
+        axes.set(xlim=(-0.2, width - 0.2), ylim=(len(rows), -1))
+        for row, (attempt, depth) in enumerate(rows):
+            score, color = attempt.score, colors[attempt.lineage]
+            if attempt.parent in place:
+                above, top = place[attempt.parent]
+                axes.plot([step * above] * 2 + [step * depth], [top, row, row], color=color, linewidth=1.2, zorder=1)
+            look: dict[str, Any] = {"marker": "o", "markersize": 7} if score is not None else {"marker": "x", "mew": 2}
+            look |= {} if attempt.accepted else {"markerfacecolor": "white"}
+            look |= {"marker": "*", "markersize": 14} if attempt is best else {}
+            axes.plot(step * depth, row, color=color, **look)
+            words = f"{attempt.number}: no score"
+            if score is not None:  # on more than the usual episodes it is not comparable
+                more = f" on {score.episodes} episodes" * (score.episodes != usual)
+                words = f"{attempt.number}: {score.prefix}{score.value:.5g}{more}{', best' * (attempt is best)}"
+            weight = "bold" if attempt is best else "normal"
+            axes.text(step * depth + 0.16, row, words, va="center", fontsize=9, fontweight=weight)
+        return figure
+
+
+def _rows(attempts: Sequence[Attempt]) -> list[tuple[Attempt, int]]:
+    """Return the attempts of lineages, each after its parent, with their generations."""
+    shown = [attempt for attempt in attempts if attempt.lineage]
+    if len(shown) > MOST_ROWS:
+        revised = {attempt.parent for attempt in shown}
+        shown = [attempt for attempt in shown if attempt.accepted or attempt.number in revised]
+    children: dict[int | None, list[Attempt]] = {}
+    for attempt in reversed(shown):
+        if attempt.parent is None or attempt.parent < attempt.number:  # else the log is damaged
+            children.setdefault(attempt.parent, []).append(attempt)
+    rows, waiting = [], [(attempt, 0) for attempt in children.get(None, [])]
+    while waiting:
+        attempt, depth = waiting.pop()
+        rows.append((attempt, depth))
+        waiting += [(child, depth + 1) for child in children.get(attempt.number, [])]
+    return rows[: 5 * MOST_ROWS]
