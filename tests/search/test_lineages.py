@@ -157,6 +157,11 @@ def test_a_proposer_that_is_no_language_model_is_refused_in_one_sentence(llm: st
     assert "\n" not in str(refused.value)
 
 
+def test_recorded_replies_of_a_run_with_lineages_can_be_replayed() -> None:
+    config = effective_config(TASK, "pendulum", options={"llm": "replay:results/transcripts/pong", "lineages": 2})
+    assert config.lineages == 2
+
+
 def test_a_continued_conversation_is_refused() -> None:
     with pytest.raises(UsageError, match="continued conversation"):
         effective_config(TASK, "pendulum", options={**SETTINGS, "conversation": "continued"})
