@@ -17,7 +17,7 @@ _AHEAD = 64  # steps of noise drawn per call: a call costs as much as hundreds o
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class StepResult:
     """The result of a step of n copies.
 
     Attributes:
@@ -72,7 +72,7 @@ class Dynamics(ABC):
         """Return the state of one new copy, shape (numbers,), and its first observation, shape (d,)."""
 
     @abstractmethod
-    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
         """Compute one step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise`)."""
 
 

@@ -47,7 +47,7 @@ class FiniteMDP:
         after, probabilities, rewards, continues = (values[pairs] for values in parts)
         return FiniteMDP(after, probabilities, rewards, continues, self.start)
 
-    def gains(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def action_values(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Compute the expected return of each state and action if each next state is worth `value`."""
         after = self.rewards + self.continues * value[self.next_states]
         return np.asarray((self.probabilities * after).sum(axis=2))
@@ -214,7 +214,7 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
     value = np.zeros(len(mdp.start))
     choices = np.zeros(len(mdp.start), np.int64)
     for _ in range(max_steps):
-        gains = mdp.gains(value)
+        gains = mdp.action_values(value)
         # Ties keep the action that was best with fewer steps left, so that the table does not wander.
         states = np.arange(len(gains))
         ahead = gains.max(axis=1) > gains[states, choices] + 1e-12
@@ -292,7 +292,7 @@ def weighted_advantages(
     values = [np.zeros(len(states))]
     gains = []
     for _ in range(max_steps):
-        gains.append(mdp.gains(values[-1]))
+        gains.append(mdp.action_values(values[-1]))
         values.append(gains[-1][states, actions])
     chain = mdp.chain_of(actions)
     going = chain.probabilities * chain.continues

@@ -23,13 +23,13 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.episodes.batched import play_batch
-from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, Stepped
+from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, StepResult
 from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.tasks.faults import wrappers_of
 from policygen.tasks.task import Task
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
-Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
+Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
@@ -117,7 +117,7 @@ def _cosines(values: Array) -> Array:
     return np.array([math.cos(value) for value in values.tolist()])  # numpy's vectorised cosine may differ
 
 
-def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
     torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
     step = env.dt
@@ -135,7 +135,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     cosines, sines = np.cos(angles), np.sin(angles)
     observations = _rows(cosines[0], sines[0], cosines[1], sines[1], state[2], state[3]).T
     ended = -cosines[0] - np.cos(state[1] + state[0]) > 1.0
-    return Stepped(state, observations, np.where(ended, 0.0, -1.0), ended)
+    return StepResult(state, observations, np.where(ended, 0.0, -1.0), ended)
 
 
 def _accelerations(env: Any, state: Array, torque: Array) -> Array:
@@ -160,7 +160,7 @@ def _accelerations(env: Any, state: Array, torque: Array) -> Array:
     return _rows(speed1, speed2, -(d2 * acceleration2 + phi1) / d1, acceleration2)
 
 
-def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `CartPoleEnv.step`."""
     right = actions == 1
     if not (right | (actions == 0)).all():
@@ -177,10 +177,10 @@ def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     state = _rows(place, velocity + env.tau * acceleration, angle, spin + env.tau * turn)
     ended = (np.abs(place) > env.x_threshold) | (np.abs(angle) > env.theta_threshold_radians)
     paid = (0.0, -1.0) if env.spec.kwargs.get("sutton_barto_reward") else (1.0, 1.0)
-    return Stepped(state, state.T, np.where(ended, paid[1], paid[0]), ended)
+    return StepResult(state, state.T, np.where(ended, paid[1], paid[0]), ended)
 
 
-def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     position, velocity = state
     velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
     velocity = _clipped(velocity, -env.max_speed, env.max_speed)
@@ -188,10 +188,10 @@ def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     velocity = np.where((position == env.min_position) & (velocity < 0), 0.0, velocity)
     ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
     state = _rows(position, velocity)
-    return Stepped(state, state.T, np.full(len(ended), -1.0), ended)
+    return StepResult(state, state.T, np.full(len(ended), -1.0), ended)
 
 
-def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `Continuous_MountainCarEnv.step`, which uses single precision after its first step.
 
     A force within its limits has the action's precision; a clipped one is a Python float, and so is the acceleration.
@@ -209,10 +209,10 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
     ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
     rewards = np.where(ended, 100.0, 0.0) - _squared(requested.astype(np.float64)) * 0.1
     after: Any = _rows(position, velocity).astype(np.float32)
-    return Stepped(after, after.T, rewards, ended)
+    return StepResult(after, after.T, rewards, ended)
 
 
-def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute one step of `PendulumEnv`; an optional third state variable is a torque added to the motor's."""
     angle, speed = state[:2]
     torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
@@ -224,7 +224,7 @@ def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepp
     speed = _clipped(speed, -env.max_speed, env.max_speed)
     angle = angle + speed * env.dt
     observations = _rows(np.cos(angle), np.sin(angle), speed).T
-    return Stepped(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
+    return StepResult(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
 
 
 # Subclasses may be added if their step differs only in attributes that `advance` reads.

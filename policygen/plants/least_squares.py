@@ -18,7 +18,7 @@ from policygen.quantities.tree import Call, Name, Node, names_in
 MOST_STEPS = 12  # of the least-squares search
 DAMPING = 1e-8
 SETTLED = 1e-6  # a gain, as a share of the squared error, that ends the search
-WRONG = 1e3  # largest residual, in usual changes; also stands for NaN
+LARGEST_RESIDUAL = 1e3  # largest residual, in usual changes; also stands for NaN
 OUTLIER = 10.0  # residuals above this multiple of the median count less than their square
 PRIOR = 0.01  # weight of a hidden state's usual start, as a residual of this many usual changes
 LEAST_UNIT = 1e-3  # of the search for numbers without a slope
@@ -142,14 +142,14 @@ class LeastSquares:
         best = best if settled else solve(best)
         if self._stepwise:
             best = solve(self._searched(best))
-        left, usual = self._left(best)
-        if (first := self._left(own))[1] < usual:  # outliers made the fit worse than the first numbers
+        left, usual = self._residual_sizes(best)
+        if (first := self._residual_sizes(own))[1] < usual:  # outliers made the fit worse than the first numbers
             best, (left, usual) = own, first
         for _ in range(ROBUST_FITS):
             if usual == 0 or not (left > OUTLIER * usual).any():
                 break
             best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
-            left, usual = self._left(best)
+            left, usual = self._residual_sizes(best)
             if usual > before / 2:  # outliers had not distorted the last usual residual
                 break
         # The weight of each residual under the robust loss.
@@ -201,7 +201,7 @@ class LeastSquares:
         found = minimize(cost, np.zeros(len(units)), method="Powell", options={"maxfev": MOST_TRIALS * len(units)})
         return moved(found.x) if found.fun < cost(np.zeros(len(units))) else best
 
-    def _left(self, theta: Column) -> tuple[Column, float]:
+    def _residual_sizes(self, theta: Column) -> tuple[Column, float]:
         """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
         left = np.abs(self._residuals(theta))
         return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
@@ -245,7 +245,12 @@ class LeastSquares:
             values[index] = value
         with np.errstate(all="ignore"):
             found = self._of_values(values, hidden)
-        found = [np.nan_to_num(part, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for part in found]
+        found = [
+            np.nan_to_num(part, nan=LARGEST_RESIDUAL, posinf=LARGEST_RESIDUAL, neginf=-LARGEST_RESIDUAL).clip(
+                -LARGEST_RESIDUAL, LARGEST_RESIDUAL
+            )
+            for part in found
+        ]
         parts = [np.broadcast_to(part, (variants, n)) for part, n in zip(found, self._counts, strict=True)]
         return np.asarray(np.concatenate([np.zeros((variants, 0)), *parts], axis=1))
 

@@ -49,7 +49,7 @@ class PlantCopies:
             self.first = np.array(starts[:, :width], np.float32)
         self._state = columns[:width]
         self._memory: list[Any] = equations.memory(columns[width:], len(seeds))
-        self._left = equations.task.max_steps
+        self._steps_left = equations.task.max_steps
         noise = dict(equations.plant.noise)
         self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
         # Candidates that are played on the same seed get the same noise, whatever is played beside them.
@@ -73,8 +73,8 @@ class PlantCopies:
         rewards[:], ended[:] = paid, ends
         failed = outside | ~np.isfinite(rewards)
         ended |= failed
-        rewards[failed] = plant.worst * self._left
-        self._left -= 1
+        rewards[failed] = plant.worst * self._steps_left
+        self._steps_left -= 1
         self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
         seen = after.T
         if self._rngs:

@@ -252,9 +252,9 @@ class Policy(ABC):
 
         return step
 
-    def begin(self, episodes: int, /) -> Policy | Remembering:
+    def begin(self, episodes: int, /) -> Policy | MemoryDecider:
         """Return the decider of n episodes played side by side; without memory that is the policy itself."""
-        return Remembering(self, episodes) if self.remembers else self
+        return MemoryDecider(self, episodes) if self.remembers else self
 
     def decide(
         self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
@@ -342,7 +342,7 @@ class Policy(ABC):
             raise PolicyError(f"{path}: {error}") from None
 
 
-class Remembering:
+class MemoryDecider:
     """The decider of a policy with memory, for several episodes side by side, each with its own memory.
 
     It decides row by row, like a `Controller`, so that every engine plays the same episode to the last bit: numpy's

@@ -25,8 +25,10 @@ from policygen.runs.attempt import Attempt, text_digest
 SearchAttempts = list[Attempt]
 
 FIRST = 2  # searches before the better one is continued
-STALLED = 0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random
-OVER = 3
+LEAST_GAIN = (
+    0.03  # a search stalls if its last `STALL_LENGTH` proposals gained less than this share of its gain over random
+)
+STALL_LENGTH = 3
 EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
 
 
@@ -48,7 +50,9 @@ def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
         going_on = [search for search in searches if not _failed(search, exchanges)]
         present = max(going_on, key=lambda search: search[-1].number)
     random = attempts[0].score.value if attempts[0].score is not None else 0.0
-    if len(present) > OVER and _best(present) - _best(present[:-OVER]) <= STALLED * abs(_best(present) - random):
+    if len(present) > STALL_LENGTH and _best(present) - _best(present[:-STALL_LENGTH]) <= LEAST_GAIN * abs(
+        _best(present) - random
+    ):
         return None
     return max(present, key=_mean).policy
 

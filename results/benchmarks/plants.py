@@ -24,7 +24,7 @@ from gymnasium import spaces
 from measurements import Measurements, parser_of
 
 import policygen
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 
@@ -72,14 +72,14 @@ class Flow(Dynamics):
         read = level + NOISE * random.standard_normal()
         return np.array([level, wanted, *[0.0] * DELAY]), np.array([read, wanted])
 
-    def advance(self, state: Array, actions: npt.NDArray[Any], noise: Array) -> Stepped:
+    def advance(self, state: Array, actions: npt.NDArray[Any], noise: Array) -> StepResult:
         """Let a second pass."""
         level, wanted, *pipe = state
         pipe.append(np.clip(actions[:, 0], 0, 1))
         after = np.clip(level + 0.15 * pipe[0] - 0.075 * np.sqrt(level), 0, 2.5)
         read = np.stack([after + NOISE * noise[:, 0], wanted], axis=1)
         never = np.zeros(len(level), np.bool_)
-        return Stepped(np.stack([after, wanted, *pipe[1:]]), read, -((level - wanted) ** 2), never)
+        return StepResult(np.stack([after, wanted, *pipe[1:]]), read, -((level - wanted) ** 2), never)
 
 
 class Tank(DynamicsEnv):

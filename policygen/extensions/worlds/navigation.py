@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
 from policygen.extensions.worlds.picture import Canvas
 
 SIZE = 20.0  # side of the square around the track
@@ -55,7 +55,7 @@ class Track(Dynamics):
         state = np.array([x, y, random.uniform(-math.pi, math.pi)])
         return state, _readings(state[:, None], random.standard_normal((1, 5)))[0]
 
-    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
         """Move along the old heading, turn, then measure."""
         x, y, heading = state
         turn = TURN[actions] + NOISE * noise[:, 0]
@@ -63,7 +63,7 @@ class Track(Dynamics):
         after = np.stack((x + distance * np.sin(heading), y + distance * np.cos(heading), _wrapped(heading + turn)))
         readings = _readings(after, noise[:, 2:])
         crashed = readings.min(axis=1) < CRASH
-        return Stepped(after, readings, np.where(crashed, -200.0, REWARD[actions]), crashed)
+        return StepResult(after, readings, np.where(crashed, -200.0, REWARD[actions]), crashed)
 
 
 def _wrapped(angle: Array) -> Array:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
 from policygen.extensions.worlds.picture import Canvas
 
 WIDTH, HEIGHT = 800.0, 600.0
@@ -36,7 +36,7 @@ class Rally(Dynamics):
         state = np.array([middle, middle, WIDTH / 2, HEIGHT / 2, vx, random.uniform(-SPEED, SPEED)])
         return state, _seen(state[:, None])[0]
 
-    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
         """Move the paddles, then the ball; it bounces off walls first, then off paddles."""
         agent, opponent, x, y, vx, vy = state
         agent = _within(agent + MOVES[actions])
@@ -51,7 +51,7 @@ class Rally(Dynamics):
         vx = np.where(hit, -vx, vx)
         vy = np.where(hit, SPEED * (2 * (y - edge) / PADDLE - 1), vy)
         after = np.stack((agent, opponent, x, y, vx, vy))
-        return Stepped(after, _seen(after), (hit & leftwards).astype(np.float64), (x < 0) | (x > WIDTH - BALL))
+        return StepResult(after, _seen(after), (hit & leftwards).astype(np.float64), (x < 0) | (x > WIDTH - BALL))
 
 
 def _within(edge: Array) -> Array:

@@ -229,7 +229,7 @@ def test_every_step_is_the_environment_s(name: str, by: Simulate, tmp_path: Path
             np.testing.assert_allclose(observation, seen, rtol=2e-7, atol=1e-15)
             assert reward == pytest.approx(paid, rel=1e-12, abs=1e-15)
             assert ended is terminated
-            failures += paid != 0 and paid == pytest.approx(env.plant.worst * (copies._left + 1))
+            failures += paid != 0 and paid == pytest.approx(env.plant.worst * (copies._steps_left + 1))
         ends += ended
         begins, before = ended, state
     assert next(given, None) is None
