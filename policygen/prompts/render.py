@@ -53,6 +53,7 @@ class Show:
     policy_rows: int = 200
     facts: int = 6_000  # characters
     prose: int = 6_000
+    about: int = 1  # 0 leaves out the descriptions of observations and actions, whose names remain
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
     details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
     comments: int = 2_000  # characters of each comment
@@ -80,6 +81,7 @@ _SHRINK_LAST = (
     ("columns", 8),
     ("details", 200),
     ("prose", 1_500),
+    ("about", 0),
     ("facts", 400),
     ("prose", 800),
     ("comments", 300),

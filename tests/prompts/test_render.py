@@ -323,6 +323,23 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
         render_prompt(context, config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN}))
 
 
+@pytest.mark.usefixtures("quickly_discovered")
+def test_descriptions_of_observations_go_before_lines_of_the_best_policy() -> None:
+    pytest.importorskip("mujoco")
+    task = policygen.load_task("Ant-v5")
+    lets = [f"let f{i} = {i + 2}*hip_1_angle + sin({i + 1}*ankle_1_rate)/7 + 0.123*torso_x_rate" for i in range(140)]
+    outputs = [
+        f"{actuator.name} = {' + '.join(f'f{j}' for j in range(i, 140, 8))}"
+        for i, actuator in enumerate(task.actuators)
+    ]
+    context, config = searched("Ant-v5", "linear", Written(["\n".join([*lets, *outputs])]), iterations=1)
+    assert context.incumbent is not None
+    _, request = texts(render_prompt(context, config))
+    assert context.incumbent.to_text() in request
+    assert "- hip_1_angle [rad]\n" in request
+    assert "; BODY: torso, " in request
+
+
 def test_the_names_of_reward_terms_are_knowledge() -> None:
     pytest.importorskip("mujoco")
     reply = "a0 = 0.1*x6\na1 = -0.2*x7"
