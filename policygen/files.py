@@ -31,7 +31,7 @@ _FORM = 1  # format number of all files of a run folder; increased when older ve
 _NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
 # Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.
-_NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]|([\ud800-\udfff])")
+_FORBIDDEN_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]|([\ud800-\udfff])")
 _LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
 
 
@@ -43,13 +43,13 @@ def check_name(name: str | Path, remedy: str = "choose another name") -> str:
             `remedy`.
     """
     text = str(name)
-    if found := _NO_NAME.search(text):
+    if found := _FORBIDDEN_CHARACTERS.search(text):
         what = "bytes that are not UTF-8 text" if found[1] else "a control character"
         raise UsageError(f"the name {text[:100]!r} holds {what}; {remedy}")
     longest = max(len(part.encode()) for part in text.split("/"))
     if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
-        most = f"{longest:,} bytes, and {_LONGEST_NAME}" if longest > _LONGEST_NAME else f"more than {_LONGEST_PATH:,}"
-        raise UsageError(f"the name {text[:60]!r}... has {most} are allowed; {remedy}")
+        length, most = (longest, _LONGEST_NAME) if longest > _LONGEST_NAME else (len(text.encode()), _LONGEST_PATH)
+        raise UsageError(f"the name {text[:60]!r}... has {length:,} bytes, and {most:,} are allowed; {remedy}")
     return text
 
 
@@ -90,7 +90,7 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file that the user, or a file of the user's, names.
+    """Read a TOML file named by the user or by one of the user's files.
 
     Raises:
         UsageError: it cannot be read, is too large, or is not TOML; the message names it.
@@ -231,7 +231,7 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
     try:
         with os.fdopen(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+") as file:
             # A line torn by a crash must not swallow this one.
-            file.write(line if _ends_whole(file) else b"\n" + line)
+            file.write(line if _last_line_complete(file) else b"\n" + line)
             if durable:
                 _to_disk(file)
     except (OSError, ValueError) as error:
@@ -365,11 +365,11 @@ def ends_whole(path: Path) -> bool:
         LogbookError: it cannot be read.
     """
     with suppress(FileNotFoundError), _reading(path) as file:
-        return _ends_whole(file)
+        return _last_line_complete(file)
     return True
 
 
-def _ends_whole(file: IO[bytes]) -> bool:
+def _last_line_complete(file: IO[bytes]) -> bool:
     if not file.seek(0, os.SEEK_END):
         return True
     file.seek(-1, os.SEEK_END)

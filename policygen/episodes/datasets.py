@@ -187,7 +187,8 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     """Write episodes as a Minari dataset, and return its folder.
 
     Args:
-        name: the dataset's id, such as `policygen/cartpole-v0`; it lies below `MINARI_DATASETS_PATH` or in `~/.minari`.
+        name: the dataset's id, such as `policygen/cartpole-v0`; its folder is in `MINARI_DATASETS_PATH`, by default
+            `~/.minari/datasets`.
 
     Raises:
         UsageError: the dataset exists already, the name is invalid, there are no episodes, or minari is missing.

@@ -197,7 +197,7 @@ class _PartsReader:
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
         self.hidden = [line.name for line in lines if line.word == HIDDEN]
-        self.states_plant = any(line.word in MOTION or self._states_plant(line) for line in lines)
+        self.states_plant = any(line.word in MOTION or self._is_reward_or_end(line) for line in lines)
         most = most_features(self.task) * (2 if self.states_plant else 1)  # as many again for the plant
         for line in lines:
             form = self._statement(line)
@@ -206,7 +206,7 @@ class _PartsReader:
             if (count := len(self.parts.lets) + len(self.parts.plant_lets)) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
-        self._keep_plant_apart()
+        self._refuse_plant_features()
 
     def _statement(self, line: Statement) -> str | None:
         """Read one statement; return it without decoration if it is part of the policy's form."""
@@ -219,7 +219,7 @@ class _PartsReader:
                 return self._bins(line)
             case "|":
                 return self._row(line)
-            case "=" if not self._states_plant(line):
+            case "=" if not self._is_reward_or_end(line):
                 return self._assignment(line)
             case "=":
                 self._motion(line, line.name, "")
@@ -242,14 +242,14 @@ class _PartsReader:
             if taken := self._taken(name):
                 self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
                 return None
-            if self._reads_action(line):
+            if self._add_plant_feature(line):
                 return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.parts.lets[name] = self._expression(line) or NOTHING
             self.features[name] = None
         return f"let {name} = {line.text}"
 
-    def _states_plant(self, line: Statement) -> bool:
+    def _is_reward_or_end(self, line: Statement) -> bool:
         """Whether the line is the reward or the end of a plant."""
         return line.word == "=" and line.name in (REWARD, ENDS) and line.name not in (*self.known, *self.outputs)
 
@@ -259,8 +259,8 @@ class _PartsReader:
             found = f"`{word} {name}".strip() + f"` has another right-hand side than on line {first.line}"
             self.problems.add(line.line, found, "write it once")
 
-    def _reads_action(self, line: Statement) -> bool:
-        """Whether only the plant may use a feature, because it reads the action of the step or a hidden state."""
+    def _add_plant_feature(self, line: Statement) -> bool:
+        """Store a feature as the plant's if it reads the step's action or a hidden state; return whether it does."""
         if not self.states_plant:
             return False
         try:
@@ -272,7 +272,7 @@ class _PartsReader:
         self.parts.plant_lets[line.name] = node
         return True
 
-    def _keep_plant_apart(self) -> None:
+    def _refuse_plant_features(self) -> None:
         """Refuse a policy that reads the action of the step or a hidden state through a feature of the plant."""
         parts = self.parts
         later = {name: node for name, node in parts.lets.items() if read_by([node]) & parts.plant_lets.keys()}

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -146,8 +147,8 @@ def _words(text: str) -> set[str]:
 def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
     """Return the quantities to show, the most important first: of many only some, which change with `turn`.
 
-    What reward and ends depend on comes first, then what the outputs of `best` read, its features that remember
-    themselves (a clock, a latch), what its features read (observations before features), and what varies most.
+    What reward and ends depend on comes first, then features of `best` that remember themselves (a clock, a latch), in
+    turn observations and features that its outputs and then its features read, and what varies most.
     """
     lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
     further = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
@@ -155,10 +156,12 @@ def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn
     states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
     variance = relevance.variance
     order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
-    order |= dict.fromkeys(name for name in names if name in direct)
     order |= dict.fromkeys(name for name in names if name in states)
-    order |= dict.fromkeys(name for name in names if name in read and name in variance)
-    order |= dict.fromkeys(name for name in reversed(names) if name in read)  # decisive features come last
+    observed = [name for name in names if name in variance and name in direct]
+    observed += [name for name in names if name in variance and name in read]
+    features = [name for name in names if name not in variance and name in direct]
+    features += [name for name in reversed(names) if name not in variance and name in read]  # decisive ones come last
+    order |= dict.fromkeys(name for pair in zip_longest(observed, features) for name in pair if name is not None)
     order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))
     most = MOST_READ if lines else MOST_COLUMNS
     if len(order) <= most:

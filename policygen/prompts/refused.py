@@ -30,10 +30,10 @@ MOST_NAMES = 10  # quantities of the row that is shown
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The fifth of an episode in which a proposal lost most reward against the best policy.
+    """The steps in which a proposal lost most reward against the best policy: one fifth of the longest episode.
 
     Attributes:
-        first, last: the first and last step of this fifth.
+        first, last: the first and last of these steps.
         mean: mean reward lost there per episode.
         episodes: number of the proposal's episodes behind the mean.
         paired: whether both policies played the same seeds.

@@ -198,7 +198,7 @@ class Search:
         )
 
     def lineage_of(self, attempt: Attempt) -> Lineage:
-        """Return the lineage of an attempt, whose next policy revises this attempt's."""
+        """Return the lineage of an attempt, with this attempt as the policy to revise next."""
         own = tuple(one for one in self.attempts if one.lineage == attempt.lineage) if attempt.lineage else ()
         return Lineage(attempt.lineage, own, attempt if attempt.lineage else self.best)
 
@@ -252,5 +252,5 @@ class Context:
 
     @property
     def own_attempts(self) -> tuple[Attempt, ...]:
-        """The attempts of the lineage after random actions; all attempts in a run without lineages."""
+        """Random actions, then the attempts of the lineage; all attempts in a run without lineages."""
         return (*self.attempts[:1], *self.lineage.attempts) if self.lineage.number else self.attempts

@@ -66,7 +66,10 @@ def preview(
             options=options,
         )
         if config.ablate != loaded.config.ablate:
-            raise UsageError(f"the policies of {folder} use names without --ablate; preview the task instead")
+            raise UsageError(
+                f"{folder} was run with --ablate {loaded.config.ablate}, and its policies use those names; preview the "
+                "task itself to see another --ablate"
+            )
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:

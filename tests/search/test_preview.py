@@ -41,5 +41,5 @@ def test_the_remark_says_what_sending_it_costs(llm: str, said: str) -> None:
 
 def test_a_run_that_knew_names_is_not_shown_without_them() -> None:
     folder = policygen.run("frozenlake", iterations=1, **QUICK).folder
-    with pytest.raises(UsageError, match="preview the task instead"):
+    with pytest.raises(UsageError, match="preview the task itself to see another --ablate"):
         preview(str(folder), None, (), {"ablate": "knowledge"})

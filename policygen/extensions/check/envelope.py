@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.errors import UsageError
-from policygen.extensions.check.intervals import UNKNOWN, Interval, Intervals, enclosing, joined, result
+from policygen.extensions.check.intervals import EMPTY, Interval, Intervals, enclosing, joined, result
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program, program_of
 from policygen.policies.policy import Policy
@@ -192,7 +192,7 @@ def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]
 
 def _remembered(program: Program, observed: Mapping[str, Interval]) -> dict[str, Interval]:
     """Return bounds of the remembered values after any number of steps; infinite ones where none were found."""
-    slots = {slot_of(name): UNKNOWN for name in program.policy.remembers}
+    slots = {slot_of(name): EMPTY for name in program.policy.remembers}
     for turn in itertools.count():
         after = _after(program, {**observed, **slots})
         if all(slots[slot].low <= x.low and x.high <= slots[slot].high for slot, x in after.items()):

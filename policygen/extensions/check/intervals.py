@@ -35,7 +35,7 @@ class Interval:
 
 
 EVERYTHING = Interval(-math.inf, math.inf, nan=True)
-UNKNOWN = Interval(math.inf, -math.inf)  # a remembered value at the first step
+EMPTY = Interval(math.inf, -math.inf)  # no value has been remembered yet
 QUARTER = math.pi / 2
 _LARGE = 1e6  # angles beyond are too coarse in single precision to find the turns of a sine
 _LIBRARY = 4  # units in the last place by which a function of a mathematical library may be wrong
@@ -69,8 +69,8 @@ def joined(*parts: Interval) -> Interval:
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
 
-# A rule returns the values of each argument, besides ends and 0, between which the operation rises or falls steadily,
-# or an interval where that does not hold. Operations without a rule have no such values.
+# A rule returns breakpoints of the arguments: between them, the ends and 0 the operation is monotone. If it is not, the
+# rule returns the interval of the result. Operations without a rule have no breakpoints.
 Rule = Callable[..., Sequence[float] | Interval]
 
 

@@ -31,7 +31,9 @@ class Reason:
 
     text: str  # the quantity or term: `angle = 0.031`
     value: str  # its range or amount: `below 0.05`, `+1.2`
-    share: float | None = None  # the amount relative to the largest of the episode, -1 to 1; None if there is no amount
+    # Length of the bar, -1 to 1: the amount relative to the episode's largest or, with several outputs, to the
+    # actuator's limit. None: no bar.
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-# Explains the action for one row of quantities; the last argument is the largest number of reasons.
-_Explainer = tuple[Callable[[list[float], Any], Decision], int]
+# A function that explains the action for one row of quantities, and its largest number of reasons.
+_ExplainFunction = tuple[Callable[[list[float], Any], Decision], int]
 
 
 class Explainer:
@@ -82,14 +84,14 @@ def _in_words(actuator: Actuator, value: float) -> str:
     return named or f"{value + 0.0:.3g}"
 
 
-def _unexplained(policy: Policy, episode: Trajectory) -> _Explainer:
+def _unexplained(policy: Policy, episode: Trajectory) -> _ExplainFunction:
     return lambda quantities, action: Decision(_named_action(policy, action), "", ()), 0
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
+def _table(policy: TablePolicy, episode: Trajectory) -> _ExplainFunction:
     rows: dict[int, int] = {}  # row numbers of cells met so far
 
     def explain(quantities: list[float], action: Any) -> Decision:
@@ -103,7 +105,7 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
-        rest = "" if reasons else ": all that no row above covers"
+        rest = "" if reasons else ": everything that no row above covers"
         because = f"row {rows[cell] + 1} of {len(policy.rules)}{rest}"
         return Decision(_named_action(policy, action), because, _cut(reasons, MOST_REASONS))
 
@@ -133,7 +135,7 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
 # --- linear policies -------------------------------------------------------------------------------------------------
 
 
-def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
+def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
     """Explain a single decision by its contributions, several decisions each by its largest contributions."""
     names, weights = weight_rows(policy)
 
@@ -193,4 +195,4 @@ def _deciding_weights(
     return weights[:, chosen] - weights[:, other], f"{words}; terms of the lead"
 
 
-_EXPLAINERS: dict[str, Callable[[Any, Trajectory], _Explainer]] = {"table": _table, "linear": _linear}
+_EXPLAINERS: dict[str, Callable[[Any, Trajectory], _ExplainFunction]] = {"table": _table, "linear": _linear}

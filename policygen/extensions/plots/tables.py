@@ -54,7 +54,7 @@ def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
 
 
 def comparison(folders: Sequence[Path]) -> pd.DataFrame:
-    """Return a row per run, by group and seed, then a row per group in which several finished runs found a policy.
+    """Return a row per run, by group and seed, then a row per group of several finished runs.
 
     An unfinished run has a row but no score, and enters no mean. The interval of a run is over episodes; the interval
     of a group is a bootstrap over its runs. Numbers are not rounded; unknown values are missing.
@@ -206,12 +206,13 @@ def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
         curves: return a row for each attempt of each run instead.
 
     Returns:
-        Columns of a run: `run` (its folder), `task`, `gym_id`, every setting under its name, `templates` (a digest),
-        `finished`, and the fields of `summary.json`: `rounds`, `search_episodes` and `repair_requests` in place of
-        those with the name of a setting; `final_mean`, `final_std`, `final_low`, `final_high`, `final_exact` and
-        `final_played` (episodes) for the final score, likewise `perturbed_...`; and `violated_NAME`, the share of the
-        final episodes that violate the requirement NAME. Columns of an attempt: `run`, `task`, `llm`, `policy`, `seed`,
-        those of `learning_curve.csv`, and `kind`, `model`, `repairs` and `verdict`. Unknown values are missing.
+        Columns of a run: `run` (its folder), `task`, `gym_id`, every setting under its name, `templates` (a
+        digest), `finished`, and the fields of `summary.json`, three of them renamed because settings have their
+        names (`iterations` to `rounds`, `episodes` to `search_episodes`, `repairs` to `repair_requests`);
+        `final_mean`, `final_std`, `final_low`, `final_high`, `final_exact` and `final_played` (episodes) for
+        the final score, likewise `perturbed_...`; and `violated_NAME`, the share of the final episodes that
+        violate the requirement NAME. Columns of an attempt: `run`, `task`, `llm`, `policy`, `seed`, those of
+        `learning_curve.csv`, and `kind`, `model`, `repairs` and `verdict`. Unknown values are missing.
 
     Raises:
         LogbookError: a folder is not a run, or is damaged.

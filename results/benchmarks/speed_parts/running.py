@@ -176,15 +176,17 @@ def _interrupted(folder: Path, attempts: int) -> Path:
     return run.folder
 
 
-# Imports first: what they take is not the run's.
+# Imports first: what they take is not the run's. Linux only.
 _RESUME = """
-import resource, sys, time
+import re, sys, time
 from pathlib import Path
 from policygen.search.resume import resume
 import policygen.proposers.builtin, policygen.episodes.exact, policygen.policies.parse
 started = time.process_time()
 run = resume(Path(sys.argv[1]))
-print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(run.search.attempts))
+seconds = time.process_time() - started
+# Not `getrusage`: its peak is that of the process which started this one, if that was larger.
+print(seconds, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1], len(run.search.attempts))
 """
 
 

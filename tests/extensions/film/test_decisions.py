@@ -47,7 +47,7 @@ def test_the_row_that_fits_is_named_with_the_values_that_it_asks_for():
             assert [value for _, value in said] == ["below 0.8", "below -0.02"]
         else:
             assert said == []
-            assert decision.because == "row 3 of 3: all that no row above covers"
+            assert decision.because == "row 3 of 3: everything that no row above covers"
 
 
 def test_the_terms_of_a_choice_add_up_to_its_lead():
