@@ -55,7 +55,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 reached = reason_to_stop(search.convincing_score, search.task, config)
                 if reason := reached or reason_to_give_up(search.attempts, config):
                     raise BudgetExhausted(reason)
-                runner.isolate(request_log.repeats)
+                runner.isolate(request_log.has_recorded)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
