@@ -66,7 +66,7 @@ class FittedPlant:
         apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
         room = self.high - self.low + 1e-12
         shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
-        return float(np.sum(shares)) / max(1, data.episodes)
+        return float(np.sum(shares)) / max(1, data.episode_count)
 
     @property
     def hidden(self) -> list[Column]:
@@ -88,7 +88,7 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     they are fitted again to predictions of `BLOCK` steps, which noise misleads less; this second fit is kept if it
     predicts better far ahead.
     """
-    kept = data.thinned()
+    kept = data.thinned_steps()
     values = np.tile(equations.values, (members, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent(equations):
@@ -108,11 +108,11 @@ def _fitted_ahead(
     equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
 ) -> FittedPlant:
     """Fit all numbers at once: to predictions of one step, or of `BLOCK` steps, beginning with the numbers found."""
-    begins = data.thinned() if found is None else data.windows()
+    begins = data.thinned_steps() if found is None else data.window_starts()
     start = equations if found is None else Equations(equations.task, found.plant)
     numbers = np.arange(len(equations.values))
     steps = 1 if found is None else BLOCK
-    hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episodes)
+    hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episode_count)
     residuals = ahead(start, data, begins, steps)
     problem = LeastSquares(start, data, numbers, residuals, hidden)
     values, starts = problem.solved([sample_weights(data.blocks[begins], rng) for _ in range(members - 1)])
@@ -149,7 +149,7 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
     """Return each hidden state at the start of the episodes, shape (episodes,), fitted to them."""
     if not equations.plant.hidden:
         return []
-    residuals = ahead(equations, data, data.thinned(), 1)
+    residuals = ahead(equations, data, data.thinned_steps(), 1)
     nothing = np.zeros(0, np.intp)
     _, hidden = LeastSquares(equations, data, nothing, residuals, _usual_starts(equations, data)).solved([])
     return hidden
@@ -157,7 +157,7 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
 
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     means = [mean for mean, _ in equations.hidden_starts]
-    return np.tile(np.array(means, np.float64)[:, None], (1, data.episodes))
+    return np.tile(np.array(means, np.float64)[:, None], (1, data.episode_count))
 
 
 def _worst(data: Transitions) -> float:
@@ -194,7 +194,7 @@ def _error(equations: Equations, values: Column, hidden: Sequence[Column], data:
     """Return the error of predictions `steps` steps ahead, as a share of the change."""
     n = len(data)
     begins = np.arange(n - steps + 1)
-    begins = begins[data.episode[begins] == data.episode[begins + steps - 1]][:: max(1, n // 2_000)]
+    begins = begins[data.episode_index[begins] == data.episode_index[begins + steps - 1]][:: max(1, n // 2_000)]
     memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)

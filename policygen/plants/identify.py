@@ -114,7 +114,7 @@ class _Identification:
         if held_out.all() or not held_out.any():
             return 0.0
         columns = np.column_stack([np.ones(len(data)), data.before, self._late(delay)])
-        changes = (data.after - data.before) / data.spreads
+        changes = (data.after - data.before) / data.rms_changes
         weights = _solved(columns[~held_out], changes[~held_out])
         return float(((columns[held_out] @ weights - changes[held_out]) ** 2).sum())
 

@@ -47,7 +47,7 @@ def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp]
     inputs = [column[kept] for column in (*data.before.T, *memory, *equations.decided(data.actions))]
     after, names = list(data.after[kept].T), equations.task.observation_names
     targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
-    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
+    scales = {f"{NEXT} {name}": float(change) for name, change in zip(names, data.rms_changes, strict=True)}
     targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
     predict = equations.compiled(
         [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
@@ -64,7 +64,7 @@ def ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp],
     """Return the residuals of predictions `steps` steps ahead, each in units of the usual change over that time."""
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
     changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
-    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.spreads) for change in changes]
+    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.rms_changes) for change in changes]
     decided = equations.decided(data.actions)
     pays = REWARD in equations.computed
     paid = float(data.rewards.std()) or 1.0
@@ -99,8 +99,8 @@ class LeastSquares:
     ) -> None:
         self._all, self._numbers, self._of_values = equations.values, numbers, residuals.of
         self._counts = [len(some) for some in residuals.steps]
-        self._episodes = data.episode[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
-        self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
+        self._episodes = data.episode_index[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
+        self._hidden = np.zeros((0, data.episode_count)) if hidden is None else hidden
         starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
         own, free = equations.limits[:, numbers], np.full((2, self._hidden.size), [[-np.inf], [np.inf]])
