@@ -183,9 +183,7 @@ def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]
             visited = np.concatenate([episode.observations for episode in played])
         least, most = float(visited[:, i].min()), float(visited[:, i].max())
         more = (most - least) / 2 or 1.0
-        source = (
-            f"{least:.4g} to {most:.4g} in {EPISODES} episodes, half of it added on both sides; no bounds are known"
-        )
+        source = f"{least:.4g} to {most:.4g} in {EPISODES} episodes, extended by half at both ends; no bounds are known"
         box[name] = (max(low, least - more), min(high, most + more), source)
     return box
 
@@ -259,16 +257,12 @@ def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[
         for part, requirement in _domain_requirements(node, known):
             yield f"{to_text(part)} (in {shown})", requirement, part
         large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
-        if (
-            large and large[-1] is not node and kind != "output"
-        ):  # the last is the innermost: parts come after their whole
+        if large and large[-1] is not node and kind != "output":  # the last one is innermost
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
         elif not isinstance(node, Name):
             yield shown, _FITS, node
     for actuator in program.policy.task.actuators:
-        if actuator.is_choice or isinstance(
-            program.policy, TablePolicy
-        ):  # a table's actions were checked when it was read
+        if actuator.is_choice or isinstance(program.policy, TablePolicy):  # a table's actions were checked on reading
             continue
         node, margin = Name(f"output {actuator.name}"), _ROUNDING * max(abs(actuator.low), abs(actuator.high))
         beyond = max(actuator.low - known[node.name].low, known[node.name].high - actuator.high)
