@@ -33,7 +33,7 @@ class LLMOptions:
         max_retries: repetitions of a request after transient faults.
         price_in, price_out: USD per million tokens, given together; they replace the price list.
 
-    Raises UsageError for an address that is none, or a price without the other. The run's settings check the ranges.
+    Raises UsageError for a malformed address, or one price without the other. The run's settings check the ranges.
     """
 
     base_url: str | None = None
@@ -88,7 +88,7 @@ def short_text(value: object) -> str:
 
 def dropped_warning(spec: str, parameter: str) -> str:
     """Return the warning that a parameter is left out."""
-    name = {"temperature": "a temperature", "seed": "a seed of its sampling"}.get(parameter, parameter)
+    name = {"temperature": "a temperature", "seed": "a sampling seed"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
 
 

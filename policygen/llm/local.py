@@ -84,7 +84,7 @@ class Local:
             except (RuntimeError, ValueError) as error:  # no memory left, or values that are not finite
                 raise ProviderError(f"{self.model} failed to answer: {_first_line(error)}") from None
         answer = output[0, tokens_in:]
-        ended = bool(len(answer)) and int(answer[-1]) in self._ends()
+        ended = bool(len(answer)) and int(answer[-1]) in self._end_tokens()
         thought = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
         return Reply(
             text=thought.text,
@@ -117,7 +117,7 @@ class Local:
         stated = {"temperature": options.temperature, "top_p": options.top_p}
         return {name: value for name, value in stated.items() if value is not None} | {"do_sample": True}
 
-    def _ends(self) -> set[int]:
+    def _end_tokens(self) -> set[int]:
         """Return the tokens that end a reply."""
         ends = self._model.generation_config.eos_token_id
         found = set(ends if isinstance(ends, list) else [ends])

@@ -127,7 +127,7 @@ class RequestLog:
         if self.cache is None or not asked.provider.is_language_model:
             return None
         attempt = self._attempt_in_key(asked.attempt)
-        key_parts = {"seed": self.ledger.config.seed, "attempt": attempt, "request": asked.repair}
+        key_parts = {"seed": self.ledger.config.seed, "attempt": attempt, "repair": asked.repair}
         return cache_key(asked.provider, asked.options, asked.prompt, **key_parts)
 
     def _in_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
@@ -152,7 +152,7 @@ class RequestLog:
         reply = ask(
             asked.provider,
             asked.prompt,
-            charge=self.ledger.charge_call,
+            before_try=self.ledger.charge_call,
             max_output_tokens=self.ledger.config.max_output_tokens,
             options=asked.options,
         )
@@ -178,7 +178,7 @@ class RequestLog:
             reply = ask(
                 model,
                 asked.prompt,
-                charge=before_try,
+                before_try=before_try,
                 max_output_tokens=hold.tokens_out,
                 options=options,
                 sleep=self.sleep,
@@ -231,8 +231,8 @@ class RequestLog:
         self.tell(wait)
 
 
-def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
-    """Return the two messages of an attempt that a continued conversation keeps: the first request, the last reply."""
+def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
+    """Return the messages of an attempt that a continued conversation keeps: its first request and its last reply."""
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 

@@ -12,7 +12,7 @@ from policygen.errors import BudgetExhausted, ProviderError, TransientProviderEr
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, turns
+from policygen.runs.request_log import RequestLog, conversation_turn
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)
@@ -74,5 +74,5 @@ def test_a_conversation_remembers_the_request_and_the_last_reply() -> None:
     first = Exchange(1, 0, PROMPT, Reply("nonsense", "m"), 1)
     repair = PROMPT.followed_by(Message("assistant", "nonsense"), Message("user", "repair it"))
     last = Exchange(1, 1, repair, Reply("", "m"), 1)
-    assert turns([first]) == (PROMPT.messages[-1], Message("assistant", "nonsense"))
-    assert turns([first, last]) == (PROMPT.messages[-1], Message("assistant", "(empty)"))
+    assert conversation_turn([first]) == (PROMPT.messages[-1], Message("assistant", "nonsense"))
+    assert conversation_turn([first, last]) == (PROMPT.messages[-1], Message("assistant", "(empty)"))
