@@ -85,16 +85,16 @@ class Local:
                 raise ProviderError(f"{self.model} failed to answer: {_first_line(error)}") from None
         answer = output[0, tokens_in:]
         ended = bool(len(answer)) and int(answer[-1]) in self._end_tokens()
-        thought = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
+        split = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
         return Reply(
-            text=thought.text,
+            text=split.text,
             model=self.model,
             tokens_in=tokens_in,
             tokens_out=len(answer),
             usd=0.0,
             seconds=time.perf_counter() - began,
-            truncated=thought.unclosed or not ended,
-            reasoning=thought.reasoning,
+            truncated=split.unclosed or not ended,
+            reasoning=split.reasoning,
             finish_reason="stop" if ended else "length",
         )
 

@@ -57,7 +57,7 @@ def test_another_request_is_another_request() -> None:
     others: dict[str, Any] = {
         **{"spec": "gemini:m", "model": "n", "base_url": "http://localhost:1/v1", "messages": PROMPT.messages[1:]},
         **{"temperature": 0.0, "max_output_tokens": 200, "top_p": 0.5, "reasoning_effort": "low"},
-        **{"seed": 1, "attempt": 2, "request": 1, "request_seed": 3, "extra_body": {"top_k": 20}},
+        **{"seed": 1, "attempt": 2, "repair": 1, "request_seed": 3, "extra_body": {"top_k": 20}},
     }
     cache = Cache(Path("answers"))
     cache.put(ASKED, REPLY)
