@@ -39,10 +39,8 @@ def test_each_kind_of_policy_has_its_method() -> None:
     assert (table.method, linear.method) == ("coordinate", "cma")
     assert method_for("auto", choices=False, constants=1_000) == "ars"
     assert method_for("ars", choices=True) == "ars"
-    assert (
-        tuning_limits(1, task, "linear", effective_config(task, "cartpole", options={"refine": "coordinate"}), 0)
-        is None
-    )
+    coordinate = effective_config(task, "cartpole", options={"refine": "coordinate"})
+    assert tuning_limits(1, task, "linear", coordinate, 0) is None
     assert tuning_limits(1, task, "table", effective_config(task, "cartpole"), 0) is None
     for name in ("q", "sarsa", "policy-iteration"):
         learning = effective_config(task, "cartpole", options={"refine": name})
