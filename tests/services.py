@@ -56,14 +56,14 @@ class Asked:
         self,
         provider: Provider,
         prompt: Prompt = PROMPT,
-        charge: Callable[[], None] | None = None,
+        before_try: Callable[[], None] | None = None,
         **options: object,
     ) -> Reply:
         settings = LLMOptions(**options)  # type: ignore[arg-type]
         return ask(
             provider,
             prompt,
-            charge=charge or self.charge,
+            before_try=before_try or self.charge,
             max_output_tokens=settings.max_output_tokens,
             options=settings,
             sleep=self.waits.append,

@@ -237,13 +237,13 @@ def _try_out(provider: Provider) -> None:
 @click.option("--clear", "wanted", is_flag=True, help="Remove the cache, even if it is damaged.")
 def cache_command(folder: Path, wanted: bool) -> None:
     """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
-    from policygen.llm.cache import clear, content
+    from policygen.llm.cache import cache_content, clear_cache
 
     if wanted:
-        freed = clear(folder)
+        freed = clear_cache(folder)
         say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
         return
-    held = content(folder)
+    held = cache_content(folder)
     number = sum(count for _, count, _ in held.answers)
     say(f"{number} repl{'ies' if number != 1 else 'y'} in {held.path}, {_size(held.size)}")
     for spec, count, usd in held.answers:

@@ -493,7 +493,7 @@ def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], a
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
 
     Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task, or, where
-    it has none, 1.5 times the range that 20 episodes of the policy visit; --box states ranges. The claims: square roots
+    it has none, twice the range that 20 episodes of the policy visit; --box states ranges. The claims: square roots
     and logarithms get values of their domain; outputs stay within their limits without clipping; no value exceeds
     single precision.
     Remembered values may be any that they can ever become. All claims are tried at random points of the box, too: one

@@ -105,18 +105,18 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
     The teacher is a neural network or any other agent. It labels the states that the student visits, the student is
     fitted to the labels, and the best student becomes attempt 1 of a run (by default --iterations 3 --refine auto).
     """
-    from policygen.extensions import distill as lessons
+    from policygen.extensions import distill as distillation
     from policygen.runs.reading import read_agent
     from policygen.search.prepare import prepared
 
     loaded = _loaded(task, options)
-    known, config = prepared(loaded, _config(loaded, task, options, lessons.DEFAULTS))
+    known, config = prepared(loaded, _config(loaded, task, options, distillation.DEFAULTS))
     agent = read_agent(teacher, known, trust=options["trust"])
-    student = lessons.distilled(agent, known, config, rounds=rounds, on_round=say).policy
-    options["start"] = lessons.text_of(student, teacher)
-    active_run, trackers = _started(loaded, _config(loaded, task, options, lessons.DEFAULTS), options)
+    student = distillation.distilled(agent, known, config, rounds=rounds, on_round=say).policy
+    options["start"] = distillation.text_of(student, teacher)
+    active_run, trackers = _started(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
     _carry_out(active_run, trackers)
-    for line in lessons.compared(agent, student, active_run).lines():
+    for line in distillation.compared(agent, student, active_run).lines():
         say(line)
 
 

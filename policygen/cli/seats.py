@@ -111,13 +111,13 @@ def drive(
     from policygen.tasks.spaces import slug
 
     _check_settings(assignments)
-    plan = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
+    settings = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
     session = Drive(
         loaded,
         config.trusted() if trust else config,
-        plan,
+        settings,
         out or default_folder(f"{slug(loaded.name)}-driven", config),
         on_episode=lambda trajectory: say(_episode(session)),
         tell=_say_wait,
@@ -128,10 +128,10 @@ def drive(
 
 
 def _introduce(drive: Drive) -> None:
-    task, plan, provider = drive.task, drive.plan, drive.provider
+    task, memory, provider = drive.task, drive.settings.memory, drive.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}, which is not a language model"
     side = drive.asker.concurrency
-    say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, decided by: {who}")
+    say(f"{task.name} ({task.gym_id}), {drive.settings.episodes} episodes, decided by: {who}")
     if task.texts:
         beside = ", numbers in bins" if task.observations and task.grid is not None else ""
         seen = f"{', '.join(task.text_names)} as read{beside}"
@@ -139,7 +139,7 @@ def _introduce(drive: Drive) -> None:
         seen = f"bins of {', '.join(task.grid.names)} ({task.grid.size:,} cells)"
     else:
         seen = "numbers of three digits (without bins, situations rarely repeat)"
-    steps = f", and the previous {'step' if plan.memory == 1 else f'{plan.memory} steps'}" if plan.memory else ""
+    steps = f", and the previous {'step' if memory == 1 else f'{memory} steps'}" if memory else ""
     say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")

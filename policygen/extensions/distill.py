@@ -1,15 +1,15 @@
 """Distillation: a table or equations that imitate a teacher, such as a neural network.
 
-The teacher plays first. In each further round the student of the round before plays, the teacher labels the states that
-the student visits, and a new student is fitted to all labels so far (DAgger; Ross, Gordon and Bagnell 2011, arXiv
-1011.0686). The student with the best mean return on held-out episodes is kept. If the teacher values its actions
-(`episodes.guests.action_values`), a state weighs as much as its worst action would lose (VIPER; Bastani, Pu and
-Solar-Lezama 2018, arXiv 1805.08328).
+The teacher plays the first round. In each later round the last student plays, the teacher labels the states visited,
+and a new student is fitted to all labels so far (DAgger; Ross, Gordon and Bagnell 2011, arXiv 1011.0686). The student
+with the best mean return on held-out episodes is kept. If the teacher has action values
+(`episodes.guests.action_values`), the weight of a state is the value of its best action minus that of its worst (VIPER;
+Bastani, Pu and Solar-Lezama 2018, arXiv 1805.08328).
 
 A cell of a table takes the label with most weight, or the mean of numbers; a cell without states copies the nearest
-one. Equations weigh all terms on offer at first, and then ever fewer, without those that cost least (estimated as in
-Hassibi and Stork 1992, "Second order derivatives for network pruning: Optimal brain surgeon", NIPS 5). Scores of labels
-are fitted by multinomial logistic regression, numbers by least squares in which a label at its limit only bounds them.
+one. Equations start with all candidate terms; then those that cost least to leave out are removed, a few at a time
+(costs as in Hassibi and Stork 1992, "Second order derivatives for network pruning: Optimal brain surgeon", NIPS 5).
+Choices are fitted by multinomial logistic regression, numbers by least squares. A label at a limit is only a bound.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ from policygen.search.run import Run
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
-DEFAULTS = {"iterations": 3, "refine": "auto"}  # of the run that tunes a student
-ROUNDS, MOST_TERMS = 10, 12
-STEPS_OF_A_ROUND, EPISODES_AT_A_TIME, MOST_EPISODES = 2_000, 5, 100
-HELD_OUT = 50  # episodes that choose among the students
-LABELLING, CHOOSING = "distillation", "distillation held-out"  # streams of seeds that runs do not use
-DIGITS = 4  # significant ones of an equation's weights and a table's numbers
-MOST_COMBINED = 12  # observations; of more, no further terms are made
-QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an observation, where a term may begin to grow
+DEFAULTS = {"iterations": 3, "refine": "auto"}  # settings of the run that tunes a student
+ROUNDS, MOST_TERMS = 10, 12  # the terms: of a student's equations
+STEPS_OF_A_ROUND, EPISODES_AT_A_TIME, MOST_EPISODES = 2_000, 5, 100  # a round ends at the steps or the episodes
+HELD_OUT_EPISODES = 50  # the best student on these is kept
+LABELLING, HELD_OUT = "distillation", "distillation held-out"  # streams of seeds that runs do not use
+DIGITS = 4  # significant digits of an equation's weights and a table's numbers
+MOST_COMBINED = 12  # of more observations, no products and thresholds are made
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an observation: the thresholds of terms `max(x - threshold, 0)`
 MOST_ROWS = 5_000  # labelled states, drawn at random, to which equations are fitted
-SPREAD = 1e-8  # least spread of a term
-TOLERATED = 0.02  # what leaving terms out may add to the loss, as a share of the loss of constant outputs
-PLAIN = 2.0  # factor on the cost of leaving out a quantity, which needs no definition
+SPREAD = 1e-8  # least standard deviation of a term
+MAX_LOSS_INCREASE = 0.02  # by leaving terms out, as a share of the loss of constant outputs
+PLAIN_FACTOR = 2.0  # on the cost of leaving out a plain quantity, which needs no definition
 RIDGE = 1e-6  # weight of the squared weights in the loss
-STEPS_OF_A_FIT = 500
+STEPS_OF_A_FIT = 500  # maximum number of optimiser steps
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class LabelledStates:
     """The states that a teacher has labelled.
 
     Attributes:
         observations: flattened, shape (n, d).
         actions: the teacher's, one number per actuator, shape (n, m); a choice is the index of its label.
-        weights: importance of each state, shape (n,), with mean 1.
+        weights: importance of each state, shape (n,).
     """
 
     observations: npt.NDArray[Any]
@@ -76,15 +76,16 @@ class Lessons:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """A student: the fit to all labels up to a round.
+class Student:
+    """A policy fitted to all labels up to a round, with its score.
 
     Attributes:
+        number: the round, from 1.
         labels: number of labelled states so far.
-        steps: steps of the environment so far, also those of held-out episodes.
-        agreement: share of these (by weight) in which it acts like the teacher; of numbers the coefficient of
+        steps: number of environment steps so far, held-out episodes included.
+        agreement: weighted share of the labels that the policy repeats; for actions with numbers, the coefficient of
             determination R^2.
-        score: on the held-out episodes.
+        score: the score on the held-out episodes.
     """
 
     number: int
@@ -96,7 +97,7 @@ class Round:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The order of students: the mean return, then the fewest numbers."""
+        """The sort key of students, best last: the mean return, then the fewest numbers."""
         return self.score.mean, -count_numbers(self.policy)
 
     def __str__(self) -> str:
@@ -107,13 +108,13 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A teacher and its student on the same fresh episodes.
+class TeacherComparison:
+    """A comparison of a teacher and its student on the same fresh episodes.
 
     Attributes:
         teacher, before, after: scores of the teacher and of the student before and after tuning.
-        numbers: how many numbers the tuned student has.
-        share: of the teacher's gain over random actions, what the tuned student keeps; None if that is unknown.
+        numbers: number of numbers in the tuned student; see `count_numbers`.
+        share: the tuned student's gain over random actions, as a share of the teacher's; None if unknown.
     """
 
     teacher: Score
@@ -123,7 +124,7 @@ class Kept:
     share: float | None
 
     def lines(self) -> list[str]:
-        """Describe them, a line each."""
+        """Return the scores, their differences and the student's size in words, a line each."""
         kept = f"; keeps {self.share:.1%} of the teacher's gain over random actions" if self.share is not None else ""
         return [
             f"teacher: {self.teacher}",
@@ -139,51 +140,50 @@ def distilled(
     config: RunConfig,
     *,
     rounds: int = ROUNDS,
-    on_round: Callable[[Round], None] = lambda done: None,
-) -> Round:
-    """Return the best student of some rounds, with the labels and steps of all of them.
+    on_round: Callable[[Student], None] = lambda student: None,
+) -> Student:
+    """Return the best student of `rounds` rounds; its `labels` and `steps` are those of all rounds.
 
     Args:
         teacher: a policy, an object with `predict`, or a function; see `episodes.guests.play_guest`.
-        config: settings of the run that will tune the student: its kind of policy, seed and processes.
+        config: settings of the run that will tune the student; its `policy`, `seed` and `jobs` apply here, too.
         on_round: called with the student of each round.
 
     Raises:
-        UsageError: the teacher cannot act in this task, the task has no grid for a table, or the run cannot be
-            carried out.
+        UsageError: the teacher cannot act in this task, the task has no grid for a table, or the run is refused.
         PolicyError: the teacher fails, or returns something that is not an action.
     """
-    make_proposer(connect(config.llm, llm_options(config)), config).check(task)  # now, not after the rounds
+    make_proposer(connect(config.llm, llm_options(config)), config).check(task)  # refuse now, not after the rounds
     if config.policy == "table" and task.grid is None:
         raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
     fit = fit_table if config.policy == "table" else fit_equations
     rng = np.random.default_rng([config.seed, 1])
-    gathered: list[Lessons] = []
-    best: Round | None = None
-    choosing = 0
-    student: Any = teacher
-    seeds = episode_seeds(config.seed, CHOOSING, HELD_OUT)
+    gathered: list[LabelledStates] = []
+    best: Student | None = None
+    held_out_steps = 0
+    policy: Any = teacher
+    seeds = episode_seeds(config.seed, HELD_OUT, HELD_OUT_EPISODES)
     with Players(task, config.jobs, step_timeout=config.step_timeout) as players:
         for number in range(1, rounds + 1):
-            gathered.append(_lessons(teacher, student, task, config.seed, number))
-            lessons = _joined(gathered)
-            student = fit(task, lessons, rng)
-            played = players.play(student, seeds)
-            choosing += sum(episode.length for episode in played)
-            labels, score = len(lessons.weights), sampled_score(played, players.engine)
-            done = Round(number, student, labels, labels + choosing, _agreement(student, lessons), score)
-            on_round(done)
-            best = done if best is None or done.rank > best.rank else best
+            gathered.append(_label_round(teacher, policy, task, config.seed, number))
+            labelled = _joined(gathered)
+            policy = fit(task, labelled, rng)
+            played = players.play(policy, seeds)
+            held_out_steps += sum(episode.length for episode in played)
+            labels, score = len(labelled.weights), sampled_score(played, players.engine)
+            student = Student(number, policy, labels, labels + held_out_steps, _agreement(policy, labelled), score)
+            on_round(student)
+            best = student if best is None or student.rank > best.rank else best
     assert best is not None, "there is at least one round"
-    return replace(best, labels=done.labels, steps=done.steps)
+    return replace(best, labels=student.labels, steps=student.steps)
 
 
 def text_of(student: Policy, teacher: str) -> str:
-    """Return the text of a student with its origin, for the setting `start`."""
+    """Return the text of a student, with a comment that names the teacher, for the setting `start`."""
     return f"# distilled from {' '.join(teacher.split())}\n{student.to_text()}"
 
 
-def compared(teacher: Any, student: Policy, run: Run) -> Kept:
+def compared(teacher: Any, student: Policy, run: Run) -> TeacherComparison:
     """Score a teacher and its student on the fresh episodes of a finished run that started from the student.
 
     If the run's final score is exact, the teacher plays as many episodes as a final score usually has.
@@ -192,17 +192,17 @@ def compared(teacher: Any, student: Policy, run: Run) -> Kept:
     assert tuned is not None, "the run began with a policy"
     assert after is not None, "the run is finished"
     seeds = after.seeds or episode_seeds(run.config.seed, "final", run.config.final_episodes)
-    ours = isinstance(teacher, Policy)
-    teaching = evaluate(teacher, seeds, task=run.task) if ours else score_guest(teacher, run.task, seeds)
-    gain = teaching.mean - random.mean if random is not None else 0.0
+    is_policy = isinstance(teacher, Policy)
+    teacher_score = evaluate(teacher, seeds, task=run.task) if is_policy else score_guest(teacher, run.task, seeds)
+    gain = teacher_score.mean - random.mean if random is not None else 0.0
     share = (after.mean - random.mean) / gain if random is not None and gain > 0 else None
-    return Kept(teaching, evaluate(student, seeds), after, count_numbers(tuned), share)
+    return TeacherComparison(teacher_score, evaluate(student, seeds), after, count_numbers(tuned), share)
 
 
 def count_numbers(policy: Policy) -> int:
-    """Count the numbers of a policy: in expressions, those of the task's features that it needs included.
+    """Count the numbers in a policy's expressions, and in those of the task's features that it reads.
 
-    A table adds its bin edges, and one for each row and actuator.
+    For a table also count its bin edges, and one number for each row and actuator.
     """
     named = [*policy.reader.needed, *policy.formulas()]
     count = sum(len(numbers(node, every=True)) for _, node in named)
@@ -215,8 +215,8 @@ def count_numbers(policy: Policy) -> int:
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
-def _lessons(teacher: Any, student: Any, task: Task, seed: int, number: int) -> Lessons:
-    """Play a round: episodes of the student until there are enough steps, labelled by the teacher."""
+def _label_round(teacher: Any, student: Any, task: Task, seed: int, number: int) -> LabelledStates:
+    """Play episodes of the student until a round has enough steps; return its states with the teacher's labels."""
     seeds = episode_seeds(seed, LABELLING, MOST_EPISODES, MOST_EPISODES * (number - 1))
     rows: list[npt.NDArray[Any]] = []
     actions: list[npt.NDArray[Any]] = []
@@ -230,37 +230,37 @@ def _lessons(teacher: Any, student: Any, task: Task, seed: int, number: int) -> 
             break
     values = action_values(teacher, task, seen) if task.action_space == "discrete" else None
     weights = np.ptp(values, axis=1) if values is not None else np.ones(len(seen))
-    return Lessons(np.concatenate(rows), np.concatenate(actions).astype(np.float64), weights)
+    return LabelledStates(np.concatenate(rows), np.concatenate(actions).astype(np.float64), weights)
 
 
-def _joined(parts: Sequence[Lessons]) -> Lessons:
+def _joined(parts: Sequence[LabelledStates]) -> LabelledStates:
     weights = np.concatenate([part.weights for part in parts])
-    return Lessons(
+    return LabelledStates(
         np.concatenate([part.observations for part in parts]),
         np.concatenate([part.actions for part in parts]),
         weights / weights.mean() if weights.any() else np.ones(len(weights)),
     )
 
 
-def _agreement(student: Policy, lessons: Lessons) -> float:
-    acted = np.asarray(student.act(lessons.observations), np.float64).reshape(lessons.actions.shape)
+def _agreement(student: Policy, labelled: LabelledStates) -> float:
+    acted = np.asarray(student.act(labelled.observations), np.float64).reshape(labelled.actions.shape)
     if not student.task.has_numbers:
-        return float(np.average((acted == lessons.actions).all(axis=1), weights=lessons.weights))
-    left = ((acted - lessons.actions) ** 2).sum()
-    return float(1 - left / (((lessons.actions - lessons.actions.mean(axis=0)) ** 2).sum() or 1.0))
+        return float(np.average((acted == labelled.actions).all(axis=1), weights=labelled.weights))
+    squared_error = ((acted - labelled.actions) ** 2).sum()
+    return float(1 - squared_error / (((labelled.actions - labelled.actions.mean(axis=0)) ** 2).sum() or 1.0))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def fit_table(task: Task, lessons: Lessons, rng: np.random.Generator) -> Policy:
-    """Return the table over the task's grid that fits the labels; see the module."""
+def fit_table(task: Task, labelled: LabelledStates, rng: np.random.Generator) -> Policy:
+    """Return the table over the task's grid that fits the labels; the module's docstring says how."""
     assert task.grid is not None
-    cells, size = cell_reader(task, task.grid).cells(lessons.observations), task.grid.size
+    cells, size = cell_reader(task, task.grid).cells(labelled.observations), task.grid.size
     decided = []
-    for actuator, labels in zip(task.actuators, lessons.actions.T, strict=True):
+    for actuator, labels in zip(task.actuators, labelled.actions.T, strict=True):
         if actuator.is_choice:
-            votes = [np.bincount(cells, lessons.weights * (labels == k), size) for k in range(len(actuator.labels))]
+            votes = [np.bincount(cells, labelled.weights * (labels == k), size) for k in range(len(actuator.labels))]
             decided.append(np.argmax(votes, axis=0).astype(np.float64))
         else:
             mean = np.bincount(cells, labels, size) / np.maximum(np.bincount(cells, minlength=size), 1)
@@ -287,20 +287,20 @@ class Term:
         return scaled
 
 
-def fit_equations(task: Task, lessons: Lessons, rng: np.random.Generator) -> Policy:
-    """Return equations over a few terms that fit the labels; see the module."""
-    count = len(lessons.weights)
+def fit_equations(task: Task, labelled: LabelledStates, rng: np.random.Generator) -> Policy:
+    """Return equations of a few terms that fit the labels; the module's docstring says how."""
+    count = len(labelled.weights)
     some = rng.choice(count, min(MOST_ROWS, count), replace=False)
-    lessons = Lessons(lessons.observations[some], lessons.actions[some], lessons.weights[some])
-    terms = [term for term in candidates(task, lessons.observations) if term.values.std() > SPREAD]
-    columns = np.stack([np.zeros(len(some)), *(term.standardised for term in terms)], axis=1)[:, 1:]
+    labelled = LabelledStates(labelled.observations[some], labelled.actions[some], labelled.weights[some])
+    terms = [term for term in candidates(task, labelled.observations) if term.values.std() > SPREAD]
+    columns = np.column_stack([np.zeros((len(some), 0)), *(term.standardised for term in terms)])  # perhaps no terms
     needs_definition = np.array([term.name != term.text for term in terms])
-    regression = _Regression(task, lessons)
+    regression = _Regression(task, labelled)
     kept = np.arange(len(terms))
     fit = regression.fitted(columns)
-    allowed = fit.loss + TOLERATED * regression.fitted(columns[:, :0]).loss
+    allowed = fit.loss + MAX_LOSS_INCREASE * regression.fitted(columns[:, :0]).loss
     while len(kept):
-        costs = np.where(needs_definition[kept], 1.0, PLAIN) * regression.costs(columns[:, kept], fit)
+        costs = np.where(needs_definition[kept], 1.0, PLAIN_FACTOR) * regression.costs(columns[:, kept], fit)
         fewer = np.sort(np.argsort(costs)[max(1, len(kept) // 8) :])
         smaller = regression.fitted(columns[:, kept[fewer]], fit.weights[[0, *(fewer + 1)]])
         if smaller.loss > allowed and len(kept) <= MOST_TERMS:
@@ -310,9 +310,9 @@ def fit_equations(task: Task, lessons: Lessons, rng: np.random.Generator) -> Pol
 
 
 def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
-    """Return the terms on offer with their values in some states.
+    """Return the candidate terms of an equation, with their values for these observations.
 
-    They are the task's quantities and, of few observations, products of two, and the part of each above a quantile.
+    They are the task's quantities and, of at most `MOST_COMBINED` observations, `x*y` and `max(x - quantile, 0)`.
     """
     reader = Reader(task)
     columns = reader.columns(observations.T)
@@ -342,17 +342,17 @@ class _Fit:
 
 
 class _Regression:
-    """Outputs of all actuators that are linear in a constant and some columns."""
+    """The regression of the outputs of all actuators on a constant and some columns."""
 
-    def __init__(self, task: Task, lessons: Lessons) -> None:
-        self._weights = lessons.weights[:, None] / lessons.weights.sum()
+    def __init__(self, task: Task, labelled: LabelledStates) -> None:
+        self._weights = labelled.weights[:, None] / labelled.weights.sum()
         ends = itertools.accumulate(max(1, len(actuator.labels)) for actuator in task.actuators)
         spans = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
-        self._targets = list(zip(task.actuators, spans, lessons.actions.T, strict=True))
+        self._targets = list(zip(task.actuators, spans, labelled.actions.T, strict=True))
         self._outputs = len(output_names(task))
 
     def fitted(self, columns: Array, start: Array | None = None) -> _Fit:
-        """Return the fit of standardised columns, shape (n, k), with the least loss."""
+        """Return the fit with the least loss to standardised columns of shape (n, k)."""
         from scipy.optimize import minimize  # start-up time
 
         inputs = _with_ones(columns)
@@ -367,7 +367,7 @@ class _Regression:
         return _Fit(found.x.reshape(shape), float(found.fun))
 
     def costs(self, columns: Array, fit: _Fit) -> Array:
-        """Return an estimate, from second derivatives, of what the loss grows by without each column, shape (k,)."""
+        """Return how much the loss grows without each column, estimated from second derivatives: shape (k,)."""
         inputs = _with_ones(columns)
         _, _, curvatures = self._loss(inputs @ fit.weights)
         costs = np.zeros(len(fit.weights))
@@ -390,7 +390,7 @@ class _Regression:
                 curvatures[:, span] = self._weights * np.exp(logs) * (1 - np.exp(logs))
             else:
                 wrong = part - labels[:, None] / _scale(actuator, labels)
-                # The output is clipped, so beyond a limit it is as right as at the limit.
+                # Outputs are clipped: one beyond the limit is no error if the label is at the limit.
                 bound = np.where(labels >= actuator.high, wrong[:, 0] > 0, (labels <= actuator.low) & (wrong[:, 0] < 0))
                 wrong[bound] = 0.0
                 total += float((self._weights * wrong**2).sum()) / 2
@@ -399,10 +399,10 @@ class _Regression:
         return total, slopes, curvatures
 
     def in_units(self, weights: Array) -> Array:
-        """Return weights in the units of the actuators, with 0 for the first label of a choice and 1 as the largest."""
+        """Return weights in actuator units; those of a choice are relative to its first label, the largest being 1."""
         scaled = weights.copy()
         for actuator, span, labels in self._targets:
-            if actuator.is_choice:  # its scores decide by the signs of their differences
+            if actuator.is_choice:  # only the order of its scores matters
                 scaled[:, span] -= weights[:, span.start : span.start + 1]
                 scaled[:, span] /= np.abs(scaled[:, span]).max() or 1.0
             else:
@@ -411,7 +411,7 @@ class _Regression:
 
 
 def _scale(actuator: Actuator, labels: Array) -> float:
-    """Return the size of a number's labels, so that all actuators count alike: half its range if that is finite."""
+    """Return the unit of an actuator's errors, so that all weigh alike: half its range, or its labels' spread."""
     half = (actuator.high - actuator.low) / 2
     return half if np.isfinite(half) else float(labels.std()) or 1.0
 
@@ -432,7 +432,7 @@ def _policy(task: Task, terms: Sequence[Term], weights: Array) -> Policy:
         parts += [f"{_rounded(bias):.10g}"] if bias or not parts else []
         lines.append(f"{output} = {' + '.join(parts)}".replace("+ -", "- "))
     policy = parse("\n".join(lines), task, LinearPolicy.kind).policy
-    assert policy is not None, "it has been written here"
+    assert policy is not None, "the lines are valid equations"
     return policy
 
 

@@ -43,7 +43,7 @@ class ProviderEntry:
         argument: a word for the part of the spec after the colon; `takes`: whether this part is required.
         is_language_model: the usual value; a replay instead has the value of the model whose replies it repeats.
         reads_prompts: whether replies depend on the prompt.
-        server: `own`: the provider has an address of its own; `given`: the user states one; empty: there is none.
+        server: `own`: the provider has its own address; `given`: the user states one; empty: there is no server.
     """
 
     help: str
@@ -206,10 +206,10 @@ class ProviderPool:
         counts = Counter(provider.spec for provider in self.providers)
         twice = [spec for spec, count in counts.items() if count > 1]
         if twice:
-            raise UsageError(f"--llm {twice[0]} is named twice; a model takes turns with others")
+            raise UsageError(f"--llm {twice[0]} is named twice; name each model once")
         for provider in self.providers:
             if not provider.is_language_model or isinstance(provider, Ordered):
-                raise UsageError(f"--llm {provider.spec} takes no turns with others: name language models")
+                raise UsageError(f"--llm {provider.spec} cannot be one of several models; name language models only")
 
     @property
     def key_goes_to(self) -> str:

@@ -65,18 +65,18 @@ class Anthropic(HostedModel):
         if not isinstance(message, Message):
             raise ProviderError(f"the server at {self.base_url} did not answer with an Anthropic message")
         blocks = message.content or []
-        thought = split_thinking("".join(block.text for block in blocks if block.type == "text"))
+        split = split_thinking("".join(block.text for block in blocks if block.type == "text"))
         thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
         read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
         finish = short_text(message.stop_reason)
         return Reply(
-            text=thought.text,
+            text=split.text,
             model=short_text(message.model) or self.model,
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
             tokens_out=counted(usage, "output_tokens"),
-            truncated=finish in ("max_tokens", "model_context_window_exceeded") or thought.unclosed,
-            reasoning=joined(*thinking, thought.reasoning),
+            truncated=finish in ("max_tokens", "model_context_window_exceeded") or split.unclosed,
+            reasoning=joined(*thinking, split.reasoning),
             finish_reason=finish,
         )
 

@@ -33,7 +33,7 @@ class LLMOptions:
         max_retries: repetitions of a request after transient faults.
         price_in, price_out: USD per million tokens, given together; they replace the price list.
 
-    Raises UsageError for an address that is none, or a price without the other. The run's settings check the ranges.
+    Raises UsageError for a malformed address, or one price without the other. The run's settings check the ranges.
     """
 
     base_url: str | None = None
@@ -88,7 +88,7 @@ def short_text(value: object) -> str:
 
 def dropped_warning(spec: str, parameter: str) -> str:
     """Return the warning that a parameter is left out."""
-    name = {"temperature": "a temperature", "seed": "a seed of its sampling"}.get(parameter, parameter)
+    name = {"temperature": "a temperature", "seed": "a sampling seed"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
 
 
@@ -146,8 +146,8 @@ class Ordered(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
-    """The parts of a reply: the answer `text`, the `reasoning`, and whether the thinking was never closed."""
+class SplitReply:
+    """A reply split into the answer `text` and the `reasoning`; `unclosed`: the thinking never ended."""
 
     text: str
     reasoning: str
@@ -160,7 +160,7 @@ _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
 
 
-def split_thinking(text: str) -> Thought:
+def split_thinking(text: str) -> SplitReply:
     """Separate `<think>...</think>` from the answer.
 
     Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
@@ -185,7 +185,7 @@ def split_thinking(text: str) -> Thought:
         unclosed = True
         reasoning.append(answer[opening.end() :])
         answer = answer[: opening.start()]
-    return Thought(answer.strip(), joined(*reasoning), unclosed)
+    return SplitReply(answer.strip(), joined(*reasoning), unclosed)
 
 
 def joined(*parts: str) -> str:

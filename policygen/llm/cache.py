@@ -1,4 +1,4 @@
-"""A cache of replies: an equal request of an equal run is not sent again.
+"""A cache of replies: a request that an earlier run with the same settings has sent is not sent again.
 
 The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies and digests of
 requests, but no keys and no messages.
@@ -52,20 +52,20 @@ class CacheKey:
 
 
 def cache_key(
-    provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, request: int
+    provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, repair: int
 ) -> CacheKey | None:
     """Return the cache key of a request; None for a provider whose replies have a fixed order.
 
     Args:
         seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
-        attempt, request: number of the attempt, and of its repair (0: the first request).
+        attempt, repair: number of the attempt, and of its repair (0: the first request).
     """
     if isinstance(provider, Ordered):
         return None
     asked = {
         **{name: getattr(options, name) for name in _SETTINGS},
         **{"spec": provider.spec, "model": provider.model, "base_url": getattr(provider, "base_url", options.base_url)},
-        **{"seed": seed, "attempt": attempt, "request": request, "request_seed": prompt.seed},
+        **{"seed": seed, "attempt": attempt, "request": repair, "request_seed": prompt.seed},
         "messages": [asdict(message) for message in prompt.messages],
     }
     text = redacted(json.dumps([_VERSION, asked], sort_keys=True))
@@ -190,8 +190,8 @@ def _message_of(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """A cache's content: its file and size in bytes, and replies and cost per provider and model.
+class CacheContent:
+    """The content of a cache: its file and size in bytes, and number and cost of replies by provider and model.
 
     The cost in USD covers replies of known price, at the time of the request; None if no price is known.
     """
@@ -201,7 +201,7 @@ class Content:
     answers: tuple[tuple[str, int, float | None], ...]
 
 
-def content(folder: Path) -> Content:
+def cache_content(folder: Path) -> CacheContent:
     """Read the content of the cache in a folder; raise UsageError if there is no cache, or it is damaged."""
     if not (folder / _FILE).exists():
         raise UsageError(
@@ -214,7 +214,7 @@ def content(folder: Path) -> Content:
             rows = connection.execute(
                 "SELECT spec, count(*), sum(usd) FROM replies GROUP BY spec ORDER BY spec LIMIT 1000"
             ).fetchall()
-        return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
+        return CacheContent(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
             f"{cache.path} is damaged ({_message_of(error)}); reset it with: "
@@ -222,8 +222,8 @@ def content(folder: Path) -> Content:
         ) from None
 
 
-def clear(folder: Path) -> int:
-    """Remove only the cache in a folder, damaged or not; return the bytes freed.
+def clear_cache(folder: Path) -> int:
+    """Remove the cache in a folder, even if damaged, and no other file; return the bytes freed.
 
     Raises:
         UsageError: it cannot be removed.

@@ -76,17 +76,17 @@ class Gemini(HostedModel):
             finish = response.prompt_feedback.block_reason.value
         # Not `response.text`: it is None when thinking used up the allowance, and it drops the thoughts.
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
-        thought = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
+        split = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
         usage = response.usage_metadata
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
         return Reply(
-            text=thought.text,
+            text=split.text,
             model=short_text(response.model_version) or self.model,
             tokens_in=counted(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
-            truncated=finish == "MAX_TOKENS" or thought.unclosed,
-            reasoning=joined(*(part.text for part in parts if part.text and part.thought), thought.reasoning),
+            truncated=finish == "MAX_TOKENS" or split.unclosed,
+            reasoning=joined(*(part.text for part in parts if part.text and part.thought), split.reasoning),
             finish_reason=finish,
         )
 

@@ -84,17 +84,17 @@ class Local:
             except (RuntimeError, ValueError) as error:  # no memory left, or values that are not finite
                 raise ProviderError(f"{self.model} failed to answer: {_first_line(error)}") from None
         answer = output[0, tokens_in:]
-        ended = bool(len(answer)) and int(answer[-1]) in self._ends()
-        thought = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
+        ended = bool(len(answer)) and int(answer[-1]) in self._end_tokens()
+        split = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
         return Reply(
-            text=thought.text,
+            text=split.text,
             model=self.model,
             tokens_in=tokens_in,
             tokens_out=len(answer),
             usd=0.0,
             seconds=time.perf_counter() - began,
-            truncated=thought.unclosed or not ended,
-            reasoning=thought.reasoning,
+            truncated=split.unclosed or not ended,
+            reasoning=split.reasoning,
             finish_reason="stop" if ended else "length",
         )
 
@@ -117,7 +117,7 @@ class Local:
         stated = {"temperature": options.temperature, "top_p": options.top_p}
         return {name: value for name, value in stated.items() if value is not None} | {"do_sample": True}
 
-    def _ends(self) -> set[int]:
+    def _end_tokens(self) -> set[int]:
         """Return the tokens that end a reply."""
         ends = self._model.generation_config.eos_token_id
         found = set(ends if isinstance(ends, list) else [ends])

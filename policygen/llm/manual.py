@@ -50,8 +50,8 @@ class Manual:
                 text = self._from_files(self._folder, prompt)
             except (OSError, UnicodeDecodeError, LogbookError) as error:
                 raise ProviderError(f"prompts and replies cannot go through {self._folder}: {error}") from None
-        thought = split_thinking(text)
-        return Reply(text=thought.text, model=self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
+        split = split_thinking(text)
+        return Reply(text=split.text, model=self.model, reasoning=split.reasoning, truncated=split.unclosed)
 
     def diagnose(self) -> Diagnosis:
         """Describe where prompts appear and replies are read."""

@@ -117,14 +117,14 @@ class _Chat(HostedModel):
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
                     finish = "refusal"
-        thought = split_thinking(text)
+        split = split_thinking(text)
         return Reply(
-            text=thought.text,
+            text=split.text,
             model=short_text(completion.model) or self.model,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
-            truncated=finish == "length" or thought.unclosed,
-            reasoning=joined(thinking, thought.reasoning),
+            truncated=finish == "length" or split.unclosed,
+            reasoning=joined(thinking, split.reasoning),
             finish_reason=finish,
         )
 

@@ -53,7 +53,7 @@ def ask(
     provider: Provider,
     prompt: Prompt,
     *,
-    charge: Callable[[], None],
+    before_try: Callable[[], None],
     max_output_tokens: int,
     options: LLMOptions,
     sleep: Callable[[float], None] = time.sleep,
@@ -63,7 +63,7 @@ def ask(
 
     The reply has at most `max_output_tokens`, no echoed key, and a price, if known, for the charged tokens.
 
-    `charge` is called before every request, retries included, and may raise BudgetExhausted, which passes through.
+    `before_try` is called before every request, retries included, and may raise BudgetExhausted, which passes through.
     After a transient fault it waits as long as the server asks, else exponentially with jitter; `on_wait` is called
     before each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once.
     A provider of the user's program may return a plain string.
@@ -74,7 +74,7 @@ def ask(
 
     def one_try() -> Reply:
         while True:
-            charge()
+            before_try()
             started, now = time.perf_counter(), time.time()
             # Only requests to a server are bounded; a person may take any time.
             on_wait(Wait(provider.spec, now, now + options.timeout_seconds if isinstance(provider, Keyed) else None))

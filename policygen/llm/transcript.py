@@ -137,13 +137,13 @@ class Transcript:
         if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
             raise PolicyError(f"a request: impossible numbers (attempt {record.attempt}, {record.requests} requests)")
         messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
-        place = (record.attempt, record.request, Prompt(messages))
+        asked = (record.attempt, record.request, Prompt(messages))
         if record.reply is None:
-            return FailedExchange(*place, record.requests, record.error or "")
+            return FailedExchange(*asked, record.requests, record.error or "")
         for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
             if not (math.isfinite(value) and value >= 0):
                 raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
-        return Exchange(*place, record.reply, record.requests)
+        return Exchange(*asked, record.reply, record.requests)
 
     def _content(self, message: _MessageRecord, contents: _Recent) -> str:
         content = message.content

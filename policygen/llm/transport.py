@@ -35,7 +35,7 @@ class BoundedClient(httpx2.Client):
         Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY or a wrong encoding, and
         other errors of httpx2.
         """
-        exchange = _Exchange()
+        exchange = _RequestInProgress()
         request.extensions = {**request.extensions, "trace": exchange.note}
         request.headers["accept-encoding"] = "gzip, deflate"  # other encodings unpack a few bytes to gigabytes at once
         options["stream"], options["follow_redirects"] = True, False
@@ -63,7 +63,7 @@ class BoundedClient(httpx2.Client):
         return exchange.response
 
 
-class _Exchange:
+class _RequestInProgress:
     """A request in progress: its connection and its result."""
 
     def __init__(self) -> None:

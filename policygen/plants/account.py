@@ -119,7 +119,7 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
         list(fitted.values[0]),
     )
     predicted = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1)
-    wrong = np.abs(in_usual_changes(predicted - data.after, data.spreads))
+    wrong = np.abs(in_usual_changes(predicted - data.after, data.rms_changes))
     at = int(wrong.max(axis=1).argmax())
     row = [
         PredictedValue(names[i], _short(data.before[at, i]), _short(data.after[at, i]), _short(predicted[at, i]))

@@ -1,4 +1,4 @@
-"""Fit the numbers of a plant to the transitions played, by robust least squares, and say how well it predicts."""
+"""Fit the numbers of a plant to played transitions by robust least squares, and measure its predictions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.least_squares import LeastSquares, ahead, one_step, sample_weights
+from policygen.plants.least_squares import LeastSquares, one_step_residuals, residuals_ahead, sample_weights
 from policygen.plants.transitions import BLOCK, Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
 from policygen.quantities.tree import names_in
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
-AHEAD = 20  # steps of the long predictions that are tested beside those of one step
-MARGIN = 0.3  # share of the range seen by which a prediction may leave it
+AHEAD = 20  # steps of the long predictions, whose errors are measured beside those of one step
+MARGIN = 0.3  # by which predictions may leave the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
-SLIGHT = 0.02  # error of one step up to which numbers are not fitted to longer predictions
-MOST_AHEAD = 40  # most numbers that are fitted to longer predictions: each of them plays all windows
-BETTER = 0.8  # a fit to longer predictions is kept if it reduces the squared error far ahead below this share
+SMALL_ERROR = 0.02  # one-step error up to which numbers are not fitted to longer predictions
+MOST_NUMBERS = 40  # a plant of more numbers is not fitted to longer predictions: each plays all windows
+MAX_ERROR_RATIO = 0.8  # of squared errors `AHEAD` steps ahead: a fit to longer predictions is kept below it
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class FittedPlant:
     Attributes:
         equations: the structure, with the numbers from which the fit began.
         values: the numbers of each member, shape (members, K).
-        low, high: bounds of the observations in a prediction, shape (d,): there are no data beyond them.
-        starts: the first observations of the episodes, and then their hidden states: shape (episodes, d + h).
-        worst: reward of each step beyond the data, at most 0: the lowest seen, or 0 if steps pay more on average.
+        low, high: bounds of predicted observations, shape (d,): the observed range, extended by `MARGIN`.
+        starts: the first observations of each episode, followed by its hidden states: shape (episodes, d + h).
+        reward_outside: reward of each step out of bounds: the lowest seen, or 0 if that or the mean is positive.
         steps: number of transitions it was fitted to.
         error, error_ahead: root mean square errors of predicting each observation one step and `AHEAD` steps ahead
             (None if no episode is that long), as a share of its change over that time: 1 is as good as "nothing
@@ -46,7 +46,7 @@ class FittedPlant:
     low: Column
     high: Column
     starts: Column
-    worst: float
+    reward_outside: float
     error: Column
     error_ahead: Column | None
     steps: int
@@ -57,7 +57,7 @@ class FittedPlant:
         return self.equations.with_values(self.values[0])
 
     def disagreement(self, episodes: Sequence[Trajectory]) -> float:
-        """Return how far the members disagree about the steps of an episode: the sum, as shares of the region."""
+        """Return the spread of the members' one-step predictions as shares of the bounds, summed over an episode."""
         data = Transitions.of(self.equations.task, episodes)
         values = list(self.values.T[:, :, None])
         hidden = list(_usual_starts(self.equations, data))
@@ -66,7 +66,7 @@ class FittedPlant:
         apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
         room = self.high - self.low + 1e-12
         shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
-        return float(np.sum(shares)) / max(1, data.episodes)
+        return float(np.sum(shares)) / max(1, data.episode_count)
 
     @property
     def hidden(self) -> list[Column]:
@@ -84,36 +84,36 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     """Fit the numbers of a plant, and its hidden states in each episode, starting from its present numbers.
 
     They are fitted to one-step predictions of the reward and of all observations, each in units of its usual change. A
-    residual far beyond the usual counts about as its size, not as its square (SciPy's `soft_l1`). If an error remains,
+    residual far above the usual one counts by its size, not by its square (SciPy's `soft_l1`). If an error remains,
     they are fitted again to predictions of `BLOCK` steps, which noise misleads less; this second fit is kept if it
     predicts better far ahead.
     """
-    kept = data.thinned()
+    kept = data.thinned_steps()
     values = np.tile(equations.values, (members, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent(equations):
-            problem = LeastSquares(equations, data, numbers, one_step(equations, data, kept, lines))
+            problem = LeastSquares(equations, data, numbers, one_step_residuals(equations, data, kept, lines))
             values[:, numbers], _ = problem.solved([sample_weights(data.blocks[kept], rng) for _ in range(members - 1)])
         found = fitted(equations, values, data, [])
     else:
         found = _fitted_ahead(equations, data, rng, members, None)
-    if not SLIGHT < found.error.max() < 1 or len(equations.values) > MOST_AHEAD or found.error_ahead is None:
+    if not SMALL_ERROR < found.error.max() < 1 or len(equations.values) > MOST_NUMBERS or found.error_ahead is None:
         return found
     longer = _fitted_ahead(equations, data, rng.spawn(1)[0], members, found)
     assert longer.error_ahead is not None
-    return longer if (longer.error_ahead**2).sum() < BETTER * (found.error_ahead**2).sum() else found
+    return longer if (longer.error_ahead**2).sum() < MAX_ERROR_RATIO * (found.error_ahead**2).sum() else found
 
 
 def _fitted_ahead(
     equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
 ) -> FittedPlant:
     """Fit all numbers at once: to predictions of one step, or of `BLOCK` steps, beginning with the numbers found."""
-    begins = data.thinned() if found is None else data.windows()
+    begins = data.thinned_steps() if found is None else data.window_starts()
     start = equations if found is None else Equations(equations.task, found.plant)
     numbers = np.arange(len(equations.values))
     steps = 1 if found is None else BLOCK
-    hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episodes)
-    residuals = ahead(start, data, begins, steps)
+    hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episode_count)
+    residuals = residuals_ahead(start, data, begins, steps)
     problem = LeastSquares(start, data, numbers, residuals, hidden)
     values, starts = problem.solved([sample_weights(data.blocks[begins], rng) for _ in range(members - 1)])
     return fitted(equations, values, data, starts)
@@ -138,7 +138,7 @@ def fitted(
         low - room,
         high + room,
         np.column_stack([data.before[data.first], *hidden]),
-        _worst(data),
+        _reward_outside(data),
         _error(equations, values[0], hidden, data, 1),
         _error(equations, values[0], hidden, data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
@@ -149,7 +149,7 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
     """Return each hidden state at the start of the episodes, shape (episodes,), fitted to them."""
     if not equations.plant.hidden:
         return []
-    residuals = ahead(equations, data, data.thinned(), 1)
+    residuals = residuals_ahead(equations, data, data.thinned_steps(), 1)
     nothing = np.zeros(0, np.intp)
     _, hidden = LeastSquares(equations, data, nothing, residuals, _usual_starts(equations, data)).solved([])
     return hidden
@@ -157,13 +157,13 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
 
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     means = [mean for mean, _ in equations.hidden_starts]
-    return np.tile(np.array(means, np.float64)[:, None], (1, data.episodes))
+    return np.tile(np.array(means, np.float64)[:, None], (1, data.episode_count))
 
 
-def _worst(data: Transitions) -> float:
-    """Return the reward of each step beyond the data: the lowest seen, or 0 if steps before an end pay on average.
+def _reward_outside(data: Transitions) -> float:
+    """Return the reward of each step out of bounds: the lowest seen, or 0 if steps before an end pay on average.
 
-    In the second case leaving the data already loses later rewards; a penalty would make an early end look better.
+    In the second case an episode that leaves the bounds already loses later rewards, and needs no penalty.
     """
     going = data.rewards[~data.ended]
     return 0.0 if len(going) and going.mean() > 0 else min(0.0, float(data.rewards.min()))
@@ -194,7 +194,7 @@ def _error(equations: Equations, values: Column, hidden: Sequence[Column], data:
     """Return the error of predictions `steps` steps ahead, as a share of the change."""
     n = len(data)
     begins = np.arange(n - steps + 1)
-    begins = begins[data.episode[begins] == data.episode[begins + steps - 1]][:: max(1, n // 2_000)]
+    begins = begins[data.episode_index[begins] == data.episode_index[begins + steps - 1]][:: max(1, n // 2_000)]
     memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)

@@ -26,23 +26,23 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
 THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least size of a term, as a share of what is predicted
-TOLERATED = 1.1  # factor by which the error on held-out steps may grow for fewer terms
+MAX_ERROR_FACTOR = 1.1  # factor by which the error on held-out steps may grow for fewer terms
 NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of what is predicted
 AT_A_LIMIT = 3  # number of values equal to the largest, or to the least, that shows a limit
-ON_A_CIRCLE = 1e-3
-RIDGE = 1e-8
+ON_A_CIRCLE = 1e-3  # largest error of x^2 + y^2 = 1 for a cosine and a sine
+RIDGE = 1e-8  # damping of the regressions, whose columns have size 1
 STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
 MOST_IN_A_LINE = 30  # terms
 LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
 MOST_DELAY = 8  # steps
 DELAY_PAYS = 0.9  # a delay is assumed if it makes the squared error smaller than this share
 GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
-APART = 10.0  # a residual above this multiple of the median is that of an outlier
-MOST_APART = 0.3  # share of steps that may be outliers
-WITHOUT_THEM = 0.5  # outliers are left out if the others' error is at most this share of the error of all
-REWEIGHTED = 20  # rounds of a fit by least absolute residuals
-RARELY = 0.1  # no sum reads an observation that differs from its usual value in a smaller share of steps
-NEW = 0.01  # least share of a product that the others must not express
+OUTLIER = 10.0  # a step whose residual is above this multiple of the median is an outlier
+MOST_OUTLIERS = 0.3  # share of steps that may be outliers
+MAX_ERROR_RATIO = 0.5  # outliers are left out if the others' error is at most this share of the error of all
+REWEIGHTINGS = 20  # rounds of a fit by least absolute residuals
+RARE_CHANGES = 0.1  # an observation that leaves its usual value in fewer steps is not read
+LEAST_NEW_SHARE = 0.01  # a product is left out if earlier ones express all but this share of it
 
 Product = tuple[int, ...]  # the variables of a term, by index
 
@@ -83,7 +83,7 @@ def _signed(text: str) -> str:
 
 
 class _Identification:
-    """The regression of one set of transitions."""
+    """The identification of a plant from transitions."""
 
     def __init__(self, data: Transitions, known: Plant) -> None:
         self._data, self._known, self._task = data, known, data.task
@@ -97,11 +97,11 @@ class _Identification:
         wrong = [self._unexplained(delay) for delay in delays]
         delay = int(np.argmin(wrong))
         delay = delay if wrong[delay] < DELAY_PAYS * wrong[0] else 0
-        self._acting = self._late(delay)
-        self._delays = [(name, [self._free(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
+        self._acting = self._delayed(delay)
+        self._delays = [(name, [self._free_name(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
         self._pairs = _circles(np.concatenate([data.before, data.after]))
 
-    def _late(self, delay: int) -> Column:
+    def _delayed(self, delay: int) -> Column:
         """Return the decisions `delay` steps before, a column per part; 0 if the episode had not begun."""
         late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
         late[delay:] = self._decided[: len(late) - delay]
@@ -109,12 +109,12 @@ class _Identification:
         return late
 
     def _unexplained(self, delay: int) -> float:
-        """Return the error of linear predictions of the changes on held-out steps: squared shares, summed."""
+        """Return the sum of squared errors, on held-out steps, of linear predictions with this delay."""
         data, held_out = self._data, self._held_out
         if held_out.all() or not held_out.any():
             return 0.0
-        columns = np.column_stack([np.ones(len(data)), data.before, self._late(delay)])
-        changes = (data.after - data.before) / data.spreads
+        columns = np.column_stack([np.ones(len(data)), data.before, self._delayed(delay)])
+        changes = (data.after - data.before) / data.rms_changes
         weights = _solved(columns[~held_out], changes[~held_out])
         return float(((columns[held_out] @ weights - changes[held_out]) ** 2).sum())
 
@@ -158,7 +158,7 @@ class _Identification:
         """Return sums over the values before the step, each of the degree that predicts held-out steps best."""
         sums: dict[int, _Sum] = {}
         cleared, most = set[int](), 0
-        rare = {i for i in range(len(self._names)) if _share_of_usual(values[:, i]) > 1 - RARELY}
+        rare = {i for i in range(len(self._names)) if _share_of_usual(values[:, i]) > 1 - RARE_CHANGES}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
@@ -172,7 +172,7 @@ class _Identification:
                     cleared.add(i)
                     inside[i] = rest
                 found = _sparse(products, columns, target, self._held_out, inside[i])
-                if i not in sums or found.error < sums[i].error / TOLERATED - NEGLIGIBLE:
+                if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
                     sums[i] = found
         return products, columns, sums
 
@@ -180,7 +180,7 @@ class _Identification:
         self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: Sequence[int]
     ) -> Plant:
         names = self._names
-        later_names = [self._free(f"later_{names[i]}") for i in later]
+        later_names = [self._free_name(f"later_{names[i]}") for i in later]
         acting = [late[-1] if late else part for part, late in self._delays]
         variables = [*names, *acting, *later_names]
         lets = [
@@ -194,12 +194,12 @@ class _Identification:
             name = names[i]
             if i in pairs:
                 other = names[pairs[i]]
-                angle, turn = self._free(f"angle_{name}"), self._free(f"turn_{name}")
+                angle, turn = self._free_name(f"angle_{name}"), self._free_name(f"turn_{name}")
                 before, text = sums[i].lines(variables, turn)
                 lets += [(angle, f"atan2({other}, {name})"), *before, (turn, text)]
                 lines |= {name: f"cos({angle} + {turn})", other: f"sin({angle} + {turn})"}
                 continue
-            before, text = sums[i].lines(variables, self._free(f"change_{name}"))
+            before, text = sums[i].lines(variables, self._free_name(f"change_{name}"))
             lets += before
             text = _within(_signed(f"{name} + {text}") if sums[i].products else name, *limits[i])
             place = len(names) + len(self._parts) + later.index(i)
@@ -230,7 +230,7 @@ class _Identification:
                 break
         return products
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         taken = {*self._task.quantity_names, *decision_names(self._task), *dict(self._known.lets)}
         while name in taken or not is_name(name):
             name = f"{name[:50]}_"
@@ -279,14 +279,14 @@ class _Identification:
         data = self._data
         reader = Reader(self._task)
         columns = [np.asarray(np.broadcast_to(c, len(data)), np.float64) for c in reader.columns(data.after.T)]
-        left, tests = data.ended.copy(), list[str]()
-        while left.any():
+        unexplained, tests = data.ended.copy(), list[str]()
+        while unexplained.any():
             found: list[tuple[int, str, npt.NDArray[np.bool_]]] = []
             for name, column in zip(reader.names, columns, strict=True):
                 for sign, symbol in ((1, ">"), (-1, "<")):
                     values = sign * column
                     bound = float(values[~data.ended].max(initial=-np.inf))
-                    covered = left & (values > bound)
+                    covered = unexplained & (values > bound)
                     if covered.any() and np.isfinite(bound):
                         edge = sign * (bound + float(values[covered].min())) / 2
                         found.append((int(covered.sum()), f"{name} {symbol} {number_text(edge)}", covered))
@@ -294,7 +294,7 @@ class _Identification:
                 break
             _, test, covered = max(found, key=lambda one: one[0])
             tests.append(test)
-            left &= ~covered
+            unexplained &= ~covered
         return " or ".join(tests)
 
 
@@ -356,7 +356,7 @@ def _expressing(products: Sequence[Product], values: Column) -> list[Product]:
         rest = column - basis @ (basis.T @ column)
         rest -= basis @ (basis.T @ rest)
         size, new = float(np.linalg.norm(column)), float(np.linalg.norm(rest))
-        if new > NEW * size:
+        if new > LEAST_NEW_SHARE * size:
             basis = np.column_stack([basis, rest / new])
             kept.append(product)
     return kept
@@ -389,7 +389,7 @@ def _sparse(
         wrong = columns[held_out][:, kept] @ weights - target[held_out]
         tried.append((float(np.sqrt((wrong**2).mean())) / spread, kept))
     least = min(error for error, _ in tried)
-    error, kept = [one for one in tried if one[0] <= TOLERATED * least + NEGLIGIBLE][-1]
+    error, kept = [one for one in tried if one[0] <= MAX_ERROR_FACTOR * least + NEGLIGIBLE][-1]
     weights = _solved(columns[:, kept], target)
     order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
     chosen = [products[k] for k in kept[order].tolist()]
@@ -405,17 +405,17 @@ def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.boo
     if len(wanted) < STEPS_PER_TERM * columns.shape[1]:
         return None
     weight = np.ones(len(wanted))
-    for _ in range(REWEIGHTED):
+    for _ in range(REWEIGHTINGS):
         root = np.sqrt(weight)
-        left = np.abs(some @ _solved(some * root[:, None], wanted * root) - wanted)
-        usual = float(np.median(left))
-        weight = 1 / np.maximum(left, 1e-2 * usual + 1e-12)
-    near = left <= APART * usual
-    if near.all() or near.mean() < 1 - MOST_APART:
+        sizes = np.abs(some @ _solved(some * root[:, None], wanted * root) - wanted)
+        usual = float(np.median(sizes))
+        weight = 1 / np.maximum(sizes, 1e-2 * usual + 1e-12)
+    near = sizes <= OUTLIER * usual
+    if near.all() or near.mean() < 1 - MOST_OUTLIERS:
         return None
     plain = some @ _solved(some, wanted) - wanted
     close = some[near] @ _solved(some[near], wanted[near]) - wanted[near]
-    if np.sqrt((close**2).mean()) > WITHOUT_THEM * np.sqrt((plain**2).mean()):
+    if np.sqrt((close**2).mean()) > MAX_ERROR_RATIO * np.sqrt((plain**2).mean()):
         return None
     kept = where.copy()
     kept[where] = near

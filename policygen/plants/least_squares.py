@@ -15,15 +15,15 @@ from policygen.policies.plant import NEXT, Column, Equations
 from policygen.policies.shaping import REWARD
 from policygen.quantities.tree import Call, Name, Node, names_in
 
-MOST_STEPS = 12  # of the least-squares search
-DAMPING = 1e-8
-SETTLED = 1e-6  # a gain, as a share of the squared error, that ends the search
+MOST_STEPS = 12  # of a least-squares search
+DAMPING = 1e-8  # added to the diagonal of the normal equations, whose columns have size 1
+SETTLED = 1e-6  # a smaller reduction of the squared error, as a share of it, ends a search
 LARGEST_RESIDUAL = 1e3  # largest residual, in usual changes; also stands for NaN
 OUTLIER = 10.0  # residuals above this multiple of the median count less than their square
 PRIOR = 0.01  # weight of a hidden state's usual start, as a residual of this many usual changes
-LEAST_UNIT = 1e-3  # of the search for numbers without a slope
+LEAST_UNIT = 1e-3  # of the trial search for numbers without a slope
 MOST_TRIALS = 60  # of that search, for each number
-ROBUST_FITS = 3  # at most, each with the usual residual of the last
+ROBUST_FITS = 3  # maximum; each takes the usual residual of the fit before
 _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
 
@@ -32,22 +32,24 @@ class Residuals:
     """The residuals of predictions, in parts of equal length: each of one quantity, one or several steps ahead.
 
     Attributes:
-        of: a function of the numbers of the plant and of its hidden states; one column of shape (n,) or (variants, n)
-            per part.
+        compute: a function of the plant's numbers and hidden states that returns a column per part: shape (n,), or
+            (variants, n) for several variants of the numbers.
         steps: for each part the steps that its rows belong to.
     """
 
-    of: Callable[[list[Any], Sequence[Any]], list[Any]]
+    compute: Callable[[list[Any], Sequence[Any]], list[Any]]
     steps: Sequence[npt.NDArray[np.intp]]
 
 
-def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp], lines: Sequence[str]) -> Residuals:
+def one_step_residuals(
+    equations: Equations, data: Transitions, kept: npt.NDArray[np.intp], lines: Sequence[str]
+) -> Residuals:
     """Return the residuals of some lines at these steps."""
     memory = data.memory(equations, equations.values.tolist())
     inputs = [column[kept] for column in (*data.before.T, *memory, *equations.decided(data.actions))]
     after, names = list(data.after[kept].T), equations.task.observation_names
     targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
-    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
+    scales = {f"{NEXT} {name}": float(change) for name, change in zip(names, data.rms_changes, strict=True)}
     targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
     predict = equations.compiled(
         [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
@@ -60,11 +62,11 @@ def one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp]
     return Residuals(residuals, [kept] * len(lines))
 
 
-def ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
+def residuals_ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
     """Return the residuals of predictions `steps` steps ahead, each in units of the usual change over that time."""
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
     changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
-    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.spreads) for change in changes]
+    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.rms_changes) for change in changes]
     decided = equations.decided(data.actions)
     pays = REWARD in equations.computed
     paid = float(data.rewards.std()) or 1.0
@@ -97,10 +99,10 @@ class LeastSquares:
         residuals: Residuals,
         hidden: Column | None = None,
     ) -> None:
-        self._all, self._numbers, self._of_values = equations.values, numbers, residuals.of
+        self._all, self._numbers, self._compute = equations.values, numbers, residuals.compute
         self._counts = [len(some) for some in residuals.steps]
-        self._episodes = data.episode[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
-        self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
+        self._episodes = data.episode_index[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
+        self._hidden = np.zeros((0, data.episode_count)) if hidden is None else hidden
         starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
         own, free = equations.limits[:, numbers], np.full((2, self._hidden.size), [[-np.inf], [np.inf]])
@@ -142,18 +144,18 @@ class LeastSquares:
         best = best if settled else solve(best)
         if self._stepwise:
             best = solve(self._searched(best))
-        left, usual = self._residual_sizes(best)
+        sizes, usual = self._residual_sizes(best)
         if (first := self._residual_sizes(own))[1] < usual:  # outliers made the fit worse than the first numbers
-            best, (left, usual) = own, first
+            best, (sizes, usual) = own, first
         for _ in range(ROBUST_FITS):
-            if usual == 0 or not (left > OUTLIER * usual).any():
+            if usual == 0 or not (sizes > OUTLIER * usual).any():
                 break
             best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
-            left, usual = self._residual_sizes(best)
+            sizes, usual = self._residual_sizes(best)
             if usual > before / 2:  # outliers had not distorted the last usual residual
                 break
         # The weight of each residual under the robust loss.
-        robust = 1 / np.sqrt(1 + (left / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(left)
+        robust = 1 / np.sqrt(1 + (sizes / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(sizes)
         residuals, slopes = self._residuals(best), self._jacobian(best)
         found = [best]
         for weights in samples:
@@ -170,19 +172,19 @@ class LeastSquares:
 
         One step finds the minimum if residuals are linear in the numbers; a general search would take several.
         """
-        left = float((self._residuals(theta) ** 2).sum())
+        error = float((self._residuals(theta) ** 2).sum())
         for _ in range(MOST_STEPS):
             moved = self._within(theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1)))
             after = float((self._residuals(moved) ** 2).sum())
-            if not after < left:
-                return theta, after <= left * (1 + SETTLED)
-            theta, gain, left = moved, left - after, after
-            if gain <= SETTLED * left:
+            if not after < error:
+                return theta, after <= error * (1 + SETTLED)
+            theta, gain, error = moved, error - after, after
+            if gain <= SETTLED * error:
                 return theta, True
         return theta, False
 
     def _searched(self, best: Column) -> Column:
-        """Return the numbers after a trial search over those without a slope (Powell's method); the others follow."""
+        """Search for numbers without a slope by trials (Powell's method); each trial refits the others by one step."""
         from scipy.optimize import minimize  # start-up time
 
         room = (self._high - self._low)[self._stepwise]
@@ -203,8 +205,8 @@ class LeastSquares:
 
     def _residual_sizes(self, theta: Column) -> tuple[Column, float]:
         """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
-        left = np.abs(self._residuals(theta))
-        return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
+        sizes = np.abs(self._residuals(theta))
+        return sizes, float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
 
     def _split(self, theta: Column) -> tuple[list[float], Column]:
         numbers, hidden = np.split(theta, [len(self._numbers)])
@@ -244,7 +246,7 @@ class LeastSquares:
         for index, value in zip(self._numbers.tolist(), numbers, strict=True):
             values[index] = value
         with np.errstate(all="ignore"):
-            found = self._of_values(values, hidden)
+            found = self._compute(values, hidden)
         found = [
             np.nan_to_num(part, nan=LARGEST_RESIDUAL, posinf=LARGEST_RESIDUAL, neginf=-LARGEST_RESIDUAL).clip(
                 -LARGEST_RESIDUAL, LARGEST_RESIDUAL

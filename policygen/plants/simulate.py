@@ -73,7 +73,7 @@ class PlantCopies:
         rewards[:], ended[:] = paid, ends
         failed = outside | ~np.isfinite(rewards)
         ended |= failed
-        rewards[failed] = plant.worst * self._steps_left
+        rewards[failed] = plant.reward_outside * self._steps_left
         self._steps_left -= 1
         self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
         seen = after.T

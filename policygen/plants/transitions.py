@@ -14,9 +14,9 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.plant import Column, Equations
 from policygen.tasks.task import Task
 
-BLOCK = 10  # consecutive steps that a bootstrap sample takes or leaves together: neighbours are nearly copies
-MOST_FITTED = 4_000  # transitions of a fit; more are thinned out evenly, in blocks
-MOST_WINDOWS = 150
+BLOCK = 10  # consecutive steps that a bootstrap sample draws as one: neighbouring steps are nearly equal
+MOST_FITTED = 4_000  # steps of a fit; of more, evenly spaced blocks are used
+MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +40,19 @@ class Transitions:
     first: npt.NDArray[np.bool_]
 
     @staticmethod
-    def of(task: Task, episodes: Sequence[Trajectory]) -> Transitions:
-        """Return the steps of these episodes; there must be at least one."""
-        episodes = [episode for episode in episodes if episode.length]
-        starts = np.cumsum([0, *(episode.length for episode in episodes)])
+    def of(task: Task, trajectories: Sequence[Trajectory]) -> Transitions:
+        """Return the steps of these episodes; there must be at least one step."""
+        played = [trajectory for trajectory in trajectories if trajectory.length]
+        starts = np.cumsum([0, *(episode.length for episode in played)])
         first, ended = np.zeros((2, starts[-1]), np.bool_)
         first[starts[:-1]] = True
-        ended[starts[1:] - 1] = [episode.terminated for episode in episodes]
+        ended[starts[1:] - 1] = [episode.terminated for episode in played]
         return Transitions(
             task,
-            np.concatenate([episode.observations[:-1] for episode in episodes]).astype(np.float64),
-            np.concatenate([episode.observations[1:] for episode in episodes]).astype(np.float64),
-            np.concatenate([episode.actions for episode in episodes]),
-            np.concatenate([episode.rewards for episode in episodes]).astype(np.float64),
+            np.concatenate([episode.observations[:-1] for episode in played]).astype(np.float64),
+            np.concatenate([episode.observations[1:] for episode in played]).astype(np.float64),
+            np.concatenate([episode.actions for episode in played]),
+            np.concatenate([episode.rewards for episode in played]).astype(np.float64),
             ended,
             first,
         )
@@ -61,38 +61,38 @@ class Transitions:
         return len(self.rewards)
 
     @property
-    def episodes(self) -> int:
+    def episode_count(self) -> int:
         """The number of episodes."""
         return int(np.count_nonzero(self.first))
 
     @cached_property
     def blocks(self) -> npt.NDArray[np.intp]:
-        """The block of `BLOCK` steps, or fewer at the end of an episode, that each step belongs to: shape (n,)."""
+        """The index of the block that each step belongs to, shape (n,); the last block of an episode may be shorter."""
         starts = np.flatnonzero(self.first)
         within = np.arange(len(self)) - np.repeat(starts, np.diff([*starts, len(self)]))
         return np.asarray(np.cumsum(within % BLOCK == 0) - 1, np.intp)
 
     @cached_property
-    def spreads(self) -> Column:
-        """The root mean square of each observation's change in a step, at least a millionth of its spread: (d,)."""
+    def rms_changes(self) -> Column:
+        """The root mean square change of each observation in a step, at least 1e-6 of its standard deviation: (d,)."""
         changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
         least = 1e-6 * self.before.std(axis=0)
         return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
 
     @cached_property
-    def episode(self) -> npt.NDArray[np.intp]:
-        """The index of the episode that each step belongs to: shape (n,)."""
+    def episode_index(self) -> npt.NDArray[np.intp]:
+        """The index of the episode that each step belongs to, shape (n,)."""
         return np.asarray(np.cumsum(self.first) - 1, np.intp)
 
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
         """Return the plant's memory and hidden states at each step, given the real observations.
 
         Args:
-            values: for each of `equations.values` a number, or an array of shape (variants, 1).
+            values: for each of `equations.values` a number, or its values in several variants: shape (variants, 1).
             hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
 
         Returns:
-            for each a column, shape (n,) or (variants, n).
+            for each remembered value and hidden state a column, shape (n,) or (variants, n).
         """
         starts = np.flatnonzero(self.first)
         memory: list[Any] = equations.memory(hidden, len(starts))
@@ -102,23 +102,23 @@ class Transitions:
         rows = np.empty((len(memory), *variants, len(self)))
         decided, lengths = equations.decided(self.actions), np.diff([*starts, len(self)])
         for step in range(int(lengths.max())):
-            left = lengths > step
-            at, lengths = starts[left] + step, lengths[left]
-            starts = starts[left]
-            memory = [np.broadcast_to(column, (*variants, len(left)))[..., left] for column in memory]
+            running = lengths > step
+            at, lengths = starts[running] + step, lengths[running]
+            starts = starts[running]
+            memory = [np.broadcast_to(column, (*variants, len(running)))[..., running] for column in memory]
             rows[..., at] = memory
             observed, parts = list(self.before[at].T), [column[at] for column in decided]
             _, memory = equations.step(observed, memory, parts, values)
         return list(rows)
 
-    def thinned(self) -> npt.NDArray[np.intp]:
-        """Return the indices of at most `MOST_FITTED` steps: whole blocks, evenly spread, the last one included."""
+    def thinned_steps(self) -> npt.NDArray[np.intp]:
+        """Return the indices of at most `MOST_FITTED` steps: evenly spaced blocks, among them the last."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)
 
-    def windows(self) -> npt.NDArray[np.intp]:
-        """Return the first steps of whole blocks of `BLOCK` steps, evenly spread, at most `MOST_WINDOWS` of them."""
+    def window_starts(self) -> npt.NDArray[np.intp]:
+        """Return the indices at which at most `MOST_WINDOWS` blocks of `BLOCK` steps begin, evenly spaced."""
         begins = np.flatnonzero(np.diff(self.blocks, prepend=-1))
         whole = begins[np.bincount(self.blocks) == BLOCK]
         every = max(1, -(-len(whole) // MOST_WINDOWS))

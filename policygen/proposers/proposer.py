@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,13 +15,17 @@ from policygen.policies.lines import Problem
 from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.config import FOR_TABLES, RunConfig
-from policygen.runs.request_log import RequestLog, first_sentence, llm_options
+from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
 CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
 )
+MAX_SENTENCE_CHARACTERS = 160  # of the sentence that describes an attempt
+MAX_SEARCHED_CHARACTERS = 20_000  # of a reply that are searched for that sentence
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_END = re.compile(r"(?<=[.!?])\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,26 @@ class Proposal:
     def idea(self) -> str:
         """The first sentence of the first reply that has one."""
         return next(filter(None, (first_sentence(exchange.reply.text) for exchange in self.exchanges)), "")
+
+
+def first_sentence(reply: str) -> str:
+    """Return the first sentence of a reply outside its code blocks, on one line, cut to `MAX_SENTENCE_CHARACTERS`."""
+    text = _THOUGHT.sub("", reply[:MAX_SEARCHED_CHARACTERS])
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+            if lines:
+                break
+        elif not fenced and line.strip() and not line.lstrip().startswith(("#", "|", "---")):
+            lines.append(line.strip().lstrip("*->• "))
+        elif lines:
+            break
+    words = " ".join("".join(c if c.isprintable() else " " for c in " ".join(lines)).replace("**", "").split())
+    sentence = _END.split(words, maxsplit=1)[0]
+    cut = f"{sentence[: MAX_SENTENCE_CHARACTERS - 4].rstrip()} ..."
+    return sentence if len(sentence) <= MAX_SENTENCE_CHARACTERS else cut
 
 
 class Proposer(Protocol):

@@ -56,7 +56,7 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Hold a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
+        """Store a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
         content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
         return cls(task, content, _digest(_plain_text(record)), log)
 
@@ -106,7 +106,7 @@ def _cache(saved: SavedPolicy, policy: Policy) -> None:
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
-    """Save a policy, if there is one, and cache it."""
+    """Return the saved form of a policy, which is also cached; None for None."""
     if policy is None:
         return None
     found = SavedPolicy.of_record(policy.to_record(task=False), policy.task)
@@ -312,7 +312,7 @@ class Standing:
         validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
             is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
-        tuning_steps: those of `env_steps` that tuning played; None in a run begun before these were recorded.
+        tuning_steps: the part of `env_steps` played by tuning; None in a run begun before it was recorded.
         wall_seconds: the run's time up to the attempt's end.
     """
 
@@ -346,7 +346,7 @@ class Attempt:
         parent: number of the attempt that it was asked to revise; None for the first of a lineage and without lineages.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         idea: the first sentence that the model wrote beside the policy, cut to a line.
-        coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
+        coverage: share of the cells or outputs that the reply states; the others are the incumbent's.
         shaping: the objective and potential that guided its tuning; None for most attempts.
         plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
@@ -418,9 +418,9 @@ def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def idle_words(attempt: Attempt) -> list[str]:
-    """Describe the values of an attempt's policy that were no number and the parts without effect, a line each."""
-    strange = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
-    found = {"no finite number": strange, "without effect": [str(one) for one in attempt.idle]}
+    """Return sentences on the values of an attempt's policy that were not finite, and on its parts without effect."""
+    undefined = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
+    found = {"no finite number": undefined, "without effect": [str(one) for one in attempt.idle]}
     return [
         f"{what} in the {len(attempt.played)} episodes of attempt {attempt.number}: {', '.join(parts[:MOST_IDLE])}"
         + (f", and {len(parts) - MOST_IDLE} more" if len(parts) > MOST_IDLE else "")

@@ -13,7 +13,7 @@ from policygen.runs.config import RunConfig
 
 # Factor by which tokens may exceed their estimate (non-English names, digits) before real counts are known.
 ESTIMATE_MARGIN = 1.3
-SHORTEST_REPLY = 256
+SHORTEST_REPLY = 256  # tokens
 
 Price = Callable[[int, int], float | None]
 """USD for tokens in and out; None if the price is unknown."""
@@ -86,10 +86,10 @@ def affordable_hold(
 
 @dataclass
 class Ledger:
-    """Running totals and their limits.
+    """The running totals of a run's spending, checked against its limits.
 
     `tuning_steps` are those of `env_steps` that tuning played; None in a run begun before these were recorded. `usd` is
-    None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` has
+    None as soon as one reply's price is unknown. `cached` counts replies from a cache. `held` has
     the maximum cost of each request under way, so that together they exceed no budget.
     """
 
@@ -170,16 +170,16 @@ class Ledger:
         if tuning and self.tuning_steps is not None:
             self.tuning_steps += steps
 
-    def shortage(self, score: int) -> str:
-        """Return why no further policy is requested, given the episodes that its score takes."""
-        affords = self.affords_episodes(score)
+    def shortage(self, episodes: int) -> str:
+        """Return why no further policy is requested; its score would take `episodes` episodes."""
+        affords = self.affords_episodes(episodes)
         if self._steps_are_scarcer:
             left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"
-            wanted = "a whole round of" if affords else f"{score}"
+            wanted = "a whole round of" if affords else f"{episodes}"
             return f"{left}, too few for {wanted} episodes of up to {self.longest:,} steps"
         if affords:
             return f"too few of {self.config.max_episodes} episodes are left for a whole round"
-        return f"fewer than {score} of {self.config.max_episodes} episodes are left"
+        return f"fewer than {episodes} of {self.config.max_episodes} episodes are left"
 
     @property
     def episodes_left(self) -> int | None:

@@ -79,7 +79,7 @@ def read_refinement(value: Any) -> Refinement:
 # Larger settings, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
-_LONGEST = 1e7  # seconds
+_MOST_SECONDS = 1e7
 LARGEST_SEED = 2**63 - 1
 # Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
 _RESERVED_FIELDS = frozenset(
@@ -92,8 +92,8 @@ _RESERVED_FIELDS = frozenset(
 _MODEL_KEYS = {"model", "base_url"}
 
 
-# These settings need the user's own word: no key is sent to an address, or with fields, that a file chose, nothing is
-# written to a folder that a file names, and no code that a file names runs.
+# Settings with effect only if the user chose them or trusts their file: no key is sent to an address, or with fields,
+# that a file chose, nothing is written to a folder that a file names, and no code that a file names runs.
 SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
 
 
@@ -158,7 +158,7 @@ class EpisodeSettings(_Settings):
         True, description="score the best policy once more with a step of delay and 2% sensor noise, on 20 episodes"
     )
     step_timeout: float = Field(
-        STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
+        STEP_TIMEOUT, ge=0.001, le=_MOST_SECONDS, description="seconds that one step of the environment may take"
     )
     unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
     buffer_steps: int = Field(
@@ -221,7 +221,7 @@ class RequestSettings(_Settings):
     base_url: str | None = Field(
         None, description="address of the compatible: or ollama: models that have none of their own"
     )
-    timeout_seconds: float = Field(300, gt=0, le=_LONGEST, description="longest wait for one reply")
+    timeout_seconds: float = Field(300, gt=0, le=_MOST_SECONDS, description="longest wait for one reply")
     price_in: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="USD per million prompt tokens, where not known"
     )
@@ -317,14 +317,14 @@ def effective_config(
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the settings of a run, in order of precedence: options, `--set`, config file, suite, task file.
+    """Return the settings of a run; of several sources the first decides: options, `--set`, config file, suite, task.
 
     If `ablate` withholds knowledge, an example that only the task file names is withheld too; an example that the user
     names is shown in full.
 
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
-        suite: the protocol of the suite that the task is run in.
+        suite: the settings of the suite that the task is run in.
 
     Raises:
         UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
@@ -408,7 +408,7 @@ BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
-    """Return the settings of a resumed run, with changed `CHANGEABLE` ones and larger `BUDGETS`.
+    """Return the settings of a resumed run: those of the run, with the assigned `CHANGEABLE` ones and `BUDGETS`.
 
     Raises:
         UsageError: another setting, a value out of range, or a smaller budget.

@@ -15,7 +15,7 @@ from policygen.quantities.text import to_text
 from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.spaces import Actuator
 
-ABOUT_CHARACTERS = 600
+ABOUT_CHARACTERS = 600  # maximum length of `Example.about`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ExampleScore:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A policy of another task, with all information to read it without that task.
+    """A policy of another task, with everything needed to read it without that task.
 
     Attributes:
         about: the first paragraph about the task, shortened.

@@ -16,7 +16,7 @@ from policygen.runs.records import Summary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sized:
+class SizedAttempt:
     """An attempt, the size of its policy, and its difference `gain` from the best.
 
     `gain` is over `episodes` search episodes that both played (0 if exact). `value` is the score of the best plus
@@ -34,18 +34,18 @@ class Sized:
 class Front:
     """The attempts of a run by size and score.
 
-    Search scores count by their difference from the best only: luck on the common episodes changes it less, and the
-    score of the best itself is `basis`: the final one, else on held-out episodes.
+    Search scores count only by their difference from the best, which luck on the shared episodes changes less. The
+    score of the best itself is named by `basis`: its final score, or else its score on held-out episodes.
 
     Attributes:
         all: the scored attempts, without those that violate hard requirements more often than the best.
-        members: those that no other attempt beats or equals in both, smallest first.
+        members: the attempts such that no smaller or equally small one scores as high, smallest first.
     """
 
-    best: Sized
+    best: SizedAttempt
     basis: str
-    all: tuple[Sized, ...]
-    members: tuple[Sized, ...]
+    all: tuple[SizedAttempt, ...]
+    members: tuple[SizedAttempt, ...]
 
 
 def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Front | None:
@@ -59,8 +59,8 @@ def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Fro
     for attempt in attempts:
         gain, episodes = _difference(attempt, best, previous)
         if attempt.saved and math.isfinite(gain) and excess(attempt.violations) <= excess(best.violations):
-            found.append(Sized(attempt, attempt.saved.size, gain, episodes, float(f"{level + gain:.9g}")))
-    members: list[Sized] = []
+            found.append(SizedAttempt(attempt, attempt.saved.size, gain, episodes, float(f"{level + gain:.9g}")))
+    members: list[SizedAttempt] = []
     for one in sorted(found, key=lambda one: (one.size, -one.value, one.attempt.number)):
         if not members or one.value > members[-1].value:
             members.append(one)
@@ -85,14 +85,14 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class Smallest:
+class SmallestPolicy:
     """The smallest attempt within a distance of the best; `facts` are its origin and scores, in sentences."""
 
     attempt: Attempt
     facts: tuple[str, ...]
 
 
-def smallest_within(run: Path, within: str | float) -> Smallest:
+def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
     """Choose the smallest policy of a run whose score is within a distance of that of the best.
 
     Args:
@@ -127,8 +127,8 @@ def smallest_within(run: Path, within: str | float) -> Smallest:
     what = f"attempt {one.attempt.number}, the smallest of {len(front.all)} policies within {distance} of the best"
     first = f"Run {run.name}, {what}: {one.size} numbers and names."
     if one is best:
-        return Smallest(one.attempt, (first, f"It is the best policy of the run, {basis}."))
+        return SmallestPolicy(one.attempt, (first, f"It is the best policy of the run, {basis}."))
     paired = f" on {one.episodes} paired search episodes" if one.episodes else " (exact)"
     second = f"Search score {one.attempt.score}; difference from the best {one.gain:+.4g}{paired}."
     third = f"The best, attempt {best.attempt.number}: {best.size} numbers and names, {basis}."
-    return Smallest(one.attempt, (first, second, third))
+    return SmallestPolicy(one.attempt, (first, second, third))

@@ -18,7 +18,7 @@ from policygen.quantities.text import to_text
 from policygen.quantities.tree import Name, Node, linear_terms, replaced, with_constants
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.turns import best_bet
+from policygen.runs.turns import ucb_choice
 
 NEW_EVERY = 4  # one round in so many, the first included, begins a lineage
 LEAST_ATTEMPTS = 2  # of a lineage before it is dropped as worse than the others
@@ -67,7 +67,7 @@ def lineages_of(attempts: Sequence[Attempt], most: int) -> list[Lineage]:
 def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, config: RunConfig) -> Lineage:
     """Return the lineage that attempt `number` continues, or a new one; `best` is the best attempt of the run.
 
-    A round continues the lineage with the highest upper confidence bound on the gain of a call, see `turns.best_bet`.
+    A round continues the lineage with the highest upper confidence bound on the gain of a call, see `turns.ucb_choice`.
     """
     if config.lineages == 1:
         return Lineage(0, best=best)
@@ -75,7 +75,7 @@ def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, 
     if not known or (number - 1) // config.candidates % NEW_EVERY == 0:
         return Lineage(number)
     tried = {one: len(lineage.attempts) - 1 for one, lineage in known.items()}
-    return known[best_bet({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)]
+    return known[ucb_choice({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)]
 
 
 def _gain_a_call(lineage: Lineage) -> float:

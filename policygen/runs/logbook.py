@@ -289,15 +289,15 @@ class Logbook:
     def templates(self) -> tuple[TemplateTexts, ...]:
         """Return the versions of templates that the run has used, in order; empty if none were recorded."""
         remedy = "delete it; the run then says that it did not record them"
-        return self._saved("templates.json", "templates", texts_from_record, remedy) or ()
+        return self._optional("templates.json", "templates", texts_from_record, remedy) or ()
 
     def summary(self) -> Summary | None:
         """Return the summary of a finished run, or None while it is unfinished."""
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
-        summary = self._saved("summary.json", "summary", SUMMARY.validate_python, remedy)
+        summary = self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
         return summary if summary is not None and summary.finished else None
 
-    def _saved(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
+    def _optional(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
         """Return the content of one of the JSON files; None if it is missing."""
         path = self.folder / name
         try:
@@ -311,8 +311,8 @@ class Logbook:
             raise error if names_the_file else damaged(path, error, remedy) from None
 
     def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
-        """Return the content of a JSON file that the run must have; see `_saved`."""
-        found = self._saved(name, kind, read)
+        """Return the content of a JSON file that the run must have; see `_optional`."""
+        found = self._optional(name, kind, read)
         if found is None:
             raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
         return found

@@ -30,7 +30,7 @@ def best_policy(path: Path) -> Policy:
         if not path.exists():
             raise PolicyError(f"{folder} has no best.json: it is not a run folder, or no policy has been found yet")
         if path.is_symlink() or not path.is_file():
-            raise PolicyError(f"cannot read {path}: it is a link, a pipe or a device, and no plain file")
+            raise PolicyError(f"cannot read {path}: it is a link, a pipe or a device, not a plain file")
     return Policy.load(path)
 
 
@@ -46,8 +46,8 @@ def read_example(path: Path) -> Example:
     except PolicyError as error:
         raise PolicyError(f"there is no example to show: {error}") from None
     folder = path if path.is_dir() else path.parent  # the best.json of a run has the run's score
-    known = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
-    return example_of(policy, _score_of_run(folder) if known else None)
+    is_run = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
+    return example_of(policy, _score_of_run(folder) if is_run else None)
 
 
 def _score_of_run(folder: Path) -> ExampleScore | None:
@@ -92,7 +92,7 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
 
 def _of_attempt(run: Path, number: int) -> Policy:
     if not run.is_dir():
-        raise UsageError(f"--attempt {number} needs a run's folder, and {run} is none")
+        raise UsageError(f"--attempt {number} needs the folder of a run, and {run} is not one")
     attempts = Logbook(run).attempts()
     if not 0 <= number < len(attempts):
         raise UsageError(f"{run} has no attempt {number}: its last one is {len(attempts) - 1}")
@@ -116,7 +116,7 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     """Return a policy (a run, a saved or a text file), or an agent of another library, see `load_guest`.
 
     Args:
-        task: the one to play; also that of a text file.
+        task: the task to play; a text file is read as a policy for it.
 
     Raises:
         PolicyError: there is no such policy, or it cannot be read.
@@ -151,7 +151,7 @@ def policy_text(path: Path) -> str:
 
 
 def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
-    """Say in a few lines where a policy is from and what it scores, for the head of an exported file."""
+    """Return lines on the origin and the final score of a policy, for the head of an exported file."""
     lines = [f"Exported by policygen {__version__} on {date.today().isoformat()}."]
     folder = Path(source) if isinstance(source, str | Path) else None
     if folder is None or not (folder / "summary.json").is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,24 +19,19 @@ from policygen.runs.config import RequestSettings, RunConfig
 from policygen.runs.listeners import Activity, ignore_activity
 from policygen.runs.steering import Steering
 
-MOST_IDEA = 160  # characters of the sentence that describes an attempt
-MOST_READ = 20_000  # characters of a reply that are searched for that sentence
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_END = re.compile(r"(?<=[.!?])\s")
-
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One request of an attempt or question: its provider, prompt and options."""
+    """Request 0 of an attempt or question, or repair number `repair` of it."""
 
     provider: Provider
-    number: int
-    request: int
+    attempt: int
+    repair: int
     prompt: Prompt
     options: LLMOptions
 
-    def exchange_with(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
-        return Exchange(self.number, self.request, self.prompt, reply, requests, *tokens)
+    def exchange_with(self, reply: Reply, tries: int, *tokens: int) -> Exchange:
+        return Exchange(self.attempt, self.repair, self.prompt, reply, tries, *tokens)
 
 
 @dataclass(eq=False)
@@ -58,14 +52,14 @@ class RequestLog:
             two attempts count as the same.
         on_exchange: called immediately with every new exchange, before anything else can fail. Failed exchanges are
             reported only for language models: another provider costs nothing and is asked again.
-        on_sent: called with the attempt and the number of its request before every single request to a model is sent.
+        on_sent: called before every try of a request to a model, with its attempt and repair (0: the first request).
     """
 
     ledger: Ledger
     _: KW_ONLY
     recorded: Sequence[Exchange | FailedExchange] = ()
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
-    on_sent: Callable[[int, int], None] = lambda attempt, request: None
+    on_sent: Callable[[int, int], None] = lambda attempt, repair: None
     tell: Callable[[Activity | None], None] = ignore_activity
     cache: Cache | None = None
     steering: Steering | None = None
@@ -76,46 +70,46 @@ class RequestLog:
         self._recorded: dict[tuple[int, int], list[Exchange | FailedExchange]] = {}
         for exchange in self.recorded:
             self._recorded.setdefault((exchange.attempt, exchange.request), []).append(exchange)
-        self._free = threading.Condition()  # guards the ledger, the records and what follows
-        self._not_before = 0.0  # seconds since the epoch
+        self._changed = threading.Condition()  # guards ledger, on_exchange, _not_before; notified when a hold ends
+        self._not_before = 0.0  # the end of the latest wait for a retry, in seconds since the epoch
 
     @property
-    def repeats(self) -> bool:
-        """Whether requests from before an interruption, answered or failed, are still to be repeated."""
+    def has_recorded(self) -> bool:
+        """Whether exchanges from before an interruption, answered or failed, are still unused."""
         return bool(self._recorded)
 
     @property
-    def answered(self) -> bool:
-        """Whether at least one of the requests to be repeated has a reply on record."""
+    def has_recorded_reply(self) -> bool:
+        """Whether at least one of these unused exchanges has a reply."""
         return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
 
     def ask(
-        self, provider: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions | None = None
+        self, provider: Provider, attempt: int, repair: int, prompt: Prompt, options: LLMOptions | None = None
     ) -> Exchange:
-        """Return the reply to request `request` (0, or the number of the repair) of attempt or question `number`.
+        """Return the reply to repair `repair` (0: the first request) of attempt or question `attempt`.
 
         Args:
             options: the options of the request; by default those of the run's settings.
 
         Raises:
-            BudgetExhausted: it cannot be afforded.
+            BudgetExhausted: the budget left does not cover the request.
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
         always = getattr(provider, "always_seeded", False)
-        seeded_prompt = seeded(prompt, config, self._attempt_in_key(number), request, always=always)
-        asked = _Request(provider, number, request, seeded_prompt, options or llm_options(config))
+        seeded_prompt = seeded(prompt, config, self._attempt_in_key(attempt), repair, always=always)
+        asked = _Request(provider, attempt, repair, seeded_prompt, options or llm_options(config))
         exchange, failed = self._on_record(asked)
         if exchange is None:
             key = self._key(asked)
             exchange = self._in_cache(asked, key) or self._send(asked, key)
-        # Add the failed requests of the interrupted run to this attempt; the transcript has a line for each.
+        # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
     def _on_record(self, asked: _Request) -> tuple[Exchange | None, int]:
-        """Return the answer from before an interruption and the number of failed requests, all charged again."""
+        """Return the recorded reply, if any, and the number of failed tries recorded before it; charge all of them."""
         failed = 0
-        for earlier in self._recorded.pop((asked.number, asked.request), ()):
+        for earlier in self._recorded.pop((asked.attempt, asked.repair), ()):
             for _ in range(earlier.requests):
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
@@ -124,26 +118,26 @@ class RequestLog:
             failed += earlier.requests
         return None, failed
 
-    def _attempt_in_key(self, number: int) -> int:
+    def _attempt_in_key(self, attempt: int) -> int:
         """The attempt's number in the cache key and in the model's seed; 0 if it is left out."""
-        return number if self.by_attempt else 0
+        return attempt if self.by_attempt else 0
 
     def _key(self, asked: _Request) -> CacheKey | None:
         """Return the key of a request in the cache; None if the cache is not used for it."""
         if self.cache is None or not asked.provider.is_language_model:
             return None
-        attempt = self._attempt_in_key(asked.number)
-        place = {"seed": self.ledger.config.seed, "attempt": attempt, "request": asked.request}
-        return cache_key(asked.provider, asked.options, asked.prompt, **place)
+        attempt = self._attempt_in_key(asked.attempt)
+        key_parts = {"seed": self.ledger.config.seed, "attempt": attempt, "repair": asked.repair}
+        return cache_key(asked.provider, asked.options, asked.prompt, **key_parts)
 
     def _in_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
-        """Return the cache's answer, charged and recorded; None without one."""
+        """Return the reply in the cache, charged and recorded; None if there is none."""
         reply = self.cache.get(key) if self.cache is not None and key is not None else None
         return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
 
     def _send(self, asked: _Request, key: CacheKey | None) -> Exchange:
         if not asked.provider.is_language_model:
-            return self._ask_search(asked)
+            return self._ask_program(asked)
         try:
             exchange, cut_short = self._ask_model(asked)
         finally:
@@ -152,59 +146,59 @@ class RequestLog:
             self.cache.put(key, exchange.reply)
         return exchange
 
-    def _ask_search(self, asked: _Request) -> Exchange:
-        """Ask a provider that is no language model: it costs nothing, and no other request is under way."""
+    def _ask_program(self, asked: _Request) -> Exchange:
+        """Ask a provider that is not a language model: it costs nothing, and no other request is under way."""
         before = self.ledger.calls
         reply = ask(
             asked.provider,
             asked.prompt,
-            charge=self.ledger.charge_call,
+            before_try=self.ledger.charge_call,
             max_output_tokens=self.ledger.config.max_output_tokens,
             options=asked.options,
         )
         return self._charge_and_record(asked.exchange_with(reply, self.ledger.calls - before))
 
     def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
-        """Return the exchange, and whether the remaining budget shortened the reply; then the reply is not cached."""
+        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached."""
         model, options = asked.provider, asked.options
         hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, model.model, *tokens))
         tries = 0
 
-        def charge() -> None:
+        def before_try() -> None:
             nonlocal tries
-            # A request that is alone has already waited before its own retry.
+            # Wait for the retry of another request; a request alone has already waited before its own retry.
             if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
                 self.sleep(seconds)
-            with self._free:
+            with self._changed:
                 self.ledger.charge_call()
-                self.on_sent(asked.number, asked.request)
+                self.on_sent(asked.attempt, asked.repair)
                 tries += 1
 
         try:
             reply = ask(
                 model,
                 asked.prompt,
-                charge=charge,
+                before_try=before_try,
                 max_output_tokens=hold.tokens_out,
                 options=options,
                 sleep=self.sleep,
                 on_wait=self._on_wait,
             )
         except BaseException as error:
-            with self._free:
+            with self._changed:
                 self.ledger.release(hold)
-                self._free.notify_all()
+                self._changed.notify_all()
                 if tries:
-                    place = (asked.number, asked.request, asked.prompt)
-                    self.on_exchange(FailedExchange(*place, tries, str(error) or "interrupted"))
+                    failed = (asked.attempt, asked.repair, asked.prompt)
+                    self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
             raise
         exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
-        with self._free:
+        with self._changed:
             tokens_in, tokens_out = self.ledger.charge_reply(exchange.prompt, exchange.reply, hold)
-            self._free.notify_all()
+            self._changed.notify_all()
             exchange = replace(exchange, tokens_in=tokens_in, tokens_out=tokens_out)
             self.on_exchange(exchange)
         return exchange
@@ -212,12 +206,12 @@ class RequestLog:
     def _hold(self, prompt: Prompt, price: Price) -> Hold:
         """Reserve the maximum cost of a request.
 
-        If others are unfinished and the budget covers no reply of full length, wait for them.
+        If other requests are unfinished and the budget covers no reply of full length, wait for them.
 
         Raises:
-            BudgetExhausted: the budget left does not cover it, even when all requests under way have ended.
+            BudgetExhausted: the budget left does not cover the request after all others have ended.
         """
-        with self._free:
+        with self._changed:
             while True:
                 try:
                     hold = self.ledger.hold(prompt, price)
@@ -228,49 +222,30 @@ class RequestLog:
                     if len(self.ledger.held) == 1 or hold.tokens_out >= self.ledger.config.max_output_tokens:
                         return hold
                     self.ledger.release(hold)
-                self._free.wait()
+                self._changed.wait()
 
     def _on_wait(self, wait: Wait) -> None:
         if wait.reason and wait.until is not None:
-            with self._free:
+            with self._changed:
                 self._not_before = max(self._not_before, wait.until)
         self.tell(wait)
 
 
-def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
-    """Return the messages of an attempt that a continued conversation keeps: the request and the last reply."""
+def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
+    """Return the messages of an attempt that a continued conversation keeps: its first request and its last reply."""
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
-def first_sentence(reply: str) -> str:
-    """Return the first sentence of a reply outside its code blocks, on one line of at most MOST_IDEA characters."""
-    text = _THOUGHT.sub("", reply[:MOST_READ])
-    lines: list[str] = []
-    fenced = False
-    for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-            if lines:
-                break
-        elif not fenced and line.strip() and not line.lstrip().startswith(("#", "|", "---")):
-            lines.append(line.strip().lstrip("*->• "))
-        elif lines:
-            break
-    words = " ".join("".join(c if c.isprintable() else " " for c in " ".join(lines)).replace("**", "").split())
-    sentence = _END.split(words, maxsplit=1)[0]
-    return sentence if len(sentence) <= MOST_IDEA else f"{sentence[: MOST_IDEA - 4].rstrip()} ..."
-
-
-def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int, *, always: bool = False) -> Prompt:
+def seeded(prompt: Prompt, config: RunConfig, attempt: int, repair: int, *, always: bool = False) -> Prompt:
     """Return `prompt` with a sampling seed, a different one for each attempt and repair of a run.
 
-    The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed`, else the run's seed, with
-    the attempt and the request. Without `request_seed` and temperature no seed is sent, unless it `always` is.
+    The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed` (default: the run's seed),
+    attempt and repair. Without `request_seed` and `temperature` a seed is sent only if `always`.
     """
     if config.request_seed is None and config.temperature is None and not always:
         return prompt
     base = config.seed if config.request_seed is None else config.request_seed
-    digest = hashlib.sha256(f"{base} {attempt} {request}".encode()).digest()
+    digest = hashlib.sha256(f"{base} {attempt} {repair}".encode()).digest()
     return replace(prompt, seed=int.from_bytes(digest[:4], "big") >> 1)
 
 

@@ -21,7 +21,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.lineages import Lineage, lineage_for, lineages_of
 from policygen.runs.records import Baseline
-from policygen.runs.tuning import Tuning, tuning_of
+from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
 
 
@@ -185,7 +185,7 @@ class Search:
             tuple(self.attempts),
             self.tried,
             self.buffer,
-            tuning_of(
+            tuning_limits(
                 number, self.task, config.policy, config, standing.episodes, steps=standing.env_steps, exact=exact
             ),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
@@ -235,7 +235,7 @@ class Context:
     attempts: tuple[Attempt, ...]
     tried: TriedPolicies
     buffer: ReplayBuffer
-    tuning: Tuning | None = None
+    tuning: TuningLimits | None = None
     definitions: tuple[Definition, ...] = ()
     example: Example | None = None
     memory: bool = False

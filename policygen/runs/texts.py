@@ -32,12 +32,12 @@ def templates_identity(versions: Sequence[TemplateTexts]) -> str:
     """
     if not versions:
         return ""
-    if not mixed(versions):
+    if not templates_changed(versions):
         return versions[0].digest
     return ", ".join(f"{version.digest} from attempt {version.since}" for version in versions)
 
 
-def mixed(versions: Sequence[TemplateTexts]) -> bool:
+def templates_changed(versions: Sequence[TemplateTexts]) -> bool:
     """Whether templates changed during the run, so that its score belongs to no single version."""
     return len(versions) > 1 or (len(versions) == 1 and versions[0].since > 1)
 

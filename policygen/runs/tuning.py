@@ -43,7 +43,7 @@ def most_compared(episodes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class TuningLimits:
     """The limits of the search for a proposal's numbers.
 
     Attributes:
@@ -69,7 +69,7 @@ class Tuning:
     constants: int
 
 
-def tuning_of(
+def tuning_limits(
     number: int,
     task: Task,
     kind: PolicyKind,
@@ -78,7 +78,7 @@ def tuning_of(
     *,
     steps: int = 0,
     exact: bool = False,
-) -> Tuning | None:
+) -> TuningLimits | None:
     """Return the limits of tuning attempt `number`; None if nothing is tuned.
 
     Args:
@@ -101,7 +101,7 @@ def tuning_of(
         episodes = min(episodes, MOST_ROUNDS)
     elif episodes < POPULATION * SEEDS_PER_GENERATION:
         episodes = 0
-    return Tuning(
+    return TuningLimits(
         method,
         episodes,
         left,

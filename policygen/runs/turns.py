@@ -20,9 +20,9 @@ class Share:
 
     Attributes:
         proposals: number of attempts that it proposed.
-        accepted: number of them that became the best.
-        gain: sum of their improvements on the previous best. The first policy of a run improves on none and does not
-            count.
+        accepted: number of these attempts that became the best.
+        gain: sum of the improvements on the previous best. The first policy of a run has no previous best and does
+            not count.
         usd: their cost; None if a price is unknown.
     """
 
@@ -59,11 +59,11 @@ def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], 
     return round_so_far[-1]
 
 
-def best_bet(values: Mapping[T, float], tried: Mapping[T, int]) -> T:
+def ucb_choice(values: Mapping[T, float], tried: Mapping[T, int]) -> T:
     """Return the choice with the highest upper confidence bound, or the first untried one.
 
-    UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002) over values
-    that are divided by the largest.
+    UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002); the values
+    are divided by the largest.
     """
     if untried := [one for one in values if not tried[one]]:
         return untried[0]
@@ -73,7 +73,7 @@ def best_bet(values: Mapping[T, float], tried: Mapping[T, int]) -> T:
 
 
 def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Sequence[str]) -> str:
-    """Return the model with the best bet (`best_bet`).
+    """Return the model that `ucb_choice` chooses, or first the untried ones in turn.
 
     A model's value is the gain of its proposals divided by their cost, relative to the best model's (as in
     ShinkaEvolve, arXiv 2509.19349). The cost is in dollars if all models have a price, else in replies. `waiting` are
@@ -86,7 +86,7 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
     untried = [model for model in models if not tried[model]]
     if untried:
         return min(untried, key=lambda model: turns[model])
-    return best_bet(_values(counted, models), tried)
+    return ucb_choice(_values(counted, models), tried)
 
 
 def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from policygen.proposers.proposer import Proposal, Proposer, propose_round
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
-from policygen.runs.request_log import RequestLog, turns
+from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
@@ -55,7 +55,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 reached = reason_to_stop(search.convincing_score, search.task, config)
                 if reason := reached or reason_to_give_up(search.attempts, config):
                     raise BudgetExhausted(reason)
-                runner.isolate(request_log.repeats)
+                runner.isolate(request_log.has_recorded)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
@@ -67,7 +67,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 if len(scorable) < len(contexts):
                     raise runner.budget_error()
                 if config.conversation == "continued":  # only then are the long turns read again
-                    search.turns += turns(asked.proposals[0].exchanges)
+                    search.turns += conversation_turn(asked.proposals[0].exchanges)
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)

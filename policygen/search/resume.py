@@ -24,7 +24,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
-from policygen.runs.request_log import llm_options, turns
+from policygen.runs.request_log import conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
 from policygen.runs.tuning import PROLONGATIONS, most_compared
@@ -259,5 +259,5 @@ def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) ->
     for number in sorted({e.attempt for e in exchanges}):
         own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]
         if own and (number - 1) % config.candidates == 0:
-            found += turns(own)
+            found += conversation_turn(own)
     return found

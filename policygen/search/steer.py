@@ -42,7 +42,7 @@ def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Contex
 
     steering.wait(tell)
     request_log.tell(None)
-    comments = steering.for_prompt(contexts[0].number, answered=request_log.answered)
+    comments = steering.for_prompt(contexts[0].number, answered=request_log.has_recorded_reply)
     return [replace(context, comments=comments) for context in contexts] if comments else list(contexts)
 
 

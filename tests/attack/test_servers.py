@@ -87,7 +87,7 @@ def test_a_bad_server_costs_a_sentence(
                 reply = ask(
                     provider,
                     PROMPT,
-                    charge=ledger.charge_call,
+                    before_try=ledger.charge_call,
                     max_output_tokens=ALLOWANCE,
                     options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
                     sleep=lambda seconds: None,

@@ -13,7 +13,7 @@ from support import BEST_LAKE, Line, the_run
 import policygen
 from policygen.episodes.guests import action_values, play_labelled
 from policygen.errors import UsageError
-from policygen.extensions.distill import Lessons, count_numbers, distilled, fit_equations, fit_table
+from policygen.extensions.distill import LabelledStates, count_numbers, distilled, fit_equations, fit_table
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.runs.config import effective_config
@@ -86,9 +86,9 @@ def test_a_cell_takes_the_label_with_most_weight_and_an_unseen_one_that_of_its_n
     states = np.array([[0, 0, 0.1, 0.3]] * 4 + [[0, 0, -0.1, -0.3]], np.float32)
     labels = np.array([0, 0, 0, 1, 0], float)[:, None]
     rng = np.random.default_rng(0)
-    equal = fit_table(task, Lessons(states, labels, np.ones(5)), rng)
+    equal = fit_table(task, LabelledStates(states, labels, np.ones(5)), rng)
     assert {*equal.act(states).tolist()} == {0}
-    weighed = fit_table(task, Lessons(states, labels, np.array([1, 1, 1, 9, 1.0])), rng)
+    weighed = fit_table(task, LabelledStates(states, labels, np.array([1, 1, 1, 9, 1.0])), rng)
     assert weighed.act(states).tolist() == [1, 1, 1, 1, 0]
     assert weighed.act([[2, 0, 0.2, 0.9], [-2, 0, -0.2, -0.9]]).tolist() == [1, 0]
 
@@ -96,7 +96,7 @@ def test_a_cell_takes_the_label_with_most_weight_and_an_unseen_one_that_of_its_n
 def test_numbers_in_a_table_are_means() -> None:
     task = policygen.load_task("pendulum")
     states = np.array([[1, 0.05, 0.5]] * 2, np.float32)
-    table = fit_table(task, Lessons(states, np.array([[1.0], [0.5]]), np.ones(2)), np.random.default_rng(0))
+    table = fit_table(task, LabelledStates(states, np.array([[1.0], [0.5]]), np.ones(2)), np.random.default_rng(0))
     assert isinstance(table, TablePolicy)
     assert table.act(states).tolist() == [[0.75], [0.75]]
 
@@ -107,7 +107,7 @@ def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> N
     angle, rate = rng.uniform(-3, 3, 3_000), rng.uniform(-2, 2, 3_000)
     states = np.stack([np.cos(angle), np.sin(angle), rate], axis=1).astype(np.float32)
     labels = np.clip(-10 * states[:, 1:2] - 2 * states[:, 2:], -2, 2).astype(float)
-    policy = fit_equations(task, Lessons(states, labels, np.ones(len(states))), rng)
+    policy = fit_equations(task, LabelledStates(states, labels, np.ones(len(states))), rng)
     assert isinstance(policy, LinearPolicy)
     weights = dict(zip(map(repr, policy.terms), policy.weights[:, 0], strict=True))
     assert weights == pytest.approx({"Name(name='sin')": -10, "Name(name='rate')": -2}, rel=0.05)
@@ -117,7 +117,7 @@ def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> N
 def test_a_constant_teacher_has_a_constant_student() -> None:
     task = policygen.load_task("cartpole")
     states = np.zeros((5, 4), np.float32)
-    policy = fit_equations(task, Lessons(states, np.ones((5, 1)), np.ones(5)), np.random.default_rng(0))
+    policy = fit_equations(task, LabelledStates(states, np.ones((5, 1)), np.ones(5)), np.random.default_rng(0))
     assert policy.act(states).tolist() == [1] * 5
 
 

@@ -10,7 +10,7 @@ from services import OPENAI, Asked
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
-from policygen.llm.base import Thought, split_thinking
+from policygen.llm.base import SplitReply, split_thinking
 from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import cost
 
@@ -68,20 +68,20 @@ def test_an_address_that_is_none_and_a_price_without_the_other_are_refused() -> 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("answer", Thought("answer", "", False)),
-        ("<think>hm</think>answer", Thought("answer", "hm", False)),
-        ("<think>a</think>one\n<think>b</think>two", Thought("one\ntwo", "a\n\nb", False)),
-        ("hm\n</think>\n\nanswer", Thought("answer", "hm", False)),
-        ("<think>hm, and then", Thought("", "hm, and then", True)),
-        ("Well.\n<think>hm", Thought("Well.", "hm", True)),
-        ("<think>\n\n</think>answer", Thought("answer", "", False)),
-        ("<thinking>hm</thinking>answer", Thought("answer", "hm", False)),
-        ("<think>a <think> b</think> c</think>answer", Thought("answer", "c\n\na <think> b", False)),
-        ("I put it in a <think> tag: | 0 | left |", Thought("I put it in a <think> tag: | 0 | left |", "", False)),
-        ("x < 0 and think > 1", Thought("x < 0 and think > 1", "", False)),
+        ("answer", SplitReply("answer", "", False)),
+        ("<think>hm</think>answer", SplitReply("answer", "hm", False)),
+        ("<think>a</think>one\n<think>b</think>two", SplitReply("one\ntwo", "a\n\nb", False)),
+        ("hm\n</think>\n\nanswer", SplitReply("answer", "hm", False)),
+        ("<think>hm, and then", SplitReply("", "hm, and then", True)),
+        ("Well.\n<think>hm", SplitReply("Well.", "hm", True)),
+        ("<think>\n\n</think>answer", SplitReply("answer", "", False)),
+        ("<thinking>hm</thinking>answer", SplitReply("answer", "hm", False)),
+        ("<think>a <think> b</think> c</think>answer", SplitReply("answer", "c\n\na <think> b", False)),
+        ("I put it in a <think> tag: | 0 | left |", SplitReply("I put it in a <think> tag: | 0 | left |", "", False)),
+        ("x < 0 and think > 1", SplitReply("x < 0 and think > 1", "", False)),
     ],
 )
-def test_thinking_is_split_from_the_answer(text: str, expected: Thought) -> None:
+def test_thinking_is_split_from_the_answer(text: str, expected: SplitReply) -> None:
     assert split_thinking(text) == expected
 
 

@@ -17,7 +17,7 @@ from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, outco
 import policygen
 from policygen.errors import UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.cache import Cache, CacheKey, cache_key, clear, content
+from policygen.llm.cache import Cache, CacheKey, cache_content, cache_key, clear_cache
 from policygen.llm.messages import Message, Prompt, Reply
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.usefixtures("workplace")
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
 
 
-def key(attempt: int = 1, seed: int = 0, request: int = 0, **changed: Any) -> CacheKey:
+def key(attempt: int = 1, seed: int = 0, repair: int = 0, **changed: Any) -> CacheKey:
     """The key of a request that differs from the usual one in what is given."""
     provider = Written([])
     provider.spec, provider.model = changed.pop("spec", "openai:m"), changed.pop("model", "m")
     prompt = Prompt(changed.pop("messages", PROMPT.messages), seed=changed.pop("request_seed", None))
     options = LLMOptions(**{"max_output_tokens": 100, **changed})
-    found = cache_key(provider, options, prompt, seed=seed, attempt=attempt, request=request)
+    found = cache_key(provider, options, prompt, seed=seed, attempt=attempt, repair=repair)
     assert found is not None
     return found
 
@@ -48,7 +48,7 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     assert Cache(cache.folder).get(ASKED) == replace(REPLY, seconds=0.0, cached=True)
     cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
     assert cache.get(ASKED).text == REPLY.text
-    held = content(cache.folder)
+    held = cache_content(cache.folder)
     assert held.answers == (("openai:m", 1, 0.25),)
     assert held.size > 0
 
@@ -57,7 +57,7 @@ def test_another_request_is_another_request() -> None:
     others: dict[str, Any] = {
         **{"spec": "gemini:m", "model": "n", "base_url": "http://localhost:1/v1", "messages": PROMPT.messages[1:]},
         **{"temperature": 0.0, "max_output_tokens": 200, "top_p": 0.5, "reasoning_effort": "low"},
-        **{"seed": 1, "attempt": 2, "request": 1, "request_seed": 3, "extra_body": {"top_k": 20}},
+        **{"seed": 1, "attempt": 2, "repair": 1, "request_seed": 3, "extra_body": {"top_k": 20}},
     }
     cache = Cache(Path("answers"))
     cache.put(ASKED, REPLY)
@@ -69,7 +69,7 @@ def test_replies_in_an_order_of_their_own_are_not_looked_up() -> None:
     policygen.run("cartpole", llm=Written([LEANING]), iterations=1, out="runs", **QUICK)
     (folder,) = Path("runs").iterdir()
     provider = connect(f"replay:{folder}", LLMOptions())
-    assert cache_key(provider, LLMOptions(), PROMPT, seed=0, attempt=1, request=0) is None
+    assert cache_key(provider, LLMOptions(), PROMPT, seed=0, attempt=1, repair=0) is None
 
 
 def run(server: ChatServer, out: str, **settings: object) -> policygen.RunResult:
@@ -197,12 +197,12 @@ def test_what_is_no_cache_is_a_sentence_before_anything_is_asked_and_can_be_clea
         if path.is_dir():
             path.rmdir()
         else:
-            clear(folder)
+            clear_cache(folder)
         assert not path.exists()
     assert kept.read_text() == "mine"
     assert Path("elsewhere.sqlite").exists()
     with pytest.raises(UsageError, match="holds no cache"):
-        content(folder)
+        cache_content(folder)
 
 
 def test_a_strangers_trigger_is_not_pulled() -> None:
@@ -229,7 +229,7 @@ def test_a_strangers_journal_deletes_no_file() -> None:
         Cache(cache.folder)
     with pytest.warns(UserWarning, match="the run continues without it"):
         assert cache.get(ASKED) is None
-    clear(cache.folder)
+    clear_cache(cache.folder)
     assert victim.read_text() == "precious"
     journal.symlink_to(victim)
     with pytest.raises(UsageError, match="is a link, or not a plain file"):
@@ -290,4 +290,4 @@ def test_processes_share_it() -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    assert content(Path("answers")).answers == (("openai:m", 20 + 4 * 10, 15.0),)
+    assert cache_content(Path("answers")).answers == (("openai:m", 20 + 4 * 10, 15.0),)

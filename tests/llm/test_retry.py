@@ -89,7 +89,7 @@ def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked,
 
     provider = Failing(TransientProviderError("busy"))
     with pytest.raises(BudgetExhausted, match="that many calls"):
-        asked(provider, charge=charge)
+        asked(provider, before_try=charge)
     assert provider.requests == calls
 
 
@@ -175,7 +175,7 @@ def test_every_wait_is_told_with_its_reason_and_end() -> None:
         ask(
             provider,
             PROMPT,
-            charge=lambda: None,
+            before_try=lambda: None,
             max_output_tokens=100,
             options=LLMOptions(),
             sleep=lambda seconds: None,
@@ -191,7 +191,7 @@ def test_every_wait_is_told_with_its_reason_and_end() -> None:
     assert again.reason == ""
     told.clear()
     own = Failing(answer="| 1 |")  # a text will do, and nothing bounds the wait
-    reply = ask(own, PROMPT, charge=lambda: None, max_output_tokens=100, options=LLMOptions(), on_wait=told.append)
+    reply = ask(own, PROMPT, before_try=lambda: None, max_output_tokens=100, options=LLMOptions(), on_wait=told.append)
     assert (reply.text, reply.model, reply.tokens_in, reply.usd) == ("| 1 |", "mine", None, None)
     assert re.fullmatch(r"waiting for own:mine since [\d:]{8}", str(told[0]))
 
@@ -200,7 +200,7 @@ def test_every_wait_is_told_with_its_reason_and_end() -> None:
 def test_a_reply_longer_than_asked_for_is_cut_and_says_so(reported: int | None) -> None:
     with ChatServer([Scripted("word " * 10_000, tokens_in=reported, tokens_out=reported)]) as server:
         provider = connect("compatible:m", LLMOptions(base_url=server.openai_url))
-        reply = ask(provider, PROMPT, charge=lambda: None, max_output_tokens=300, options=LLMOptions())
+        reply = ask(provider, PROMPT, before_try=lambda: None, max_output_tokens=300, options=LLMOptions())
     assert reply.truncated
     assert len(reply.text) == 300 * (4 if reported is None else 8)
     assert charged_tokens(PROMPT, reply)[1] == 300

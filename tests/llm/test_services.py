@@ -185,7 +185,7 @@ def test_anthropic_says_what_it_is_not_sent(keys: None, asked: Asked) -> None:
     assert [str(one.message).partition(" does ")[2] for one in said] == [
         "not take a temperature: asking without it",
         "not take top_p: asking without it",
-        "not take a seed of its sampling: asking without it",
+        "not take a sampling seed: asking without it",
     ]
     assert not {"temperature", "top_p", "seed"} & set(server.requests[0].body)
 

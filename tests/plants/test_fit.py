@@ -109,7 +109,7 @@ def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
 
 def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
     data = driven(9_000)
-    kept = data.thinned()
+    kept = data.thinned_steps()
     assert len(kept) <= 4_000
     assert kept[-1] == len(data) - 1
     assert np.count_nonzero(np.diff(kept) > 1) < len(kept) / 9

@@ -30,16 +30,16 @@ def test_an_exact_plant_plays_as_the_environment_does() -> None:
 
 def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_rest() -> None:
     inside = line_plant("next x = x + 1\nreward = 5")
-    assert inside.worst < 0
+    assert inside.reward_outside < 0
     ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))
     assert found.terminated
     assert found.length < LINE.max_steps
-    assert found.rewards[-1] == pytest.approx(inside.worst * (LINE.max_steps - found.length + 1), rel=1e-5)
+    assert found.rewards[-1] == pytest.approx(inside.reward_outside * (LINE.max_steps - found.length + 1), rel=1e-5)
     assert (found.rewards[:-1] == 5).all()
     unpaid = line_plant("next x = 0.9*x\nreward = log(-1 - x^2)")
     ((found,),) = play_in_plant(unpaid, [policy("u = 0", LINE)], (0,))
     assert found.length == 1, "a reward that is no number fails at once"
-    assert found.rewards[0] == pytest.approx(unpaid.worst * LINE.max_steps, rel=1e-5)
+    assert found.rewards[0] == pytest.approx(unpaid.reward_outside * LINE.max_steps, rel=1e-5)
     ending = line_plant("next x = x + 0.1\nreward = 1 + 10*ends\nends = x > 0.45")
     ((found,),) = play_in_plant(ending, [policy("u = 0", LINE)], (0,), np.zeros((1, 1)))
     assert (found.terminated, found.rewards.tolist()) == (True, [1, 1, 1, 1, 11]), "it ends where the plant says"
@@ -51,7 +51,7 @@ def test_leaving_the_region_costs_nothing_more_where_steps_pay() -> None:
     paid = np.where(ended, -2.0, 9.0)  # the last step of a fall pays less than none
     costs = np.where(ended, 100.0, -0.1)  # the goal pays
     for rewards, worst in ((paid, 0), (costs, -0.1)):
-        assert line_plant("next x = x + 1", replace(data, rewards=rewards, ended=ended)).worst == worst
+        assert line_plant("next x = x + 1", replace(data, rewards=rewards, ended=ended)).reward_outside == worst
 
 
 def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:

@@ -14,10 +14,10 @@ import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal
+from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, turns
+from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
@@ -77,7 +77,7 @@ def test_a_good_reply_needs_one_request() -> None:
     assert proposal.parsed.policy is not None
     assert [e.request for e in proposal.exchanges] == [0]
     assert list(proposal.exchanges) == seen
-    assert turns(proposal.exchanges) == (prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
+    assert conversation_turn(proposal.exchanges) == (prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])
@@ -249,3 +249,20 @@ def test_an_unknown_price_stays_unknown() -> None:
     assert ledger.usd is None
     with pytest.raises(BudgetExhausted, match="price is unknown"):
         replace(ledger, config=config(max_usd=9)).hold(BLANK, lambda *tokens: 0.1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        ("The pole falls at 0.5 rad. So lean.\n```\nleft = 0\n```", "The pole falls at 0.5 rad."),
+        ("```\nleft = 0\n```\nAfterwards: done!", "Afterwards: done!"),
+        ("# Plan\n\n- **Swing** up\n  first\n\nthen rest", "Swing up first"),
+        ("<think>hm. no.</think>\nRest early", "Rest early"),
+        ("| a | b |\n|---|---|\n", ""),
+        ("", ""),
+        ("a\x00\x1b[31m b", "a [31m b"),
+        ("x" * 500, "x" * 156 + " ..."),
+    ],
+)
+def test_the_idea_of_a_reply_is_its_first_sentence(reply: str, sentence: str) -> None:
+    assert first_sentence(reply) == sentence

@@ -122,7 +122,7 @@ def test_a_replay_records_what_it_repeats() -> None:
 @pytest.mark.parametrize(
     ("llms", "said"),
     [
-        (["compatible:a", "builtin"], "--llm builtin takes no turns with others: name language models"),
+        (["compatible:a", "builtin"], "--llm builtin cannot be one of several models; name language models only"),
         (["compatible:a", "compatible:a"], "--llm compatible:a is named twice"),
         (["compatible:a", "opnai:b"], "no model provider is called 'opnai' (did you mean openai:MODEL"),
         (["compatible:a", "openai"], "'openai' alone does not say which MODEL"),

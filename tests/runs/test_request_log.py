@@ -12,7 +12,7 @@ from policygen.errors import BudgetExhausted, ProviderError, TransientProviderEr
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, first_sentence, turns
+from policygen.runs.request_log import RequestLog, conversation_turn
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)
@@ -74,22 +74,5 @@ def test_a_conversation_remembers_the_request_and_the_last_reply() -> None:
     first = Exchange(1, 0, PROMPT, Reply("nonsense", "m"), 1)
     repair = PROMPT.followed_by(Message("assistant", "nonsense"), Message("user", "repair it"))
     last = Exchange(1, 1, repair, Reply("", "m"), 1)
-    assert turns([first]) == (PROMPT.messages[-1], Message("assistant", "nonsense"))
-    assert turns([first, last]) == (PROMPT.messages[-1], Message("assistant", "(empty)"))
-
-
-@pytest.mark.parametrize(
-    ("reply", "sentence"),
-    [
-        ("The pole falls at 0.5 rad. So lean.\n```\nleft = 0\n```", "The pole falls at 0.5 rad."),
-        ("```\nleft = 0\n```\nAfterwards: done!", "Afterwards: done!"),
-        ("# Plan\n\n- **Swing** up\n  first\n\nthen rest", "Swing up first"),
-        ("<think>hm. no.</think>\nRest early", "Rest early"),
-        ("| a | b |\n|---|---|\n", ""),
-        ("", ""),
-        ("a\x00\x1b[31m b", "a [31m b"),
-        ("x" * 500, "x" * 156 + " ..."),
-    ],
-)
-def test_the_idea_of_a_reply_is_its_first_sentence(reply: str, sentence: str) -> None:
-    assert first_sentence(reply) == sentence
+    assert conversation_turn([first]) == (PROMPT.messages[-1], Message("assistant", "nonsense"))
+    assert conversation_turn([first, last]) == (PROMPT.messages[-1], Message("assistant", "(empty)"))

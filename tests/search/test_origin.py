@@ -16,7 +16,7 @@ from policygen.extensions.compare.contenders import read_field
 from policygen.extensions.plots.groups import grouped, read_member
 from policygen.files import find_resource
 from policygen.runs.logbook import Logbook
-from policygen.runs.texts import mixed
+from policygen.runs.texts import templates_changed
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -91,7 +91,7 @@ def test_a_run_resumed_with_an_edited_template_says_so_and_is_marked_as_mixed() 
     before, after = Logbook(folder).templates()
     assert (before.since, after.since) == (1, 2)
     assert before.digest != after.digest
-    assert mixed([before, after])
+    assert templates_changed([before, after])
     assert before == Logbook(pure).templates()[0]
     one, two = labels(pure, folder)
     assert two.endswith(f"templates {before.digest} from attempt 1, {after.digest} from attempt 2")

@@ -1,4 +1,4 @@
-"""The verified envelope of a policy: claims that hold everywhere in a box of observations, or that points violate."""
+"""The verified envelope of a policy: claims about all observations in a box, proved or tested at random points."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Name, Node, Number, nodes_of
 
 EPISODES = 20  # played to find a range for observations without bounds
-STEPS = 20  # of random observations in a row, for a policy that remembers
-_UNBOUNDED = 1e30  # environments often state the largest float where there is no bound
+STEPS = 20  # consecutive steps with random observations, for a policy that remembers
+_UNBOUNDED = 1e30  # bounds beyond count as none: environments often state the largest float instead
 _LARGEST = float(np.finfo(np.float32).max)
-_ROUNDING = 1e-6  # share of its range by which an output may pass its limits
-_PLAIN_ROUNDS, _PATIENT_ROUNDS = 3, 14  # before bounds of remembered values are doubled, and move faster and faster
-_NARROWED = 200  # times that widened bounds are computed anew
+_ROUNDING = 1e-6  # tolerance of an output beyond its limits, as a share of the largest limit
+_ROUNDS_BEFORE_WIDENING, _ROUNDS_BEFORE_FAST_WIDENING = 3, 14  # of the bounds of remembered values
+_MOST_NARROWINGS = 200  # rounds in which widened bounds are computed anew, which can only tighten them
 
 Ranges = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """A requirement on a value: to lie between two numbers, and perhaps not to be 0."""
+class Requirement:
+    """A requirement on a value: `low` <= value <= `high`, and not 0 if `nonzero`."""
 
     text: str
     low: float = -math.inf
@@ -44,30 +44,30 @@ class Need:
     nonzero: bool = False
 
     def proved(self, x: Interval) -> bool:
-        """Whether every number of an interval meets it."""
+        """Whether every number of an interval meets the requirement."""
         return self.low <= x.low and x.high <= self.high and not (self.nonzero and 0.0 in x)
 
     def violated(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the values that do not meet it."""
+        """Return a mask of the values that violate the requirement."""
         violated: npt.NDArray[np.bool_] = (values < self.low) | (values > self.high) | (self.nonzero & (values == 0))
         return violated
 
 
-_NOT_ZERO = Need("is not 0", nonzero=True)
-_NOT_NEGATIVE = Need("is at least 0", low=0.0)
-_POSITIVE = Need("is above 0", low=math.ulp(0.0))
-_FITS = Need("does not overflow in single precision", -_LARGEST, _LARGEST)
+_NOT_ZERO = Requirement("is not 0", nonzero=True)
+_NOT_NEGATIVE = Requirement("is at least 0", low=0.0)
+_POSITIVE = Requirement("is above 0", low=math.ulp(0.0))
+_FITS = Requirement("does not overflow in single precision", -_LARGEST, _LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim on the values of an expression; a claim on overflow holds for all its parts, too.
+    """A claim about the values of an expression; a claim about overflow is about all parts of the expression, too.
 
     Attributes:
-        need: what is claimed.
-        low, high: bounds of all values in the box.
-        sampled: the least and greatest value at the random points; None if all were NaN.
-        violations: number of sampled values that violate it.
+        need: the text of the requirement that is claimed to hold.
+        low, high: bounds of the expression's values for all observations in the box.
+        sampled: least and greatest value at the random points; None if all were NaN.
+        violations: number of sampled values that violate the requirement.
         verdict: `proved`, `not proved` or `violated`.
     """
 
@@ -112,11 +112,11 @@ class Envelope:
         ]
         lines += [""] + [str(c) for v in ("violated", "not proved", "proved") for c in self.claims if c.verdict == v]
         proved = sum(claim.verdict == "proved" for claim in self.claims)
-        lines.append(f"{proved} of {len(self.claims)} claims are proved for all of these ranges;")
-        return "\n".join([*lines, f"the others were only sampled, at {self.points:,} random points."])
+        rest = f"; the others were only sampled, at {self.points:,} random points" if proved < len(self.claims) else ""
+        return "\n".join([*lines, f"{proved} of {len(self.claims)} claims are proved for all of these ranges{rest}."])
 
     def to_record(self) -> dict[str, Any]:
-        """Return the envelope as a record for JSON, with the exit code; a number beyond single precision is a text."""
+        """Return the envelope as a record for JSON, with the exit code; numbers beyond single precision are texts."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
@@ -133,42 +133,42 @@ def _number(value: float) -> str:
 
 
 def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0) -> Envelope:
-    """Prove or sample that outputs stay in their limits, that all operations are defined, and that none overflows.
+    """Check by proof and by sampling: outputs stay in their limits, operations are defined, and nothing overflows.
 
     Args:
-        stated: ranges of observations. Others have the task's bounds or, where it has none, the range that episodes of
-            the policy visit, and half of it more to both sides.
+        stated: ranges of some observations. The range of any other is its bounds in the task or, if it has none, the
+            range that episodes of the policy visit, extended by half of its width on both sides.
 
     Raises:
-        UsageError: a range is stated for something that the policy does not observe.
+        UsageError: a range is stated for an observation that the policy does not read.
         PolicyError: this kind of policy cannot be checked.
     """
     program = program_of(policy)
     box = _box(program, stated)
     known = {name: enclosing([low, high]) for name, (low, high, _) in box.items()}
-    known |= _remembered(program, known)
-    slots = [slot_of(name) for name in policy.remembers]
-    remembered = {slot: (known[slot].low, known[slot].high, "as computed") for slot in slots}
+    remembered_values = _remembered_values(program, known)
+    computed = {slot: (x.low, x.high, "as computed") for slot, x in remembered_values.items()}
+    known |= remembered_values
     known = Intervals().assigned(program, known)
-    steps = list(_sampled(program, box, points, seed))
+    steps = list(_samples(program, box, points, seed))
     claims = []
-    for expression, need, node in _claimed(program, known):
+    for expression, requirement, node in _claimed(program, known):
         bound = Intervals().value(node, known)
         with np.errstate(all="ignore"):
             values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
-        values = values[~np.isnan(values)]  # the operation that gave NaN has a claim of its own
-        violations = int(need.violated(values).sum())
-        verdict = "proved" if need.proved(bound) else "violated" if violations else "not proved"
+        values = values[~np.isnan(values)]  # the operation that gave NaN has its own claim
+        violations = int(requirement.violated(values).sum())
+        verdict = "proved" if requirement.proved(bound) else "violated" if violations else "not proved"
         sampled = (float(values.min()), float(values.max())) if len(values) else None
-        claims.append(Claim(expression, need.text, bound.low, bound.high, sampled, violations, verdict))
-    return Envelope({**box, **remembered}, claims, points)
+        claims.append(Claim(expression, requirement.text, bound.low, bound.high, sampled, violations, verdict))
+    return Envelope({**box, **computed}, claims, points)
 
 
 def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]]:
     """Return low, high and source of each observation that a policy reads."""
     names = [name for _, name in program.observed]
-    if strange := sorted(stated.keys() - set(names)):
-        raise UsageError(f"--box {strange[0]}: the policy reads {', '.join(names)} and no such observation")
+    if unread := sorted(stated.keys() - set(names)):
+        raise UsageError(f"--box {unread[0]}: the policy reads {', '.join(names)}; name one of these")
     box: dict[str, tuple[float, float, str]] = {}
     visited: npt.NDArray[Any] | None = None
     for i, name in program.observed:
@@ -183,39 +183,39 @@ def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]
             visited = np.concatenate([episode.observations for episode in played])
         least, most = float(visited[:, i].min()), float(visited[:, i].max())
         more = (most - least) / 2 or 1.0
-        source = (
-            f"{least:.4g} to {most:.4g} in {EPISODES} episodes, and half of it more to both sides; no bounds are known"
-        )
+        source = f"{least:.4g} to {most:.4g} in {EPISODES} episodes, extended by half at both ends; no bounds are known"
         box[name] = (max(low, least - more), min(high, most + more), source)
     return box
 
 
-def _remembered(program: Program, observed: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Return bounds of the remembered values after any number of steps; infinite ones where none were found."""
-    slots = {slot_of(name): EMPTY for name in program.policy.remembers}
-    for turn in itertools.count():
-        after = _after(program, {**observed, **slots})
-        if all(slots[slot].low <= x.low and x.high <= slots[slot].high for slot, x in after.items()):
+def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> dict[str, Interval]:
+    """Return bounds, perhaps infinite, of the remembered values after any number of steps (abstract interpretation)."""
+    values = {slot_of(name): EMPTY for name in program.policy.remembers}
+    for rounds in itertools.count():
+        after = _after_step(program, {**observed, **values})
+        if all(values[slot].low <= x.low and x.high <= values[slot].high for slot, x in after.items()):
             break
-        grown = {slot: joined(slots[slot], x) for slot, x in after.items()}
-        factor = 2.0 if turn < _PATIENT_ROUNDS else 2.0**turn
-        slots = {s: _widened(slots[s], x, factor) if turn >= _PLAIN_ROUNDS else x for s, x in grown.items()}
-    for _ in range(_NARROWED):  # bounds that hold after a step hold for the next
-        before, slots = slots, _after(program, {**observed, **slots})
-        if slots == before:
+        grown = {slot: joined(values[slot], x) for slot, x in after.items()}
+        factor = 2.0 if rounds < _ROUNDS_BEFORE_FAST_WIDENING else 2.0**rounds
+        values = {
+            s: _widened(values[s], x, factor) if rounds >= _ROUNDS_BEFORE_WIDENING else x for s, x in grown.items()
+        }
+    for _ in range(_MOST_NARROWINGS):  # bounds after a step are bounds before the next
+        before, values = values, _after_step(program, {**observed, **values})
+        if values == before:
             break
-    return slots
+    return values
 
 
 def _widened(before: Interval, x: Interval, factor: float) -> Interval:
-    """Move the bounds that have moved to a multiple of their value, to 0, or beyond single precision."""
+    """Move each bound of `x` that differs from `before` outward: to `factor` times it or to 0, perhaps to infinity."""
     low = x.low if x.low == before.low else min(factor * x.low, 0.0)
     high = x.high if x.high == before.high else max(factor * x.high, 0.0)
     return Interval(low if low > -_LARGEST else -math.inf, high if high < _LARGEST else math.inf)
 
 
-def _after(program: Program, known: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Return the remembered values after a step."""
+def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, Interval]:
+    """Return bounds of the remembered values after a step with these observations and remembered values."""
     values, actuators = Intervals().assigned(program, known), program.policy.task.actuators
     after = {}
     for one in program.recollections:
@@ -231,9 +231,9 @@ def _after(program: Program, known: Mapping[str, Interval]) -> dict[str, Interva
     return after
 
 
-def _sampled(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield all values of steps with random observations: three in ten are 0 or at a limit, the others uniform."""
-    rng, memory = np.random.default_rng(seed), list[npt.NDArray[Any]]()
+def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield the values of each step, for random observations: 30% are a limit or 0, the others uniform."""
+    rng, remembered_values = np.random.default_rng(seed), list[npt.NDArray[Any]]()
     steps = STEPS if program.policy.remembers else 1
     count = -(-points // steps)
     for _ in range(steps):
@@ -244,35 +244,35 @@ def _sampled(program: Program, box: Mapping[str, Any], points: int, seed: int) -
             rows[:, i] = np.where(rng.random(count) < 0.3, special, rng.uniform(low, high, count))
             if program.policy.task.observations[i].integer:
                 rows[:, i] = np.rint(rows[:, i])
-        values = Points().read(program, rows, memory)
-        memory = Points().remembered(program, values, Points().decided(program, values, count))
+        values = Points().read(program, rows, remembered_values)
+        remembered_values = Points().remembered(program, values, Points().decided(program, values, count))
         yield values
 
 
-def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Need, Node]]:
-    """Yield each claim: the expression in words, what it needs, and the expression."""
+def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Requirement, Node]]:
+    """Yield each claim: the expression as text, the requirement, and the expression."""
     for name, node in program.assignments:
         kind, _, rest = name.rpartition(" ")
         shown = to_text(node) if kind == "term" else rest
-        for part, need in _needs(node, known):
-            yield f"{to_text(part)} (in {shown})", need, part
+        for part, requirement in _domain_requirements(node, known):
+            yield f"{to_text(part)} (in {shown})", requirement, part
         large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
-        if large and large[-1] is not node and kind != "output":  # a part comes after the whole
+        if large and large[-1] is not node and kind != "output":  # the last one is innermost
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
         elif not isinstance(node, Name):
             yield shown, _FITS, node
     for actuator in program.policy.task.actuators:
-        if actuator.is_choice or isinstance(program.policy, TablePolicy):  # the actions of a table were checked before
+        if actuator.is_choice or isinstance(program.policy, TablePolicy):  # a table's actions were checked on reading
             continue
         node, margin = Name(f"output {actuator.name}"), _ROUNDING * max(abs(actuator.low), abs(actuator.high))
         beyond = max(actuator.low - known[node.name].low, known[node.name].high - actuator.high)
         text = f"stays within {actuator.low:.6g} to {actuator.high:.6g} before it is clipped"
         text += f" (or passes them by at most {beyond:.6g})" if beyond > margin else ""
-        yield actuator.name, Need(text, actuator.low - margin, actuator.high + margin), node
+        yield actuator.name, Requirement(text, actuator.low - margin, actuator.high + margin), node
 
 
-def _needs(root: Node, known: Mapping[str, Interval]) -> Iterator[tuple[Node, Need]]:
-    """Yield the parts of an expression that an operation needs to be in its domain."""
+def _domain_requirements(root: Node, known: Mapping[str, Interval]) -> Iterator[tuple[Node, Requirement]]:
+    """Yield the arguments of operations that are not defined for all numbers, each with its requirement."""
     for node in nodes_of(root):
         match node:
             case Call("/" | "mod", (_, divisor)) if not isinstance(divisor, Number) or not divisor.value:

@@ -62,7 +62,7 @@ class PlantSource(Source):
         before = [*quantities, *decision_names(self.task)]
         if len(set(before)) < len(before):
             raise PolicyError("a plant in which two quantities have the same name cannot be exported")
-        if not np.isfinite([*plant.low, *plant.high, plant.worst]).all():
+        if not np.isfinite([*plant.low, *plant.high, plant.reward_outside]).all():
             raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
         self.memory = [self.own + self.identifiers.new("m", name) for name in self.equations.remembered]
         self.names = {
@@ -130,8 +130,8 @@ class PlantSource(Source):
         self.define("ends", self.write(ends))
         self.define("paid", self.write(reward))
         self.define("failed", self.no.format(functools.reduce(self.both.format, tests)), integer=True)
-        left = f"{self.own}left"
-        self.add(f"{self.reward} = {self.choice.format('failed', f'{number(self.plant.worst)} * {left}', 'paid')}")
+        left, outside = f"{self.own}left", number(self.plant.reward_outside)
+        self.add(f"{self.reward} = {self.choice.format('failed', f'{outside} * {left}', 'paid')}")
         self.add(f"{left} = {left} - 1.0")
         for slot, name in zip(self.memory, self.equations.remembered, strict=True):
             self.add(f"{slot} = {self.names[name]}")
@@ -186,7 +186,7 @@ class PlantSource(Source):
             "An episode begins like one of those seen, or as `start` says. Your code counts its steps.",
             "Observations are rounded to single precision, as policies see them; the state is not.",
             f"If a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
-            f"{self.plant.worst:.4g} for each remaining step.",
+            f"{self.plant.reward_outside:.4g} for each remaining step.",
         ]
         lines = ["The plant itself:", "", *lines_with_units(PlantAccount(text, steps), self.task)]
         return self.heading("A simulator of", [*usage, "", *notes], lines)

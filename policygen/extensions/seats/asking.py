@@ -1,4 +1,4 @@
-"""Questions to a model: rendered, asked in parallel and only once, with a repair request for unreadable answers."""
+"""Questions to a model: rendered, asked in parallel and only once each; an unreadable answer gets a repair request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.request_log import RequestLog
 
-MOST_READ = 20_000  # characters of an answer, its last ones
+MOST_READ = 20_000  # last characters of an answer that are read
 _MOST_REPEATED = 2_000  # characters of an answer that a repair request shows
 _QUOTED = 60  # characters of an answer that a sentence repeats
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class UnreadableAnswer(ValueError):
-    """An answer without the value that was asked for; the message says why, for the repair request."""
+    """An answer without the value asked for; the repair request shows the message."""
 
 
 def read_reply(reply: Reply, read: Callable[[str], V]) -> V:
@@ -57,7 +57,7 @@ class Questions(ABC, Generic[Q]):
     Args:
         templates: names of the templates of the system message, of a question, and of a repair request.
         systems: variables of the system message, from its longest version to its shortest.
-        most: maximum number of estimated tokens of a prompt.
+        most: maximum number of tokens of a prompt, as estimated.
         shared: variables of both questions and repair requests.
 
     Raises:
@@ -97,7 +97,7 @@ class Questions(ABC, Generic[Q]):
         return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
 
     def _rendered(self, variables: Mapping[str, Any], context: object) -> Prompt:
-        """Render a prompt; it carries `context` for providers that are no language models."""
+        """Render a prompt; it carries `context` for providers that are not language models."""
         request = Message("user", render_template(self._request, {**variables, **self._shared}))
         return self._limited(Prompt((*self._system.messages, request), context))
 
@@ -114,10 +114,10 @@ class Questions(ABC, Generic[Q]):
 class Asker:
     """Asks one provider, from several threads at a time; see `RequestLog`.
 
-    The first request goes alone, so that a parameter that the model refuses is found out only once.
+    The first request is sent alone, so that only one request fails if the model refuses a parameter.
 
     Args:
-        concurrency: maximum number of requests under way; a provider without a server gets one at a time.
+        concurrency: maximum number of requests under way; 1 for a provider without a server.
     """
 
     provider: Provider
@@ -133,7 +133,7 @@ class Asker:
         """Call `work` (which asks) for all items in parallel; return the results in the order of the items.
 
         Raises:
-            PolicygenError: the first error, in the order of the items; requests under way are waited for.
+            PolicygenError: the first error, in the order of the items, after the requests under way have ended.
         """
         one_by_one = len(items) if self.concurrency == 1 else 0 if self._answered else 1
         results = [work(item) for item in items[:one_by_one]]
@@ -150,9 +150,9 @@ class Asker:
         # A failed question comes before all cancelled ones, so its error is the one raised.
         return results + [future.result() for future in futures]
 
-    def ask(self, number: int, request: int, prompt: Prompt) -> Exchange:
-        """Return the answer to question `number`; `request` is 0, or 1 for its repair. See `RequestLog.ask`."""
-        exchange = self.log.ask(self.provider, number, request, prompt)
+    def ask(self, number: int, repair: int, prompt: Prompt) -> Exchange:
+        """Return the answer to question `number`; `repair` is 0, or 1 for its repair. See `RequestLog.ask`."""
+        exchange = self.log.ask(self.provider, number, repair, prompt)
         self._answered = self._answered or exchange.requests > 0
         return exchange
 
@@ -163,8 +163,8 @@ class Counts:
 
     Attributes:
         asked: different questions that were answered.
-        repairs: of them, asked again because the answer could not be read.
-        fallbacks: of them, questions whose repaired answer could not be read either.
+        repairs: number of these that were asked again because the answer could not be read.
+        fallbacks: number of these whose second answer could not be read either.
         fallback_uses: how often a fallback was used in place of an answer.
     """
 

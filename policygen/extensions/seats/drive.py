@@ -34,7 +34,7 @@ TABLE_EPISODES = 100  # for the table's score, if there is no exact score
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
-    """The settings of a drive that runs do not have.
+    """The settings of a drive that a run does not have.
 
     Attributes:
         episodes: number of episodes to play; their seeds depend on the run's seed alone. The table's score uses others.
@@ -85,7 +85,7 @@ class DriveResult(sessions.SessionResult):
 
 
 class Drive(sessions.ModelSession[DriveResult]):
-    """One drive in its folder; `carry_out` plays it.
+    """A drive: a model plays episodes, and its decisions become a table; `carry_out` plays them.
 
     Args:
         folder, tell: see `ModelSession`.
@@ -97,44 +97,46 @@ class Drive(sessions.ModelSession[DriveResult]):
         LogbookError: the folder cannot be written, or another process works in it.
     """
 
-    file, kind, same = "drive.json", "drive", ("task", "gym_id", "llm", "seed", "memory")
+    file, kind, identity_fields = "drive.json", "drive", ("task", "gym_id", "llm", "seed", "memory")
 
     def __init__(
         self,
         task: Task,
         config: RunConfig,
-        plan: DriveSettings,
+        settings: DriveSettings,
         folder: Path,
         *,
         on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
         self.task = without_knowledge(task) if config.ablate == "knowledge" else task
-        self.plan = plan
+        self.settings = settings
         provider = driver_of(self.task, config)
-        questions = StepQuestions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
+        questions = StepQuestions(
+            self.task, template=settings.template, memory=settings.memory, most=config.prompt_tokens
+        )
         initial = DriveResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
             task=self.task.name,
             gym_id=self.task.gym_id,
-            memory=plan.memory,
-            concurrency=plan.concurrency,
+            memory=settings.memory,
+            concurrency=settings.concurrency,
             shown="numbers" if self.task.grid is None else "bins",
-            planned=plan.episodes,
+            planned=settings.episodes,
         )
-        super().__init__(folder, config, provider, self.task, initial, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, self.task, initial, concurrency=settings.concurrency, tell=tell)
         self.driver = Driver(self.task, self.asker, questions, on_episode)
         self.table: TablePolicy | None = None
         self.score: Score | None = None
-        self._seeds = episode_seeds(config.seed, "driving", plan.episodes)
+        self._seeds = episode_seeds(config.seed, "driving", settings.episodes)
 
     def _work(self) -> None:
         with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
             simulator.play(self.driver, self._seeds)
 
-    def _keep(self) -> None:
+    def _save_files(self) -> None:
         """Save the episodes, in the order of their seeds, and the table."""
         self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
         if self.driver.ended:
@@ -145,7 +147,7 @@ class Drive(sessions.ModelSession[DriveResult]):
         if self.table is not None:
             self.table.save(self.folder / BEST)
 
-    def _finish(self) -> None:
+    def _evaluate(self) -> None:
         if self.table is not None:
             self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
@@ -155,7 +157,7 @@ class Drive(sessions.ModelSession[DriveResult]):
         answers = driver.counts.asked + driver.counts.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
-            self._initial,
+            self._initial_result,
             counts=replace(driver.counts),
             concurrency=self.asker.concurrency,
             episodes=episodes,
@@ -199,7 +201,7 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
             "builtin proposes policies and cannot decide single steps; a saved policy can, and needs no key either: "
             "--llm policy:RUN or policy:best.json"
         )
-    return sessions.one_model(config, "drives")
+    return sessions.connect_single_model(config, "drive")
 
 
 def table_of(driver: Driver) -> TablePolicy | None:

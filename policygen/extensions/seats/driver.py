@@ -70,8 +70,8 @@ class DriveCounts(Counts):
 
     Attributes:
         steps: actions taken.
-        hits: number of these without a question of their own, because the situation was asked about already, or is
-            asked about by another episode at the same time.
+        hits: number of these that needed no question, because the situation was asked about before, or another
+            episode asks about it at the same time.
     """
 
     steps: int = 0

@@ -71,13 +71,13 @@ MEDIATORS = {
 
 
 def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
-    """Return the mediator that a policy for the task of when to ask makes.
+    """Return a mediator that asks when a policy for the task `when-to-ask` says so.
 
     Args:
-        task: the task of when to ask.
+        task: the task `when-to-ask`.
 
     Raises:
-        PolicyError: it is a policy for something else.
+        PolicyError: the policy is for another task.
     """
     theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
     if theirs != ours or policy.remembers:
@@ -88,14 +88,14 @@ def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
 
 
 def task_of_room(room: str, cost: float = COST) -> Task:
-    """Return the task of when to ask in a room."""
+    """Return the task `when-to-ask` in a room."""
     return replace(load_task(TASK), kwargs=(("room", room), ("cost", cost)))
 
 
 def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Policy:
     """Tune the hard-coded mediator, entry by entry (`--refine coordinate`), and return its table.
 
-    The plans are those of the rule-based planner, which costs nothing to ask; the seeds are used for nothing else.
+    The rule-based planner makes the plans, at no cost. The seeds of these episodes are used for nothing else.
 
     Raises:
         TaskError: the package minigrid is missing.
@@ -120,7 +120,7 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
 
     Raises:
         UsageError: a name is none of these.
-        PolicyError: the policy is for something else.
+        PolicyError: the policy is for another task.
     """
     found: dict[str, Mediator | None] = {}
     for name in names:
@@ -160,7 +160,7 @@ SHARE_OF_QUESTIONS = 1 / 3  # a learned mediator may ask at most this share of t
 
 @dataclass(frozen=True, slots=True)
 class MediationSettings:
-    """The settings that only a mediation has, beside those of a run.
+    """The settings of a mediation that a run does not have.
 
     Attributes:
         rooms: names of the rooms, in the order in which they are played.
@@ -215,10 +215,10 @@ class MediationResult(sessions.SessionResult):
 
 
 class Mediation(sessions.ModelSession[MediationResult]):
-    """A comparison of mediators in several rooms, with its folder; `carry_out` plays the episodes.
+    """A comparison of mediators in several rooms; `carry_out` plays the episodes.
 
     Args:
-        task: the mediators' task: to decide when to ask.
+        task: the mediators' task, `when-to-ask`.
         folder, tell: see `ModelSession`.
         on_row: called with the results of every mediator whose episodes are played.
 
@@ -229,24 +229,24 @@ class Mediation(sessions.ModelSession[MediationResult]):
         LogbookError: the folder cannot be written, or another process works in it.
     """
 
-    file, kind, same = "mediate.json", "mediation", ("llm", "seed")
+    file, kind, identity_fields = "mediate.json", "mediation", ("llm", "seed")
 
     def __init__(
         self,
         task: Task,
         config: RunConfig,
-        plan: MediationSettings,
+        settings: MediationSettings,
         folder: Path,
         *,
         on_row: Callable[[MediatorRow], None] = lambda row: None,
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
-        self.plan = plan
+        self.settings = settings
         provider = planner_of(config)
         questions = {
-            room: PlanQuestions(room, template=plan.template, most=config.prompt_tokens) for room in plan.rooms
+            room: PlanQuestions(room, template=settings.template, most=config.prompt_tokens) for room in settings.rooms
         }
-        for room in plan.rooms[:1]:
+        for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
         self._on_row = on_row
         self.rows: list[MediatorRow] = []
@@ -255,15 +255,15 @@ class Mediation(sessions.ModelSession[MediationResult]):
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
-            episodes=plan.episodes,
+            episodes=settings.episodes,
         )
-        super().__init__(folder, config, provider, task, initial, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, task, initial, concurrency=settings.concurrency, tell=tell)
         self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
-        for room in self.plan.rooms:
-            envs = [_make_room(room) for _ in range(self.plan.episodes)]
-            for mediator in self.plan.mediators(room):
+        for room in self.settings.rooms:
+            envs = [_make_room(room) for _ in range(self.settings.episodes)]
+            for mediator in self.settings.mediators(room):
                 if mediator.name == LEARNED and mediator.policy is not None:
                     mediator.policy.save(self.folder / f"{room}.json")
                     self.tables[room] = mediator.policy.to_text(whole=True)
@@ -272,11 +272,11 @@ class Mediation(sessions.ModelSession[MediationResult]):
 
     def _current_result(self) -> MediationResult:
         rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._initial, counts=replace(self.planner.counts), rows=rows, tables=tables)
+        return replace(self._initial_result, counts=replace(self.planner.counts), rows=rows, tables=tables)
 
     def _play(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
         """Play all episodes of a mediator in parallel."""
-        seeds = episode_seeds(self.config.seed, "mediating", self.plan.episodes)
+        seeds = episode_seeds(self.config.seed, "mediating", self.settings.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
         generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         running = list(range(len(playing)))
@@ -305,7 +305,7 @@ def planner_of(config: RunConfig) -> Provider:
         raise UsageError(
             "builtin proposes policies and cannot plan; the rule-based planner needs no key: --llm planner"
         )
-    return sessions.one_model(config, "plans")
+    return sessions.connect_single_model(config, "mediate")
 
 
 def _make_room(room: str) -> LockedRoomEnv:

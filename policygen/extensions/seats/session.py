@@ -1,4 +1,4 @@
-"""The parts that `drive` and `mediate` share: the model, a folder locked by one process, the saved result."""
+"""Code that `drive` and `mediate` share: the model, a folder locked by one process, the saved result."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SETTINGS = (
 
 
 class RecordedAnswers:
-    """`replay:FOLDER` as a provider: the recorded answer to the same question, in any order.
+    """The provider of `replay:FOLDER`: it gives each question the answer recorded for it, in any order.
 
-    A run replays its replies one after the other; the questions of a session come from many episodes in parallel.
+    A run replays its replies in their order; the questions of a session come from many episodes in parallel.
     """
 
     def __init__(self, replay: Replay) -> None:
@@ -52,24 +52,24 @@ class RecordedAnswers:
         reply = self._replies.get(prompt.messages)
         if reply is None:
             raise ProviderError(
-                f"{self._replay.folder} holds no answer to this question: replay it with the task, the seed, the "
-                "template and the settings that it was recorded with, or ask a model"
+                f"{self._replay.folder} holds no answer to this question: replay it with the task, seed, "
+                "template and settings that it was recorded with, or ask a model"
             )
         return reply
 
 
-def one_model(config: RunConfig, does: str) -> Provider:
-    """Return the only model of the settings.
+def connect_single_model(config: RunConfig, verb: str) -> Provider:
+    """Return the provider of the setting `llm`, which must be a single one.
 
     Args:
-        does: what it does, for the error message about several models: `drives`, `plans`.
+        verb: the command, for the error message: `drive` or `mediate`.
 
     Raises:
-        UsageError: there are several models, or the folder to replay holds no answers.
+        UsageError: `llm` names several models, or the folder to replay holds no answers.
     """
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, ProviderPool):
-        raise UsageError(f"one model {does}; name one of {config.llm}")
+        raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
     return RecordedAnswers(provider) if isinstance(provider, Replay) else provider
 
 
@@ -84,11 +84,12 @@ class SessionResult:
     """The results and costs of a session. Subclasses add fields; the saved file has all of them on one level.
 
     Attributes:
-        is_language_model: whether the provider is a language model; any other makes no `llm_calls`.
+        is_language_model: whether the provider is a language model; if not, `llm_calls` is 0.
         counts: questions asked, repairs and fallbacks.
-        requests: requests sent, including repeated ones.
-        cached: answers taken from the cache, paid for before.
-        stopped: why the session ended early; empty if it did not.
+        requests: requests sent, retries included.
+        cached: answers taken from the cache of an earlier session.
+        stopped: why the session ended early (interrupted, or the budget that ran out); empty if all work was done.
+        finished: whether the session ended by itself: its work was done or a budget ran out.
     """
 
     llm: str
@@ -109,12 +110,12 @@ ResultT = TypeVar("ResultT", bound=SessionResult)
 
 
 class ModelSession(ABC, Generic[ResultT]):
-    """A model's work in a folder that this process locks; `carry_out` does the work.
+    """The base class of a drive or mediation: work that asks a model, in a folder that this process locks.
 
     Args:
-        folder: where the files go; if it holds the same session already, its answers are used again.
-        task: for the check that the price of the model is known.
-        initial: the result before anything is asked.
+        folder: where the files go; if it already holds this session, the answers stored there are used again.
+        task: passed to the check that a limit in USD can be enforced.
+        initial_result: the result before anything is asked.
         concurrency: maximum number of questions under way at a time.
         tell: called with the waits that servers ask for.
 
@@ -124,8 +125,8 @@ class ModelSession(ABC, Generic[ResultT]):
     """
 
     file: ClassVar[str]  # name of the saved result
-    kind: ClassVar[str]
-    same: ClassVar[tuple[str, ...]]  # the fields of a saved result that a session in its folder must share
+    kind: ClassVar[str]  # of the saved file, and in messages: `drive` or `mediation`
+    identity_fields: ClassVar[tuple[str, ...]]  # of a result: a session continues another if these are equal
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class ModelSession(ABC, Generic[ResultT]):
         config: RunConfig,
         provider: Provider,
         task: Task,
-        initial: ResultT,
+        initial_result: ResultT,
         *,
         concurrency: int,
         tell: Callable[[Wait], None],
@@ -144,10 +145,10 @@ class ModelSession(ABC, Generic[ResultT]):
 
         if provider.is_language_model:
             LanguageModel(provider, config).check(task)
-        self.folder, self.config, self.provider, self._initial = folder, config, provider, initial
-        self._lock = self._locked()
+        self.folder, self.config, self.provider, self._initial_result = folder, config, provider, initial_result
+        self._lock = self._lock_folder()
         try:
-            self._write(initial)  # other sessions must see whose folder it is before anything is asked
+            self._write(initial_result)  # other sessions must see whose folder it is before anything is asked
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
                 Ledger(config),
@@ -163,7 +164,7 @@ class ModelSession(ABC, Generic[ResultT]):
             raise
 
     def carry_out(self) -> ResultT:
-        """Work until all is done or a budget is used up; save the results, also of an interrupted session.
+        """Work until all is done or a budget has run out; save the result, also if the work is interrupted.
 
         Raises:
             ProviderError: the model cannot be asked.
@@ -177,12 +178,12 @@ class ModelSession(ABC, Generic[ResultT]):
             except BudgetExhausted as error:
                 stopped = str(error)
             finally:
-                self._keep()
-                self._write(self._outcome(stopped))
-            self._finish()
-            outcome = self._outcome(stopped, finished=True)
-            self._write(outcome)
-            return outcome
+                self._save_files()
+                self._write(self._result_with_costs(stopped))
+            self._evaluate()
+            result = self._result_with_costs(stopped, finished=True)
+            self._write(result)
+            return result
         finally:
             self._lock.release()
 
@@ -190,17 +191,17 @@ class ModelSession(ABC, Generic[ResultT]):
     def _work(self) -> None:
         """Do everything that asks the model."""
 
-    def _keep(self) -> None:
-        """Write the files besides the saved result, whatever ended the work."""
+    def _save_files(self) -> None:
+        """Write the files besides the result; called after the work, also if it was interrupted."""
 
-    def _finish(self) -> None:
-        """Do the rest after work that was not interrupted."""
+    def _evaluate(self) -> None:
+        """Score what the work produced; not called if it was interrupted."""
 
     @abstractmethod
     def _current_result(self) -> ResultT:
-        """Return the results so far; `_outcome` adds the costs of asking."""
+        """Return the result so far; `_result_with_costs` adds the costs of asking."""
 
-    def _outcome(self, stopped: str, *, finished: bool = False) -> ResultT:
+    def _result_with_costs(self, stopped: str, *, finished: bool = False) -> ResultT:
         ledger = self.asker.ledger
         return replace(
             self._current_result(),
@@ -214,28 +215,28 @@ class ModelSession(ABC, Generic[ResultT]):
             finished=finished,
         )
 
-    def _write(self, outcome: ResultT) -> None:
-        record = asdict(outcome)
+    def _write(self, result: ResultT) -> None:
+        record = asdict(result)
         record |= record.pop("counts")
         write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
 
-    def _locked(self) -> RunLock:
-        """Create and lock the folder, unless it holds something other than this session."""
+    def _lock_folder(self) -> RunLock:
+        """Create and lock the folder; refuse one that holds anything other than this session."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            others = {path.name for path in self.folder.iterdir()} - {".lock"}
+            present = {path.name for path in self.folder.iterdir()} - {".lock"}
         except OSError as error:
             raise PlaceError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
-        if others and self.file not in others:
+        if present and self.file not in present:
             raise UsageError(f"{self.folder} holds other files; choose another --out")
         lock = RunLock(self.folder)
         try:
-            if self.file in others:
+            if self.file in present:
                 remedy = "restore it from a copy, or choose another --out"
-                before = read_json(self.folder / self.file, self.kind, remedy)
-                for name in self.same:
-                    was, value = before.get(name) if isinstance(before, dict) else None, getattr(self._initial, name)
-                    if was != value:
+                saved = read_json(self.folder / self.file, self.kind, remedy)
+                for name in self.identity_fields:
+                    was = saved.get(name) if isinstance(saved, dict) else None
+                    if was != (value := getattr(self._initial_result, name)):
                         raise UsageError(
                             f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; "
                             "choose another --out"

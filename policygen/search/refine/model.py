@@ -172,7 +172,7 @@ class _PlantSearch:
         self.explores = flat and self._margin is None and self._measure is None
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
-            self._least = fitted.worst * fitted.equations.task.max_steps
+            self._least = fitted.reward_outside * fitted.equations.task.max_steps
 
     @property
     def seeks_end(self) -> bool:
@@ -244,7 +244,7 @@ class _PlantSearch:
 
 def _seeks_end(fitted: FittedPlant) -> bool:
     """Whether the reward asks for the end of the episode: by paying for it, or by a cost of every step before it."""
-    if fitted.worst >= 0 or not fitted.equations.plant.ends:
+    if fitted.reward_outside >= 0 or not fitted.equations.plant.ends:
         return False
     task, plant = fitted.equations.task, fitted.plant
     width = len(fitted.low)

@@ -173,7 +173,7 @@ def test_the_command_prints_and_exits_as_its_help_says(policy_file: Path, line: 
         ("sin=1:0", "write NAME=LOW:HIGH"),
         ("sin=0:inf", "write NAME=LOW:HIGH"),
         ("sin=0:1:2", "write NAME=LOW:HIGH"),
-        ("speed=0:1", "the policy reads cos, sin, rate and no such observation"),
+        ("speed=0:1", "the policy reads cos, sin, rate; name one of these"),
     ],
 )
 def test_a_wrong_box_is_one_sentence(box: str, said: str, policy_file: Path, line: Line) -> None:

@@ -229,7 +229,7 @@ def test_every_step_is_the_environment_s(name: str, by: Simulate, tmp_path: Path
             np.testing.assert_allclose(observation, seen, rtol=2e-7, atol=1e-15)
             assert reward == pytest.approx(paid, rel=1e-12, abs=1e-15)
             assert ended is terminated
-            failures += paid != 0 and paid == pytest.approx(env.plant.worst * (copies._steps_left + 1))
+            failures += paid != 0 and paid == pytest.approx(env.plant.reward_outside * (copies._steps_left + 1))
         ends += ended
         begins, before = ended, state
     assert next(given, None) is None
@@ -329,7 +329,7 @@ def test_every_part_of_a_plant_is_exported() -> None:
 
 def test_a_plant_that_would_be_ambiguous_or_not_finite_is_refused() -> None:
     plant = simulated("memory").plant
-    for spoilt in (replace(plant, low=np.array([np.nan])), replace(plant, worst=-np.inf)):
+    for spoilt in (replace(plant, low=np.array([np.nan])), replace(plant, reward_outside=-np.inf)):
         with pytest.raises(PolicyError, match="no finite number"):
             exported_plant(spoilt, "c")
     twins = replace(LINE, observations=LINE.observations * 2)

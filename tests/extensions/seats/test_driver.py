@@ -42,12 +42,12 @@ QUICK = DriveSettings(episodes=2, concurrency=1)
 
 
 def driven(
-    server: ChatServer, task: str | Task = "frozenlake", plan: DriveSettings = QUICK, out: str = "out", **options: Any
+    server: ChatServer, task: str | Task = "frozenlake", own: DriveSettings = QUICK, out: str = "out", **options: Any
 ) -> Drive:
     loaded = task if isinstance(task, Task) else load_task(task)
     settings = {"llm": "compatible:m", "base_url": server.openai_url, **options}
     config = effective_config(loaded, loaded.name, options=settings)
-    return Drive(loaded, config, plan, Path(out))
+    return Drive(loaded, config, own, Path(out))
 
 
 def read(out: str = "out") -> dict[str, Any]:
@@ -258,7 +258,7 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         assert (read()["finished"], read()["stopped"]) == (False, "interrupted")
         assert Policy.load("out/best.json").act_one([0]) == 2
         outcome = driven(server).carry_out()
-        again = driven(server, plan=DriveSettings(3, concurrency=1)).carry_out()
+        again = driven(server, own=DriveSettings(3, concurrency=1)).carry_out()
     assert outcome.finished
     assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
     assert again.cached >= outcome.counts.asked
@@ -302,7 +302,7 @@ def test_a_price_that_is_not_known_holds_no_limit() -> None:
 def test_a_broken_or_endless_template_is_a_sentence() -> None:
     Path("mine.j2").write_text("{{ nothing.at.all }}")
     with ChatServer() as server, pytest.raises(TemplateError, match=r"mine\.j2"):
-        driven(server, plan=DriveSettings(1, template="mine.j2")).carry_out()
+        driven(server, own=DriveSettings(1, template="mine.j2")).carry_out()
     with pytest.raises(TemplateError, match="the prompt has about"):
         StepQuestions(load_task("taxi"), most=500 // 5)
 
