@@ -26,7 +26,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.spaces import Layout, Words
+from policygen.tasks.spaces import Layout, TextPart
 from policygen.tasks.task import Task
 
 MOST_NUMBERS = 50_000_000  # of a dataset, plus as many as its file can hold
@@ -171,7 +171,7 @@ def _numbers(data: Any, room: _Room) -> npt.NDArray[Any]:
     return np.asarray(data[()])
 
 
-def _rows(data: Any, layout: Layout | Words | None, room: _Room) -> npt.NDArray[Any]:
+def _rows(data: Any, layout: Layout | TextPart | None, room: _Room) -> npt.NDArray[Any]:
     """Read observations as rows, whether nested like the task's or already flat."""
     import h5py
 

@@ -264,7 +264,7 @@ def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
     task = episode.task
     while True:
         try:
-            action = act(episode.seen)
+            action = act(episode.env_observation)
         except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             steps = len(episode.rewards)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
-from policygen.tasks.spaces import ActionKind, Actuator, slug
+from policygen.quantities.text import slug
+from policygen.tasks.spaces import ActionKind, Actuator
 
 if TYPE_CHECKING:
     from gymnasium import spaces

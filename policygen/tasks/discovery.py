@@ -19,13 +19,14 @@ from gymnasium.envs.registration import find_highest_version, get_env_id
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import slug
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import actuators_of, bounded, described
 from policygen.tasks.documentation import listed, prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.spaces import Observation, ObservedText, flat_names, layout_of, slug, texts_of
+from policygen.tasks.spaces import Observation, ObservedText, layout_of, observations_of, texts_of
 from policygen.tasks.stated import arguments_in_force, describe_arguments, encoding_of, with_limits
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
@@ -153,7 +154,7 @@ def _observed(
     env: gym.Env[Any, Any], gym_id: str, documentation: str, assumed: list[str]
 ) -> tuple[list[Observation], list[ObservedText], bool]:
     """Return the observed numbers and texts, and whether the documentation names all numbers."""
-    found, texts, named = flat_names(env.observation_space), texts_of(env.observation_space), False
+    found, texts, named = observations_of(env.observation_space), texts_of(env.observation_space), False
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
             f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
@@ -219,7 +220,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     if isinstance(own, str):
         return task_from_gym(own, step_timeout)
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
-    if own.alone:
+    if own.is_single_env:
         remark = (
             "one environment object plays its episodes one after the other, in this process (jobs = 1); with a "
             "function that makes the environment, random actions and so the run differ"

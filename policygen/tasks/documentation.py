@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from policygen.tasks.task import is_name
+from policygen.quantities.text import is_name
 
 # The sections that a controller designer needs, most important first: long text is cut at the end.
 _WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "starting", "observation", "action")

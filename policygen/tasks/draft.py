@@ -7,7 +7,7 @@ from typing import Any
 
 import tomli_w
 
-from policygen.quantities.grid import Dimension, integers
+from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
@@ -117,5 +117,5 @@ def _without_empty(**entry: Any) -> dict[str, Any]:
 
 def _bins(dimension: Dimension) -> int | list[float]:
     """Return the number of bins if they hold the integers from 0, else the edges."""
-    whole = integers(dimension.name, dimension.bins)
+    whole = integer_dimension(dimension.name, dimension.bins)
     return dimension.bins if whole == dimension else list(dimension.edges)

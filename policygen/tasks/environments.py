@@ -23,7 +23,7 @@ from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import close
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
-from policygen.tasks.spaces import check_spaces, flat_names, texts_of
+from policygen.tasks.spaces import check_spaces, observations_of, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_untrusted, trusted
 from policygen.tasks.user_env import NAMESPACE, UserEnv, user_env_of
@@ -78,7 +78,7 @@ def with_user_env(task: Task, env: Any) -> Task:
         own = UserEnv(factory=env)
     made = own.make(None)
     try:
-        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
+        observed = len(observations_of(made.observation_space)) + len(texts_of(made.observation_space))
         taken = len(actuators_of(made.action_space)[1])
     finally:
         made.close()

@@ -22,8 +22,8 @@ from policygen.tasks.spaces import (
     Layout,
     Observation,
     ObservedText,
-    Words,
-    leaves,
+    TextPart,
+    leaf_parts,
 )
 from policygen.tasks.task import Optimum, Task
 
@@ -73,10 +73,10 @@ def task_to_record(task: Task) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
 
-def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
+def _layout_to_record(layout: Layout | TextPart | None) -> dict[str, Any] | None:
     if layout is None:
         return None
-    if isinstance(layout, Words):
+    if isinstance(layout, TextPart):
         return asdict(layout)
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
@@ -128,7 +128,7 @@ class _TaskRecord:
     requirements: tuple[Requirement, ...] = ()
     perturb: tuple[Perturbation, ...] = ()
     facts: tuple[str, ...] = ()
-    layout: Layout | Words | None = None
+    layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
     assumed: tuple[str, ...] = ()  # only in a run folder's task
 
@@ -143,7 +143,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     for name, items in (("observations", read.observations + read.texts), ("actuators", read.actuators)):
         if not items:
             raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
-    texts_laid_out = [part.columns for part in leaves(read.layout) if part is not None]
+    texts_laid_out = [part.columns for part in leaf_parts(read.layout) if part is not None]
     room = range(1, columns_for(MOST_CHARACTERS, 4) + 1)
     if texts_laid_out != [t.columns for t in read.texts] or any(columns not in room for columns in texts_laid_out):
         raise PolicyError("damaged task: its texts do not fit its layout")

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import read_toml
-from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
+from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
+from policygen.quantities.text import is_name
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, bounded, limits_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
@@ -22,8 +23,8 @@ from policygen.tasks.mujoco import has_model
 from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_names, layout_of, texts_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, layout_of, observations_of, texts_of
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
 from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
 
@@ -129,7 +130,7 @@ def _refuse_if(wrong: bool, sentence: str) -> None:
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
     """Make the task of a file, filling in omissions from the environment."""
-    found = flat_names(env.observation_space)
+    found = observations_of(env.observation_space)
     taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
     kind, actuators, action_layout = actuators_of(env.action_space, taken)
     found = _named(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
@@ -244,7 +245,7 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) 
             continue
         wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
         _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
-        dimensions.append(integers(name, edges))
+        dimensions.append(integer_dimension(name, edges))
     return Grid(tuple(dimensions)) if dimensions else None
 
 

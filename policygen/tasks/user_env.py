@@ -35,8 +35,8 @@ class UserEnv:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
-    def alone(self) -> bool:
-        """Whether there is only one environment, which plays its episodes one after the other."""
+    def is_single_env(self) -> bool:
+        """Whether this is one environment, which plays one episode at a time."""
         return self.factory is None
 
     @property
@@ -83,7 +83,7 @@ class UserEnv:
             return env
         env.close()
         with suppress(TaskError):
-            if not self.alone and mode in (env.metadata.get("render_modes") or ()):
+            if not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
                 env = self.make(max_steps, render_mode=mode)
                 if env.render_mode == mode:
                     return env
@@ -131,7 +131,7 @@ def user_env_of(what: Any) -> UserEnv | str:
 
 def is_picklable(what: UserEnv) -> bool:
     """Whether the factory can be sent to other processes."""
-    if what.alone:
+    if what.is_single_env:
         return False
     from loky.cloudpickle_wrapper import dumps  # start-up time
 

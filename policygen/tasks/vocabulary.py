@@ -10,8 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from policygen.quantities.text import slug
 from policygen.tasks.documentation import Section, choices, numbered, without_markup
-from policygen.tasks.spaces import Actuator, Observation, slug
+from policygen.tasks.spaces import Actuator, Observation
 
 _LONGEST = 26  # of a name made from a description; beyond, the model's own name is used
 _UNITS = ("rad/s", "m/s", "rad", "m", "N m", "N")
