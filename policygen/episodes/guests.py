@@ -19,7 +19,7 @@ from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, TaskError, UsageError
-from policygen.tasks.environments import import_of_user, make_env
+from policygen.tasks.environments import import_user_module, make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
@@ -59,7 +59,7 @@ def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
         return sb3_model(model[1], model[2], task, trust=trust)
     module, _, name = text.partition(":")
     try:
-        found = getattr(import_of_user(module), name, None)
+        found = getattr(import_user_module(module), name, None)
     except TaskError as error:
         raise UsageError(str(error)) from None
     if isinstance(found, type):

@@ -54,8 +54,8 @@ class Task:
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task was read from, if the user does not trust it (see `policygen.tasks.trust`).
-        unseeded: whether two episodes with one seed differ.
-        given: the environment or factory of a Python program, in place of an id; never saved.
+        unseeded: whether two episodes with the same seed differ.
+        given: an environment or factory of this Python program, used instead of `gym_id`; never saved.
     """
 
     name: str
@@ -167,8 +167,8 @@ def output_names(task: Task) -> tuple[str, ...]:
         if not actuator.is_choice:
             names.append(actuator.name)
             continue
-        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
+        is_only_choice = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+        names += [label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels]
     return tuple(names)
 
 

@@ -52,7 +52,7 @@ class UserEnv:
         """Return an environment, truncated at `max_steps`; closing it leaves the user's object open.
 
         Raises:
-            TaskError: the factory fails, or makes something else.
+            TaskError: the factory fails, or does not make an environment.
         """
         if self.env is not None:
             env: gym.Env[Any, Any] = BorrowedEnv(self.env)
@@ -98,7 +98,7 @@ class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper that does not close its environment, which belongs to the user."""
 
     def close(self) -> None:
-        """Leave it open."""
+        """Leave the user's environment open."""
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
@@ -111,7 +111,7 @@ def user_env_of(what: Any) -> UserEnv | str:
     """Wrap an environment or factory; return `module:Name` for one that other processes can import.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: `what` is neither.
     """
     if isinstance(what, gym.Env):
         return UserEnv(env=what)
