@@ -41,10 +41,8 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
-    location = _location(error, env, method)
-    return EnvironmentFault(
-        f"{gym_id} failed in `{method}`{f' ({location})' if location else ''}: {_message_of(error)}"
-    )
+    where = f" ({location})" if (location := _location(error, env, method)) else ""
+    return EnvironmentFault(f"{gym_id} failed in `{method}`{where}: {_message_of(error)}")
 
 
 def name_of(env: gym.Env[Any, Any]) -> str:

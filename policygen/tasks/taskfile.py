@@ -181,7 +181,7 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
     """Return the environment's quantities with the names, units and meanings that a file states, if any."""
     if not entries:
         return found
-    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} has {len(found)}")
+    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
     return [replace(one, **entry.model_dump()) for one, entry in zip(found, entries, strict=True)]
 
 
