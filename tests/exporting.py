@@ -17,7 +17,7 @@ from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.quantities.tree import Node
 from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
@@ -139,7 +139,7 @@ def tables() -> dict[str, TablePolicy]:
     cartpole = load_task("cartpole")
     assert cartpole.grid is not None
     wide = Grid(tuple(Dimension(n, tuple(np.linspace(-3, 3, 24).tolist())) for n in cartpole.observation_names[:3]))
-    counts = replace(PAIR, grid=Grid((integers("x", 300), integers("y", 30))))
+    counts = replace(PAIR, grid=Grid((integer_dimension("x", 300), integer_dimension("y", 30))))
     half = tuple(tuple(range(n)) for n in wide.shape)
     some = tuple(tuple(sorted({0, 3, 4, 5, n - 1, n // 2})) for n in wide.shape)
     few = (Rule(some, (1.0,)), Rule(((1,), half[1], (2, 3)), (0.0,)), Rule(half, (1.0,)))
@@ -165,7 +165,7 @@ def trying(policy: Policy, count: int, dtype: type[np.floating] = np.float32) ->
     task = policy.task
     edges: dict[str, list[float]] = {}
     if isinstance(policy, TablePolicy):
-        edges = {d.name: list(d.cuts) for d in policy.grid.dimensions}
+        edges = {d.name: list(d.rounded_edges) for d in policy.grid.dimensions}
     columns = []
     for o in task.observations:
         low, high = max(o.low, -5.0), min(o.high, 5.0) if o.high < 20 else min(o.high, 400.0)

@@ -296,7 +296,8 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     with pytest.raises(PolicygenError, match=r"policygen.resume\(RUN, env=...\)"):
         policygen.resume(folder)
     with pytest.raises(
-        PolicygenError, match=r"CartPoleEnv observes 4 and takes 1 numbers, the environment of .* 1 and 2"
+        PolicygenError,
+        match=r"CartPoleEnv observes 4 numbers and takes 1; .* observes 1 and takes 2",
     ):
         policygen.resume(folder, env=gym.make("CartPole-v1"))
     resumed = policygen.resume(folder, env=Well())

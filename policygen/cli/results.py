@@ -468,8 +468,8 @@ def export(
 
 def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
     from policygen.episodes.datasets import write_minari
+    from policygen.quantities.text import slug
     from policygen.runs.logbook import Logbook
-    from policygen.tasks.spaces import slug
     from policygen.tasks.trust import trusted
 
     logbook = Logbook(run)

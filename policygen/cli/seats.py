@@ -106,9 +106,9 @@ def drive(
     """
     from policygen.extensions.seats.drive import Drive, DriveSettings
     from policygen.extensions.seats.session import default_folder
+    from policygen.quantities.text import slug
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
-    from policygen.tasks.spaces import slug
 
     _check_settings(assignments)
     settings = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from policygen.errors import UsageError
 
 RESAMPLES = 2_000
-_AT_A_TIME = 20  # of them, for the memory of many episodes
+_AT_A_TIME = 20  # samples drawn together; all at once would need much memory
 _WITH_SHARE = ("quantile", "cvar")
-# The label beside a number, and the definition.
+# For each name, the label beside a number, and the definition.
 _WORDS = {
     "mean": ("mean", "mean sum of rewards"),
     "median": ("median", "median over episodes of the sum of rewards"),
@@ -29,7 +29,7 @@ Returns = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A statistic of episode returns; `share` is that of `quantile` and `cvar`, above 0 and below 1, else 0."""
+    """A statistic of episode returns; `share` is the Q of `quantile:Q` and `cvar:Q`, between 0 and 1; else 0."""
 
     name: str = "mean"
     share: float = 0.0
@@ -60,7 +60,7 @@ class Aggregate:
 
     @property
     def bounded_by_mean(self) -> bool:
-        """Whether it never exceeds the mean, so that it cannot reach the best possible mean by another policy."""
+        """Whether the statistic never exceeds the mean: its value is then at most the best possible mean."""
         return self.name in ("mean", "cvar", "worst")
 
     def of(self, returns: Sequence[float] | Returns) -> Any:
@@ -85,8 +85,8 @@ class Aggregate:
     def resampled(self, returns: Sequence[float] | Returns, stream: int = 0) -> Returns:
         """Return the statistic of `RESAMPLES` bootstrap samples of the episodes, shape (RESAMPLES,).
 
-        Equal numbers of episodes are drawn at the same places, so that differences of two results on the same seeds
-        are those of a paired bootstrap; with different `stream`s, samples are independent.
+        With equal numbers of episodes and equal `stream`, the same positions are drawn: differences of two results on
+        the same seeds are those of a paired bootstrap. With different `stream`s, samples are independent.
         """
         values, rng = np.asarray(returns, np.float64), np.random.default_rng(stream)
         size = _AT_A_TIME, len(values)
@@ -129,7 +129,7 @@ def read_aggregate(value: Any) -> Aggregate:
     """Read the setting `score`: `mean`, `median`, `quantile:Q`, `cvar:Q` or `worst`, with Q between 0 and 1.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: `value` is none of these.
     """
     if isinstance(value, Aggregate):
         return value

@@ -1,4 +1,4 @@
-"""Playing a batch of episodes in environment copies that step together, for one actor or several on the same seeds."""
+"""Play a batch of episodes in environment copies that step together, for one actor or several on the same seeds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def play_batch(
     Args:
         copies: one per seed, at the start of its episode.
         first: their first observations, shape (n, d).
-        most_idle: copies whose episode has ended are closed once they are at least this share of all open copies.
+        most_idle: copies whose episodes have ended are closed once they are at least this share of all open copies.
     """
     n, limit = len(seeds), task.max_steps
     observations = np.empty((limit + 1, *first.shape), np.float32)
@@ -48,8 +48,8 @@ def play_batch(
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
     current = observations[0] = first
-    kept = np.arange(n)  # episodes whose copies are kept: all that play, and some that have ended
-    # Their rows in the arrays: a slice is several times faster than a list of indices.
+    kept = np.arange(n)  # indices of the episodes whose copies are kept: all that play, and some that have ended
+    # The same as an index into the arrays: a slice is several times faster than an array of indices.
     rows: slice | npt.NDArray[np.intp] = slice(None)
     ended = np.zeros(n, np.bool_)  # of the kept episodes
     playing = n  # number of episodes that have not ended
@@ -67,9 +67,12 @@ def play_batch(
         step += 1
         if learning is not None:
             active = ~ended
-            taught = kept[active]
+            learning_from = kept[active]
             learning.learn(
-                taught, current[active], rewards[step - 1, taught], np.asarray(now_terminated, np.bool_)[active]
+                learning_from,
+                current[active],
+                rewards[step - 1, learning_from],
+                np.asarray(now_terminated, np.bool_)[active],
             )
         if step < limit and not now_terminated.any():
             continue
@@ -81,13 +84,13 @@ def play_batch(
     copies.close()
     return [
         Trajectory(
-            observations[: length + 1, i].copy(),
-            actions[:length, i].copy(),
-            rewards[:length, i].astype(np.float32),
-            float(rewards[:length, i].sum()),
-            int(seed),
-            bool(terminated[i]),
-            length == limit,
+            observations=observations[: length + 1, i].copy(),
+            actions=actions[:length, i].copy(),
+            rewards=rewards[:length, i].astype(np.float32),
+            episode_return=float(rewards[:length, i].sum()),
+            seed=int(seed),
+            terminated=bool(terminated[i]),
+            truncated=length == limit,
         )
         for i, (seed, length) in enumerate(zip(seeds, lengths.tolist(), strict=True))
     ]
@@ -96,7 +99,7 @@ def play_batch(
 def play_together(
     play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], most: int
 ) -> list[list[Trajectory]]:
-    """Play each actor on the same seeds; one call of `play` takes as many actors as fit into `most` episodes."""
+    """Play each actor on the same seeds; one call of `play` plays as many actors as fit into `most` episodes."""
     if len(seeds) * 2 > most:
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []
@@ -108,7 +111,7 @@ def play_together(
 
 @dataclass(frozen=True, slots=True)
 class BatchedActors:
-    """Several actors combined: the first decides the first `each` episodes, the second the next `each`, and so on."""
+    """Several actors as one: the first decides in the first `each` episodes, the second in the next `each`, ..."""
 
     actors: Sequence[Actor]
     each: int
@@ -128,12 +131,12 @@ class _DecidingTogether:
     deciders: Sequence[Decider]
     each: int
 
-    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """Return the actions of `rows`, which are in ascending order."""
-        ends = np.searchsorted(rows, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
+        """Return the actions of the episodes `indices`, which are in ascending order."""
+        ends = np.searchsorted(indices, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
         chosen, start = [], 0
         for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):
             if end > start:
-                chosen.append(np.asarray(decider.decide(observations[start:end], rows[start:end] - i * self.each)))
+                chosen.append(np.asarray(decider.decide(observations[start:end], indices[start:end] - i * self.each)))
             start = end
         return np.concatenate(chosen)

@@ -19,11 +19,11 @@ from policygen.errors import LogbookError
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
 
 DEFAULT_CAPACITY = 1_000_000
-_LARGEST = 8 * 2**30  # bytes of a file
+_LARGEST_FILE = 8 * 2**30  # bytes
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # an episode's memory besides its steps, about 700 bytes, counted as this many steps
-KEPT_EXTREMES = 16  # this many best and worst episodes are never evicted
-_MOST_CACHED = 32  # cached results of `cached`
+STEPS_OF_AN_EPISODE = 32  # the memory of an episode besides its steps, about 700 bytes, counts as so many steps
+KEPT_EXTREMES = 16  # so many best and so many worst episodes are never evicted
+_MOST_CACHED = 32  # results that `cached` keeps
 _T = TypeVar("_T")
 
 
@@ -82,24 +82,24 @@ class ReplayBuffer:
         self._returns.append(episode.trajectory.episode_return)
         self._size += episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
-        if len(self._best) < KEPT_EXTREMES or _from_the_highest(episode) <= _from_the_highest(self._best[-1]):
-            self._best = sorted([episode, *self._best], key=_from_the_highest)[:KEPT_EXTREMES]
+        if len(self._best) < KEPT_EXTREMES or _highest_first(episode) <= _highest_first(self._best[-1]):
+            self._best = sorted([episode, *self._best], key=_highest_first)[:KEPT_EXTREMES]
 
     def _evict(self) -> None:
         self._tally = None
         self._cache = {}
         self.evictions += 1
         order = np.argsort(self.returns, kind="stable")
-        spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
-        gone = set()
+        protected = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
+        evicted = set()
         for index, episode in enumerate(self._episodes[:-1]):
             if self._size <= self.capacity - self.capacity // 20:
                 break
-            if index not in spared:
-                gone.add(index)
+            if index not in protected:
+                evicted.add(index)
                 self._size -= episode.trajectory.length + STEPS_OF_AN_EPISODE
-        self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in gone]
-        self._returns = [value for index, value in enumerate(self._returns) if index not in gone]
+        self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in evicted]
+        self._returns = [value for index, value in enumerate(self._returns) if index not in evicted]
         self._of_attempt = {}
         for episode in self._episodes:
             self._of_attempt.setdefault(episode.attempt, []).append(episode)
@@ -115,8 +115,8 @@ class ReplayBuffer:
         """Return the episodes of one attempt.
 
         Args:
-            last: return at most the last so many: those of its score, `len(attempt.played)`. Earlier ones are episodes
-                that tuning in a plant played with other constants.
+            last: return only the last so many. The last `len(attempt.played)` are those of the attempt's score; tuning
+                in a plant played the earlier ones with other constants.
         """
         found = list(self._of_attempt.get(attempt, ()))
         return found if last is None else found[max(0, len(found) - last) :]
@@ -155,7 +155,7 @@ class ReplayBuffer:
         """Write all episodes to an `.npz`, atomically.
 
         Raises:
-            LogbookError: it cannot be written.
+            LogbookError: the file cannot be written.
         """
         data = io.BytesIO()
         t = [episode.trajectory for episode in self._episodes]
@@ -182,7 +182,7 @@ class ReplayBuffer:
         """Read a buffer that `save` wrote.
 
         Args:
-            remedy: what the user can do if the file is damaged.
+            remedy: what the user can do if the file is damaged, for the message.
 
         Raises:
             LogbookError: there is no such file, or it is damaged.
@@ -202,17 +202,17 @@ class ReplayBuffer:
             numbers = (arrays[name].tolist() for name in _KINDS)
             terms = _terms(names, arrays["terms"]) if names else itertools.repeat((), len(arrays["lengths"]))
             step = state = 0
-            for length, attempt, value, seed, terminated, truncated, own in zip(*numbers, terms, strict=True):
+            for length, attempt, value, seed, terminated, truncated, episode_terms in zip(*numbers, terms, strict=True):
                 # Copies: a view would keep the whole array in memory.
                 trajectory = Trajectory(
-                    observations[state : state + length + 1].copy(),
-                    actions[step : step + length].copy(),
-                    rewards[step : step + length].copy(),
-                    value,
-                    seed,
-                    terminated,
-                    truncated,
-                    own,
+                    observations=observations[state : state + length + 1].copy(),
+                    actions=actions[step : step + length].copy(),
+                    rewards=rewards[step : step + length].copy(),
+                    episode_return=value,
+                    seed=seed,
+                    terminated=terminated,
+                    truncated=truncated,
+                    terms=episode_terms,
                 )
                 buffer._append(Episode(attempt, trajectory))
                 state, step = state + length + 1, step + length
@@ -233,7 +233,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         LogbookError: it cannot be read, or is too large.
         Exception: the archive is damaged (almost any exception of zipfile and numpy).
     """
-    content = read_plain(path, _LARGEST)
+    content = read_plain(path, _LARGEST_FILE)
     _refuse_inflated(content)
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
@@ -245,7 +245,7 @@ def _terms(names: Sequence[str], sums: npt.NDArray[np.float64]) -> Iterator[tupl
         yield tuple((name, value) for name, value in zip(names, row, strict=True) if not math.isnan(value))
 
 
-def _from_the_highest(episode: Episode) -> float:
+def _highest_first(episode: Episode) -> float:
     """Sort key: highest return first, NaN last."""
     value = episode.trajectory.episode_return
     return math.inf if math.isnan(value) else -value

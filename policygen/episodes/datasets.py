@@ -1,7 +1,7 @@
 """Read and write episodes in Minari's format.
 
-A dataset may be untrusted. Minari may import the environment's module that a dataset names; therefore h5py alone reads
-the file here. Nothing that the file names is made, imported or opened.
+A dataset may be untrusted, and Minari may import a module that the dataset names. Therefore only h5py reads the file,
+and nothing that the file names is made, imported or opened.
 """
 
 # Imports inside functions: h5py and minari are the extra `minari`.
@@ -26,11 +26,11 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.spaces import Layout, Words
+from policygen.tasks.spaces import Layout, TextPart
 from policygen.tasks.task import Task
 
-MOST_NUMBERS = 50_000_000  # of a dataset, plus as many as its file can hold
-_MOST_IN_A_BYTE = 16  # numbers, compressed ones included
+MOST_NUMBERS = 50_000_000  # that a dataset may hold, in addition to 16 per byte of its file
+_MOST_IN_A_BYTE = 16  # a compressed file may hold several numbers per byte
 MOST_EPISODES = 100_000
 _ID = re.compile(r"[A-Za-z0-9_][-\w]*(/[A-Za-z0-9_][-\w]*)*-v\d+", re.ASCII)
 _INSTALL = 'reading and writing Minari datasets needs h5py and minari; pip install "policygen[minari]"'
@@ -53,7 +53,7 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     folder = dataset_folder(name) / "data"
     file = folder / "main_data.hdf5"
     if not file.is_file():
-        form = _form(folder)
+        form = _data_format(folder)
         known = f"it is in the form `{form}`; save it again with data_format='hdf5'" if form else "there is none"
         raise UsageError(f"cannot read the Minari dataset {name} ({dataset_folder(name)}): {known}")
     try:
@@ -63,8 +63,8 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     try:
         with h5py.File(file, "r") as content:
             names = sorted((key for key in content if key.startswith("episode_")), key=lambda key: (len(key), key))
-            room = _Room(MOST_NUMBERS + _MOST_IN_A_BYTE * file.stat().st_size)
-            return [_episode(content, key, task, room) for key in names[:MOST_EPISODES]]
+            budget = _NumberBudget(MOST_NUMBERS + _MOST_IN_A_BYTE * file.stat().st_size)
+            return [_episode(content, key, task, budget) for key in names[:MOST_EPISODES]]
     except UsageError as error:
         raise UsageError(f"the Minari dataset {name}: {error}") from None
     except Exception as error:  # a damaged file raises almost anything in HDF5
@@ -72,25 +72,25 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
         raise UsageError(f"the Minari dataset {name} is damaged: {words}") from None
 
 
-def _form(folder: Path) -> str:
+def _data_format(folder: Path) -> str:
     with suppress(OSError, ValueError, AttributeError):
         return str(json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20]).get("data_format"))[:40]
     return ""
 
 
 @dataclass
-class _Room:
-    """The count of numbers that may still be read: a small file can claim many, or list one array under many names."""
+class _NumberBudget:
+    """The number of values that may still be read: a small file can claim many, or list one array many times."""
 
     left: int
 
 
-def _episode(content: Any, key: str, task: Task, room: _Room) -> Trajectory:
-    group = _own(content, key)
-    observations = _rows(_own(group, "observations"), task.layout, room)
-    actions = _numbers(_own(group, "actions"), room)
-    rewards = np.ravel(_numbers(_own(group, "rewards"), room))
-    ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name), room)) else False for name in _ENDS]
+def _episode(content: Any, key: str, task: Task, budget: _NumberBudget) -> Trajectory:
+    group = _member(content, key)
+    observations = _rows(_member(group, "observations"), task.layout, budget)
+    actions = _numbers(_member(group, "actions"), budget)
+    rewards = np.ravel(_numbers(_member(group, "rewards"), budget))
+    ends = [bool(flags[-1]) if len(flags := _numbers(_member(group, name), budget)) else False for name in _ENDS]
     seed = group.attrs.get("seed")
     seed = int(seed) if isinstance(seed, int | np.integer) else -1
     return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed, where=key)
@@ -116,13 +116,13 @@ def checked_trajectory(
         where: name of the episode in messages.
 
     Raises:
-        UsageError: its numbers do not fit the task, or it has no steps.
+        UsageError: the numbers do not fit the task, or the episode has no steps.
     """
-    steps, many, game = len(rewards), len(task.actuators), task.gym_id
+    steps, count, gym_id = len(rewards), len(task.actuators), task.gym_id
     if observations.shape != (steps + 1, task.width) or len(actions) != steps:
         raise UsageError(
             f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
-            f"and {steps} rewards; {game} observes {task.width} numbers, one time more than there are actions"
+            f"and {steps} rewards; {gym_id} observes {task.width} numbers, once more than there are actions"
         )
     if not steps:
         raise UsageError(f"{where}: it has no steps")
@@ -130,26 +130,26 @@ def checked_trajectory(
         seen, earned = observations.astype(np.float32, copy=False), rewards.astype(np.float32, copy=False)
     if not np.isfinite(seen).all():
         raise UsageError(f"{where}: its observations hold a value that is not a finite number")
-    flat = np.reshape(actions, (steps, many)) if np.size(actions) == many * steps else np.array([np.nan])
+    flat = np.reshape(actions, (steps, count)) if np.size(actions) == count * steps else np.array([np.nan])
     if not (np.isfinite(flat).all() and np.isfinite(earned).all()):
-        raise UsageError(f"{where}: its actions or rewards do not fit {game}")
+        raise UsageError(f"{where}: its actions or rewards do not fit {gym_id}")
     for column, actuator in zip(flat.T, task.actuators, strict=True):
-        count = len(actuator.labels)
-        if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < count)).all():
-            raise UsageError(f"{where}: its actions do not fit {game}: choices are 0 to {count - 1}")
+        labels = len(actuator.labels)
+        if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < labels)).all():
+            raise UsageError(f"{where}: its actions do not fit {gym_id}: choices are 0 to {labels - 1}")
     kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
     return Trajectory(
-        seen,
-        kept[:, 0] if task.action_space == "discrete" else kept,
-        earned,
-        float(np.sum(rewards, dtype=np.float64)),
-        seed,
-        ends[0],
-        ends[1] and not ends[0],
+        observations=seen,
+        actions=kept[:, 0] if task.action_space == "discrete" else kept,
+        rewards=earned,
+        episode_return=float(np.sum(rewards, dtype=np.float64)),
+        seed=seed,
+        terminated=ends[0],
+        truncated=ends[1] and not ends[0],
     )
 
 
-def _own(group: Any, key: str) -> Any:
+def _member(group: Any, key: str) -> Any:
     """Return a member of a group, refusing links, which may lead into other files."""
     import h5py
 
@@ -158,28 +158,28 @@ def _own(group: Any, key: str) -> Any:
     return group[key]
 
 
-def _numbers(data: Any, room: _Room) -> npt.NDArray[Any]:
+def _numbers(data: Any, budget: _NumberBudget) -> npt.NDArray[Any]:
     import h5py
 
     if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size is None:
         raise UsageError("it holds values that are not numbers")
     if data.is_virtual or data.external:
         raise UsageError("it stores its numbers in other files")
-    room.left -= data.size
-    if room.left < 0:
+    budget.left -= data.size
+    if budget.left < 0:
         raise UsageError("its episodes claim more numbers than a file of its size holds")
     return np.asarray(data[()])
 
 
-def _rows(data: Any, layout: Layout | Words | None, room: _Room) -> npt.NDArray[Any]:
+def _rows(data: Any, layout: Layout | TextPart | None, budget: _NumberBudget) -> npt.NDArray[Any]:
     """Read observations as rows, whether nested like the task's or already flat."""
     import h5py
 
     if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
-        numbers = _numbers(data, room)
+        numbers = _numbers(data, budget)
         return numbers.reshape(len(numbers), -1)
     keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
-    parts = [_rows(_own(data, key), part, room) for key, part in zip(keys, layout.parts, strict=True)]
+    parts = [_rows(_member(data, key), part, budget) for key, part in zip(keys, layout.parts, strict=True)]
     return np.concatenate(parts, axis=1)
 
 
@@ -235,7 +235,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
 def _buffer(number: int, episode: Trajectory, seen: Any, action: Any) -> Any:
     from minari.data_collector import EpisodeBuffer
 
-    def whole(shape: Sequence[int]) -> tuple[int, ...]:
+    def batch_shape(shape: Sequence[int]) -> tuple[int, ...]:
         return (-1, *shape)
 
     steps = episode.length
@@ -243,8 +243,8 @@ def _buffer(number: int, episode: Trajectory, seen: Any, action: Any) -> Any:
     return EpisodeBuffer(
         id=number,
         seed=episode.seed if episode.seed >= 0 else None,
-        observations=list(episode.observations.reshape(whole(seen.shape)).astype(seen.dtype)),
-        actions=list(episode.actions.reshape(whole(action.shape)).astype(action.dtype)),
+        observations=list(episode.observations.reshape(batch_shape(seen.shape)).astype(seen.dtype)),
+        actions=list(episode.actions.reshape(batch_shape(action.shape)).astype(action.dtype)),
         rewards=episode.rewards.tolist(),
         terminations=(last & episode.terminated).tolist(),
         truncations=(last & episode.truncated).tolist(),

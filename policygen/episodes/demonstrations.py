@@ -1,4 +1,4 @@
-"""Demonstrations: episodes of another agent, shown beside the run's own best ones."""
+"""Demonstrations: episodes of another agent, shown with the run's own best episodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         trust: allows loading a model's file, whose pickles may run any code.
 
     Raises:
-        UsageError: it cannot be read, is of another environment, or is an untrusted model.
+        UsageError: the source cannot be read, is of another environment, or is an untrusted model.
     """
     if model := MODEL.fullmatch(source):
         guest = sb3_model(model[1], model[2], task, trust=trust)

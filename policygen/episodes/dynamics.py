@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-Begun = tuple[npt.NDArray[np.float32], dict[str, Any]]  # observations and information
-_AHEAD = 64  # steps of noise drawn per call: a call costs as much as hundreds of numbers
+ResetResult = tuple[npt.NDArray[np.float32], dict[str, Any]]  # observations and information
+_AHEAD = 64  # steps of noise drawn per call: a call takes as long as drawing hundreds of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DynamicsEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.state: Array | None = None  # shape (numbers,)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         """Begin an episode and return its first observation."""
         super().reset(seed=seed)
         self.state, observation = self.dynamics.start(self.np_random)

@@ -1,7 +1,7 @@
 """Play episodes on EnvPool's threads, for environments with the same dynamics as in Gymnasium.
 
 EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. The same seed starts
-another episode than in Gymnasium, so scores of the two engines agree only statistically.
+a different episode than in Gymnasium, so scores of the two engines agree only statistically.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from policygen.tasks.task import Task
 STEP_BY_STEP = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 BY_DISTRIBUTION = ("LunarLander-v3", "BipedalWalker-v3")
 POOLED = (*STEP_BY_STEP, *BY_DISTRIBUTION)
-# Left out: Pendulum-v1, whose speed EnvPool clips later than Gymnasium; Acrobot-v1 and both mountain cars, which our
-# numpy versions play as fast.
-COPIES = 128  # episodes under way at a time
+# Left out: Pendulum-v1, whose speed EnvPool clips later than Gymnasium; Acrobot-v1 and both mountain cars, because
+# our numpy versions are as fast.
+COPIES = 128  # simultaneous episodes
 
 
 def pool_for(task: Task, cores: int) -> Pool | None:
@@ -46,7 +46,7 @@ class Pool:
 
     def __init__(self, task: Task, cores: int) -> None:
         self.task = task
-        # With one thread per core, cores idle while threads wake up: one more thread than cores plays Hopper on two
+        # With one thread per core, cores are idle while threads wake up. One more thread than cores plays Hopper on two
         # cores in five sixths of the time; two more are no faster.
         self.threads = cores + 1 if cores > 1 else 1
 

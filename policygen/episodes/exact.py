@@ -20,7 +20,7 @@ from policygen.tasks.task import Task
 from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
-REACHED = 1e-9  # a smaller difference of expected returns is rounding
+ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
 MOST_TRIED = 1_000  # failed changes of a table after which it counts as a local optimum
 
 
@@ -41,7 +41,7 @@ class FiniteMDP:
     start: npt.NDArray[np.float64]
 
     def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
-        """Return the Markov chain of a table of actions, shape (states,): its arrays have no axis of actions."""
+        """Return the Markov chain under a table of actions, shape (states,); its arrays have no action axis."""
         pairs = np.arange(len(self.start)), actions
         parts = (self.next_states, self.probabilities, self.rewards, self.continues)
         after, probabilities, rewards, continues = (values[pairs] for values in parts)
@@ -58,15 +58,15 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
     env = make_env(task)
     try:
         mdp = _mdp_of(env)
-    except Exception:  # the environment's `P` is something else
+    except Exception:  # the environment's `P` is not a table of transitions
         return None
     finally:
         close(env)
-    return mdp if mdp is not None and _sound(mdp) else None
+    return mdp if mdp is not None and _is_mdp(mdp) else None
 
 
-def _sound(mdp: FiniteMDP) -> bool:
-    """Whether its numbers form an MDP: otherwise a wrong score would be called exact."""
+def _is_mdp(mdp: FiniteMDP) -> bool:
+    """Whether the numbers form an MDP: otherwise a wrong score would be called exact."""
     finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
     inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
     sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
@@ -77,10 +77,10 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     inner = env.unwrapped
     table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
     space, actions = env.observation_space, env.action_space
-    # Other wrappers may change observations, actions or rewards from those in `P`.
+    # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
     plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-    bare = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
-    if not bare or not isinstance(table, dict) or start is None:
+    is_unwrapped = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
+    if not is_unwrapped or not isinstance(table, dict) or start is None:
         return None
     if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
         return None
@@ -116,10 +116,10 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
             remembered.append(memory)
         return number[key]
 
-    nothing = policy.start(1)[0]
+    first_memory = policy.start(1)[0]
     first = np.flatnonzero(mdp.start)
     for state in first.tolist():
-        numbered(state, nothing)
+        numbered(state, first_memory)
     actions: list[npt.NDArray[Any]] = []
     after: list[list[int]] = []
     for _ in range(max_steps):
@@ -143,10 +143,10 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
     start = np.zeros(len(states))
     start[: len(first)] = mdp.start[first]
     pairs = np.array(states[: len(after)]), np.concatenate(actions)
-    nowhere = np.zeros((len(states) - len(after), mdp.next_states.shape[2]))
+    no_successors = np.zeros((len(states) - len(after), mdp.next_states.shape[2]))
     parts = (mdp.probabilities, mdp.rewards, mdp.continues)
-    p, r, on = (np.concatenate([values[pairs], nowhere]) for values in parts)
-    return FiniteMDP(np.concatenate([np.array(after), nowhere]).astype(np.int64), p, r, on, start)
+    p, r, on = (np.concatenate([values[pairs], no_successors]) for values in parts)
+    return FiniteMDP(np.concatenate([np.array(after), no_successors]).astype(np.int64), p, r, on, start)
 
 
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
@@ -202,7 +202,7 @@ class BestReturn:
     @property
     def table_reaches_it(self) -> bool:
         """Whether a table reaches the optimum of policies that count steps."""
-        return self.by_table >= self.value - REACHED
+        return self.by_table >= self.value - ROUNDING
 
 
 def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
@@ -215,10 +215,10 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
     choices = np.zeros(len(mdp.start), np.int64)
     for _ in range(max_steps):
         gains = mdp.action_values(value)
-        # Ties keep the action that was best with fewer steps left, so that the table does not wander.
+        # Ties keep the action that was best with fewer steps left, so that the table does not alternate.
         states = np.arange(len(gains))
-        ahead = gains.max(axis=1) > gains[states, choices] + 1e-12
-        choices = np.where(ahead, gains.argmax(axis=1), choices)
+        is_better = gains.max(axis=1) > gains[states, choices] + 1e-12
+        choices = np.where(is_better, gains.argmax(axis=1), choices)
         value = gains.max(axis=1)
     best = float(mdp.start @ value)
     table, reached = improved_table(mdp, choices, np.arange(len(choices)), max_steps, best)
@@ -245,7 +245,7 @@ def improved_table(
     """
     while True:
         reached, by_state = weighted_advantages(mdp, entries[cells], max_steps)
-        if reached >= enough - REACHED:
+        if reached >= enough - ROUNDING:
             return entries, reached
         advantage = np.zeros((len(entries), by_state.shape[1]))
         np.add.at(advantage, cells, by_state)

@@ -19,7 +19,7 @@ from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, TaskError, UsageError
-from policygen.tasks.environments import import_of_user, make_env
+from policygen.tasks.environments import import_user_module, make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
@@ -37,7 +37,7 @@ def refuse_nameless_model(text: str) -> None:
     """Refuse `MODEL.zip` without the name of its algorithm.
 
     Raises:
-        UsageError: it is one.
+        UsageError: `text` ends in `.zip`.
     """
     if text.endswith(".zip"):
         raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
@@ -59,7 +59,7 @@ def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
         return sb3_model(model[1], model[2], task, trust=trust)
     module, _, name = text.partition(":")
     try:
-        found = getattr(import_of_user(module), name, None)
+        found = getattr(import_user_module(module), name, None)
     except TaskError as error:
         raise UsageError(str(error)) from None
     if isinstance(found, type):
@@ -83,8 +83,8 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
             `reset()`, that is called at the start of each episode.
 
     Raises:
-        UsageError: it is neither, or the environment's actions have several parts.
-        PolicyError: it fails, or its action is not one of the environment's.
+        UsageError: the agent is neither, or the environment's actions have several parts.
+        PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
     return _play(_act_factory(guest), task, seeds)
@@ -112,7 +112,7 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
         PolicyError: one of them fails, or returns something that is not an action.
         EnvironmentFault: the environment fails.
     """
-    teaching, acting = _act_factory(teacher), _act_factory(student)
+    begin_teacher, begin_student = _act_factory(teacher), _act_factory(student)
     env = make_env(task)
     space = env.action_space
     close(env)
@@ -120,7 +120,7 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
     actions: list[Any] = []
 
     def begin() -> Callable[[Any], Any]:
-        label, decide = teaching(), acting()
+        label, decide = begin_teacher(), begin_student()
 
         def act(observation: Any) -> Any:
             seen.append(deepcopy(observation))  # an environment may reuse the array
@@ -134,10 +134,10 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
 
 
 def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
-    """Return the values that an agent gives to each label of a choice in some states, shape (n, labels).
+    """Return the value of each label of a choice in each of n states, as an agent estimates it: shape (n, labels).
 
-    These are Q-values or logarithms of probabilities: of a Stable-Baselines3 model, or from a method
-    `action_values(observation)` of another agent. None if there are none.
+    The values are Q-values or log-probabilities of a Stable-Baselines3 model, or those of another agent's method
+    `action_values(observation)`. None if the agent gives no values.
 
     Raises:
         UsageError: that method does not return a finite number for each label.
@@ -246,13 +246,13 @@ def _predicting(guest: Any) -> Callable[[Any], Any]:
     with suppress(TypeError, ValueError):  # a method without a signature gets the observation alone
         known = inspect.signature(guest.predict).parameters
     all_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    state, begins = None, True
+    state, is_first_step = None, True
 
     def act(observation: Any) -> Any:
-        nonlocal state, begins
-        arguments = {"state": state, "episode_start": np.array([begins]), "deterministic": True}
+        nonlocal state, is_first_step
+        arguments = {"state": state, "episode_start": np.array([is_first_step]), "deterministic": True}
         answer = guest.predict(observation, **{k: v for k, v in arguments.items() if all_names or k in known})
-        begins = False
+        is_first_step = False
         if isinstance(answer, tuple) and len(answer) == 2:
             answer, state = answer
         return answer
@@ -264,7 +264,7 @@ def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
     task = episode.task
     while True:
         try:
-            action = act(episode.seen)
+            action = act(episode.env_observation)
         except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             steps = len(episode.rewards)
@@ -276,7 +276,7 @@ def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
 
 
 def _converted(action: Any, space: gym.Space[Any], task: Task) -> Any:
-    """Convert an action to the environment's own form; a batch of one is unwrapped."""
+    """Convert an agent's action to the environment's own form; a batch of one action is unwrapped."""
     try:
         array = np.asarray(action)
         if isinstance(space, gym.spaces.Discrete):

@@ -32,10 +32,10 @@ class Idle:
 
     Attributes:
         line: name of the feature or output whose line has it.
-        part: the term or condition as text; of an output the label that is always chosen, empty for a number.
-        how: `small`: without the term no output changes by 1% of its range, and no choice changes; `never` and
-            `always`: whether the condition holds; `limit`: the number is at a limit, or the choice the same, all the
-            time.
+        part: the term or condition as text. For `limit`: the label that is always chosen, or empty for a number.
+        how: `small`: without the term no output changes by 1% of its range, and no choice changes; `never`, `always`:
+            the condition never or always holds; `limit`: the number is always at a limit, or the choice always the
+            same.
     """
 
     line: str
@@ -87,14 +87,14 @@ def undefined_and_idle(
 
 
 def _of_length(column: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
-    """Return the column of a quantity; zeros for one that nothing reads, which has one number an episode."""
+    """Return the column; zeros for a quantity that nothing reads, which has one number per episode."""
     return column if len(column) == steps else np.zeros(steps)
 
 
 def _constant_conditions(
     node: Node, names: Sequence[str], columns: _Columns
 ) -> Iterator[tuple[Node, Literal["never", "always"]]]:
-    """Yield the outermost conditions that are never or always true; of a `where` that they decide, only one branch."""
+    """Yield the outermost conditions that are never or always true; a `where` that they decide has one branch left."""
     branches = node.arguments if isinstance(node, Call) else ()
     is_where = isinstance(node, Call) and node.function == "where"
     if is_where or isinstance(node, Contains) or (isinstance(node, Call) and node.function in _CONDITIONS):
@@ -114,24 +114,24 @@ def _idle_outputs_and_terms(
     names, own = policy.reader.names, iter(policy.equations)
     outputs = {name: _values(node, names, columns) for name, node in policy.equations}
     actions = _actions(policy, outputs)
-    settled = set[str]()
+    at_a_limit = set[str]()
     for actuator, values in zip(policy.task.actuators, actions.T, strict=True):
         lines = [name for name, _ in itertools.islice(own, max(1, len(actuator.labels)))]
         if actuator.is_choice and np.ptp(values) == 0:
-            settled.update(lines)
+            at_a_limit.update(lines)
             yield Idle(actuator.name, actuator.labels[int(values[0])], "limit")
         elif not actuator.is_choice and ((values <= actuator.low) | (values >= actuator.high)).all():
-            settled.update(lines)
+            at_a_limit.update(lines)
             yield Idle(actuator.name, "", "limit")
-    if settled == set(outputs):
+    if at_a_limit == set(outputs):
         return
     sampled = np.unique(np.linspace(0, len(actions) - 1, SAMPLED_STEPS).astype(int))
     samples = [sampled, np.arange(len(actions))]
     choices = [actuator.is_choice for actuator in policy.task.actuators]
     allowed = np.where(choices, 0.0, SMALL * np.ptp(actions, axis=0))
-    passed_over = settled | _feeding_memory(policy, formulas) | set(known)
+    skipped = at_a_limit | _feeding_memory(policy, formulas) | set(known)
     for name, node in formulas:
-        for term, without in _terms(node) if name not in passed_over else ():
+        for term, without in _terms(node) if name not in skipped else ():
             for rows in samples:
                 some = [column[rows] for column in columns]
                 changed = _changed(formulas, name, without, names, some)
@@ -165,7 +165,7 @@ def _actions(policy: LinearPolicy, outputs: Mapping[str, npt.NDArray[np.float64]
 
 
 def _feeding_memory(policy: Policy, formulas: Sequence[tuple[str, Node]]) -> set[str]:
-    """Return the names of the lines whose values are remembered, directly or by what is computed from them."""
+    """Return the names of the lines whose values, or values computed from them, are remembered."""
     remembered = set(policy.reader.remembered)
     if remembered - set(policy.reader.names):  # a decision is remembered, and every output is part of one
         remembered |= {name for name, _ in policy.formulas()}
@@ -188,7 +188,7 @@ def _terms(node: Node) -> Iterator[tuple[Node, Node]]:
 
 
 def _is_term(node: Node) -> bool:
-    """Whether an operand of a sum is no sum itself, and not 0 or `0*x`, which say that they do nothing."""
+    """Whether an operand of a sum is a term: not a sum itself, and not 0 or `0*x`, whose lack of effect is plain."""
     match node:
         case Call("+" | "-") | Number(0.0) | Call("*", (Number(0.0), _)):
             return False

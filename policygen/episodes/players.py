@@ -27,17 +27,17 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 from policygen.tasks.user_env import is_picklable
 
-# Handing work to other processes costs milliseconds, and starting them seconds: less work is played here.
+# Less work is played in this process: workers take milliseconds to get their work, and seconds to start.
 SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
-TRIED_FIRST = 2  # episodes that measure the time of one
+TIMED_FIRST = 2  # episodes played to measure the time of one
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 Play = Callable[[Actor, list[int]], list[Trajectory] | None]
 Piece = tuple[Actor, list[int]]
-Elsewhere = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
-"""Plays pieces of work in a given number of other processes; returns None for pieces they cannot play."""
+Executor = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
+"""Plays pieces of work in a given number of other processes; returns None for each piece they cannot play."""
 
 
 class PlayerKilled(Exception):
@@ -45,7 +45,7 @@ class PlayerKilled(Exception):
 
 
 def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Play pieces of work in worker processes of this machine; see `Elsewhere`.
+    """Play pieces of work in worker processes of this machine; see `Executor`.
 
     Raises:
         PlayerKilled: one of them died.
@@ -53,9 +53,9 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
     from loky import BrokenProcessPool, get_reusable_executor  # start-up time
     from loky.process_executor import TerminatedWorkerError
 
-    executor = get_reusable_executor(max_workers=jobs, timeout=60, env=_ONE_THREAD)
+    pool = get_reusable_executor(max_workers=jobs, timeout=60, env=_ONE_THREAD)
     try:
-        return list(executor.map(play, *zip(*work, strict=True)))
+        return list(pool.map(play, *zip(*work, strict=True)))
     except TerminatedWorkerError:
         raise PlayerKilled from None
     except BrokenProcessPool:  # the workers cannot unpickle the work
@@ -64,16 +64,16 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
 
 class _Workers:
     started = False
-    elsewhere: Elsewhere = staticmethod(by_processes)
+    executor: Executor = staticmethod(by_processes)
 
 
 _workers = _Workers()
 
 
-def share_by(elsewhere: Elsewhere) -> None:
-    """Replace the worker processes of this machine by others, which are already running."""
-    _workers.elsewhere = elsewhere
-    _workers.started = elsewhere is not by_processes
+def use_executor(executor: Executor) -> None:
+    """Play in the processes of `executor`, which already run, instead of worker processes of this machine."""
+    _workers.executor = executor
+    _workers.started = executor is not by_processes
 
 
 class Players(AbstractContextManager["Players"]):
@@ -85,7 +85,7 @@ class Players(AbstractContextManager["Players"]):
         step_timeout: limit on one step in seconds.
 
     Attributes:
-        apart: whether other processes play even small work, so that a crash of the environment does not end this one.
+        apart: whether even small work is played in other processes: a crash of the environment does not end this one.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Players(AbstractContextManager["Players"]):
         if task.given is not None and not is_picklable(task.given):
             self.jobs = 1
         pool = pool_for(task, self.jobs) if use_pool else None
-        self._here: Pool | Simulator = pool or Simulator(task, step_timeout)
+        self._local: Pool | Simulator = pool or Simulator(task, step_timeout)
         self._seconds_per_episode: float | None = None
 
     @property
     def engine(self) -> str:
         """The engine: `vector`, `envpool`, `copies`, or `copies, unseeded` if the environment ignores its seed."""
-        return engine_words(self._here.engine, self.task)
+        return engine_words(self._local.engine, self.task)
 
     @property
     def foreign(self) -> bool:
         """Whether the environment is neither Gymnasium's nor policygen's."""
-        return not of_gymnasium_or_ours(self._here.origin)
+        return not of_gymnasium_or_ours(self._local.origin)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """Play one episode per seed, in the order of the seeds.
@@ -118,16 +118,16 @@ class Players(AbstractContextManager["Players"]):
             EnvironmentFault: the environment itself failed.
         """
         if not actor.portable:
-            return self._play_here(actor, seeds)
-        if not self.apart and self._seconds_per_episode is None and self._can_share(len(seeds) - TRIED_FIRST):
-            tried = self._play_here(actor, seeds[:TRIED_FIRST])
-            return tried + self.play(actor, seeds[TRIED_FIRST:])
+            return self._play_locally(actor, seeds)
+        if not self.apart and self._seconds_per_episode is None and self._can_share(len(seeds) - TIMED_FIRST):
+            timed = self._play_locally(actor, seeds[:TIMED_FIRST])
+            return timed + self.play(actor, seeds[TIMED_FIRST:])
         if not self._worth_sharing(len(seeds)):
-            return self._play_here(actor, seeds)
+            return self._play_locally(actor, seeds)
         parts = [list(seeds[i :: self.jobs]) for i in range(self.jobs)]
-        played = self._shared([(actor, part) for part in parts if part])
+        played = self._play_in_workers([(actor, part) for part in parts if part])
         if played is None:
-            return self._play_here(actor, seeds)
+            return self._play_locally(actor, seeds)
         results: list[Trajectory | None] = [None] * len(seeds)
         for i, trajectories in enumerate(played):
             results[i :: self.jobs] = trajectories
@@ -139,51 +139,52 @@ class Players(AbstractContextManager["Players"]):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if self._here.batch_size:
-            return play_together(self._here.play, actors, seeds, self._here.batch_size)
+        if self._local.batch_size:
+            return play_together(self._local.play, actors, seeds, self._local.batch_size)
         unknown = self._seconds_per_episode is None and not self.apart
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
-            return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
+            return [self._play_locally(actors[0], seeds), *self.play_many(actors[1:], seeds)]
         played = None
         if self._worth_sharing(len(actors) * len(seeds)):
-            played = self._shared([(actor, list(seeds)) for actor in actors])
-        return played or [self._play_here(actor, seeds) for actor in actors]
+            played = self._play_in_workers([(actor, list(seeds)) for actor in actors])
+        return played or [self._play_locally(actor, seeds) for actor in actors]
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
-        self._here.close()
+        self._local.close()
 
-    def _play_here(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+    def _play_locally(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         started = time.perf_counter()
-        trajectories = self._here.play(actor, seeds)
+        trajectories = self._local.play(actor, seeds)
         if seeds and actor.portable:
             self._seconds_per_episode = (time.perf_counter() - started) / len(seeds)
         return trajectories
 
     def _can_share(self, episodes: int) -> bool:
-        return self.jobs > 1 and episodes > 1 and self._here.engine == "copies" and self.task.gym_id not in _only_here
+        copies = self._local.engine == "copies"
+        return self.jobs > 1 and episodes > 1 and copies and self.task.gym_id not in _local_ids
 
     def _worth_sharing(self, episodes: int) -> bool:
         if self.apart:
             reachable = self.task.given is None or is_picklable(self.task.given)
-            return isinstance(self._here, Simulator) and reachable and self.task.gym_id not in _only_here
+            return isinstance(self._local, Simulator) and reachable and self.task.gym_id not in _local_ids
         known = self._seconds_per_episode
         if known is None or not self._can_share(episodes):
             return False
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
-    def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
+    def _play_in_workers(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
         """Play work in worker processes; None if they lack the environment."""
-        assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
+        assert isinstance(self._local, Simulator), "EnvPool distributes its episodes itself"
         _workers.started = True
         started = time.perf_counter()
-        # This process has made the environment, so others need not check trust.
-        play = partial(_play_in_worker, trusted(self.task), self._here.origin, self.step_timeout)
+        # This process has made the environment, so the workers need not check trust.
+        play = partial(_play_in_worker, trusted(self.task), self._local.origin, self.step_timeout)
         try:
-            results = _workers.elsewhere(play, work, self.jobs)
+            results = _workers.executor(play, work, self.jobs)
         except PlayerKilled:
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
@@ -191,15 +192,15 @@ class Players(AbstractContextManager["Players"]):
             ) from None
         played = [trajectories for trajectories in results if trajectories is not None]
         if len(played) < len(results):
-            _only_here.add(self.task.gym_id)
+            _local_ids.add(self.task.gym_id)
             return None
         episodes = sum(len(seeds) for _, seeds in work)
         self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
         return played
 
 
-# Environments that only this process has, registered by a script, a notebook or a test.
-_only_here: set[str] = set()
+# Ids that only this process has registered, for example in a script, a notebook or a test.
+_local_ids: set[str] = set()
 _simulators: dict[str, Simulator] = {}
 
 
@@ -217,7 +218,7 @@ def _play_in_worker(
     if key not in _simulators:
         try:
             _simulators[key] = Simulator(task, step_timeout, expendable=True)
-        except Exception:  # the environment works in the main process, so something is missing here
+        except Exception:  # the environment works in the main process, so the worker lacks something
             return None
     if _simulators[key].origin != expected:
         return None

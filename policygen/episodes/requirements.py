@@ -20,7 +20,7 @@ from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
 
 CONFIDENCE = 0.95
-FULL_COST = 10.0  # times the range of the returns seen: the cost of a violation at the end of a search
+FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
 # For each comparison, a function of its two sides that is positive where the comparison does not hold.
 _EXCESS: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
@@ -54,7 +54,7 @@ class Violations:
 
     @property
     def share(self) -> float:
-        """Share of the episodes."""
+        """Share of the episodes that violated it."""
         return self.violated / self.episodes if self.episodes else 0.0
 
     @property
@@ -85,12 +85,12 @@ def excess(violations: Sequence[Violations]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Breaches:
-    """The violations of one requirement, episode by episode, each an array of shape (episodes,).
+    """The violations of one requirement in each episode, as arrays of shape (episodes,).
 
     Attributes:
         shares: share of the steps or events that violate it.
         worst: as in `Violations`; NaN without a comparison.
-        distance: how far `worst` is beyond the other side of the comparison; NaN without one.
+        distance: by how much `worst` is beyond the right side of the comparison; NaN without one.
         step: the first violating step; -1 if there is none.
     """
 
@@ -137,14 +137,14 @@ class Requirements:
         return [compiled.breaches(trajectories) for compiled in self._compiled]
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
-        """Return how often the episodes violate each requirement."""
+        """Return for each requirement how many episodes violate it, and the worst of them."""
         return tuple(
             _counted(requirement, breaches, trajectories)
             for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
         )
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
-        """Return what each requirement compares in an episode; those without a comparison are left out."""
+        """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
         return [found for compiled in self._compiled if (found := compiled.sides(trajectory)) is not None]
 
     def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
@@ -270,7 +270,7 @@ class _Compiled:
         return Breaches(shares, worst, distance, steps)
 
     def sides(self, trajectory: Trajectory) -> Sides | None:
-        """Return what the requirement compares in an episode; None without a comparison."""
+        """Return the two sides of the comparison in an episode; None without a comparison."""
         _, _, *sides = self._values(trajectory)
         if not sides:
             return None
@@ -284,13 +284,13 @@ class _Compiled:
         requirement, rows = self._requirement, np.arange(len(holds))
         if not requirement.timed:
             return holds, rows >= (0 if requirement.always else len(rows) - 1)
-        # The rows since the last event; before the first one, nothing is required.
+        # The row of the last event, -1 before the first one: until then, nothing is required.
         last = np.maximum.accumulate(np.where(events, rows, -1))
         within = requirement.within or 0
         if requirement.always:
             return holds, (last >= 0) & (rows - last >= within)
-        # Each event counts once: where the condition first holds, or where its time is over. An event whose time the
-        # episode's end cuts off does not count.
+        # Each event counts once: where the condition first holds, or where its time is over. An event does not count
+        # if the episode ends before its time is over.
         met, counted = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         for event in np.flatnonzero(events):
             window = holds[event : event + within + 1]

@@ -1,4 +1,4 @@
-"""Draw episodes from the transitions of a finite, known MDP, many side by side in numpy."""
+"""Draw episodes from the transitions of a finite, known MDP, many at once in numpy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, LearningDecider
 
-LANES = 2_048  # episodes played side by side
+MOST_SIMULTANEOUS = 2_048  # episodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class Sampler:
         # The last possible branch gets the remainder: probabilities may sum to 0.999999.
         cumulative = np.cumsum(mdp.probabilities, axis=2).reshape(-1, branches)
         left = np.cumsum(mdp.probabilities[:, :, ::-1], axis=2)[:, :, ::-1].reshape(-1, branches)
-        self._cuts = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
+        self._thresholds = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
         self._branches = branches
         self._next, self._rewards = mdp.next_states.ravel(), mdp.rewards.ravel()
         self._ends = mdp.continues.ravel() == 0
@@ -45,40 +45,40 @@ class Sampler:
         rng = np.random.default_rng(list(map(int, seeds)))
         n = len(seeds)
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
-        started = min(n, LANES)
-        rows = np.arange(started)
+        started = min(n, MOST_SIMULTANEOUS)
+        indices = np.arange(started)
         states = self._starts(rng.random(started))
         decider = actor.begin(n)
         learning = decider if isinstance(decider, LearningDecider) else None
-        while len(rows):
-            chosen = np.asarray(decider.decide(states[:, None], rows))
+        while len(indices):
+            chosen = np.asarray(decider.decide(states[:, None], indices))
             pairs = states * self._actions + chosen
             branch = pairs * self._branches
-            if self._cuts:
-                drawn = rng.random(len(rows))
-                for cut in self._cuts:
-                    branch += drawn >= cut[pairs]
+            if self._thresholds:
+                drawn = rng.random(len(indices))
+                for threshold in self._thresholds:
+                    branch += drawn >= threshold[pairs]
             states, rewards, terminated = self._next[branch], self._rewards[branch], self._ends[branch]
-            returns[rows] += rewards
-            lengths[rows] += 1
+            returns[indices] += rewards
+            lengths[indices] += 1
             if learning is not None:
-                learning.learn(rows, states[:, None], rewards, terminated)
-            ended = terminated | (lengths[rows] >= self._limit)
+                learning.learn(indices, states[:, None], rewards, terminated)
+            ended = terminated | (lengths[indices] >= self._limit)
             if not ended.any():
                 continue
             if started == n:
                 going = ~ended
-                rows, states = rows[going], states[going]
+                indices, states = indices[going], states[going]
                 continue
             places = ended.nonzero()[0]
             new = min(len(places), n - started)
-            rows = rows.copy()  # the actor may keep a reference
-            rows[places[:new]] = np.arange(started, started + new)
+            indices = indices.copy()  # the actor may keep a reference
+            indices[places[:new]] = np.arange(started, started + new)
             states[places[:new]] = self._starts(rng.random(new))
             started += new
             if new < len(places):
-                kept = np.delete(np.arange(len(rows)), places[new:])
-                rows, states = rows[kept], states[kept]
+                kept = np.delete(np.arange(len(indices)), places[new:])
+                indices, states = indices[kept], states[kept]
         return Sampled(returns, lengths)
 
     def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ from policygen.tasks.task import Task
 
 
 class Valued:
-    """The value of a score: its mean, or the `aggregated` one, a setting `score` with the value."""
+    """A score's value: the mean, or `aggregated`, which is the setting `score` (`cvar:0.1`) and its value."""
 
     __slots__ = ()
     mean: float
@@ -46,8 +46,8 @@ class Score(Valued):
     `value` is the mean, or the aggregate that the run maximised. `std` is the standard deviation of the return of an
     episode (not of the mean). `ci95` is the 95% interval of `value`: of the mean Student's t over the episodes, of
     others a bootstrap (see `Aggregate.interval`); a point if exact, None for a single episode and for `worst`. An exact
-    score is a mean and has no returns and no seeds. `violations` are those of the task's requirements in final scores
-    and in those of `evaluate`.
+    score is a mean and has no returns and no seeds. `violations` of the task's requirements are counted in final scores
+    and by `evaluate`.
     """
 
     mean: float
@@ -91,7 +91,7 @@ def engine_words(engine: str, task: Task) -> str:
 
 
 def kind_of_episodes(engine: str) -> str:
-    """Return the word for episodes in descriptions of a score."""
+    """Return `episodes` or `unseeded episodes`, for descriptions of a score."""
     return "unseeded episodes" if engine.endswith(_UNSEEDED) else "episodes"
 
 
@@ -174,7 +174,7 @@ def first_episodes(score: Score, count: int) -> Score:
 class Difference:
     """The paired difference of two scores: gain, half of its 95% interval, and one-sided p-value that it is above 0.
 
-    The interval is Student's t for means; else half the width of the paired bootstrap's, and 0 for `worst`.
+    The interval is Student's t for means, else that of a paired bootstrap; `worst` has none, and `half` is 0.
     """
 
     gain: float
@@ -193,7 +193,7 @@ def difference(challenger: Score, incumbent: Score) -> Difference:
     half = 0.0
     if both and challenger.aggregate == MEAN:
         half = half_interval(np.subtract(challenger.returns, incumbent.returns))
-    elif both and challenger.aggregate.name != "worst":  # which has no interval
+    elif both and challenger.aggregate.name != "worst":  # `worst` has no interval
         half = float(np.ptp(np.quantile(_resampled_gains(challenger, incumbent), [0.025, 0.975]))) / 2
     return Difference(gain, half, p)
 
@@ -216,8 +216,8 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
         raise ValueError("a comparison needs the same aggregate of the returns")
     if challenger.aggregate != MEAN:
         gain = challenger.value - incumbent.value
-        lost = _resampled_gains(challenger, incumbent) <= 0
-        return gain, (1 + int(lost.sum())) / (1 + len(lost))
+        without_gain = _resampled_gains(challenger, incumbent) <= 0
+        return gain, (1 + int(without_gain.sum())) / (1 + len(without_gain))
     from scipy.special import stdtr  # start-up time
 
     ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))

@@ -24,10 +24,10 @@ from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, number_of, wrong_length
 from policygen.tasks.requirements import info_names
-from policygen.tasks.spaces import Layout, Words, flatten, layout_of
+from policygen.tasks.spaces import Layout, TextPart, flatten, layout_of
 from policygen.tasks.task import Task
 
-COPIES = 32  # environments stepped side by side in one process; more are no faster
+COPIES = 32  # environments that one process steps in turn; more are no faster
 # Names of reward terms in `info`.
 _TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 
@@ -37,54 +37,54 @@ class Simulator(AbstractContextManager["Simulator"]):
 
     Args:
         step_timeout: limit on one step in seconds, see `Watchdog`.
-        expendable: whether the process may be ended for a step that cannot be interrupted.
-        vectorise: whether a vectorised form of the environment may play; it also asks for actions of ended episodes.
+        expendable: whether the process may be ended if a step cannot be interrupted, see `Watchdog`.
+        vectorise: whether a vectorised form may play, which asks the actor for actions in ended episodes, too.
     """
 
     def __init__(
         self, task: Task, step_timeout: float = STEP_TIMEOUT, *, expendable: bool = False, vectorise: bool = True
     ) -> None:
         self.task = task
-        self._limits = (step_timeout, expendable)
-        self._place = OwnDirectory()
-        with self._place:
+        self._step_timeout, self._expendable = step_timeout, expendable
+        self._working_directory = OwnDirectory()
+        with self._working_directory:
             self._envs = [make_env(task)]
-        alone = task.given is not None or info_names(task.requirements)
-        self._vectorised = vectorise and not alone and has_vector_form(self._envs[0])
-        self._copies = 1 if task.given is not None and task.given.alone else COPIES
+        needs_single_steps = task.given is not None or info_names(task.requirements)
+        self._vectorised = vectorise and not needs_single_steps and has_vector_form(self._envs[0])
+        self._copies = 1 if task.given is not None and task.given.is_single_env else COPIES
 
     @property
     def engine(self) -> str:
-        """The engine: `vector` (one vectorised environment) or `copies` (many stepped side by side)."""
+        """The engine: `vector` (one vectorised environment) or `copies` (many environments stepped one by one)."""
         return "vector" if self._vectorised else "copies"
 
     @property
     def batch_size(self) -> int:
-        """The most episodes that one batch plays; 0 if environments are stepped one by one."""
+        """The largest number of episodes in one batch of the engine `vector`; 0 for `copies`."""
         return VECTOR_COPIES if self._vectorised else 0
 
     @property
     def origin(self) -> str:
-        """The environment behind the task's id in this process."""
+        """A text that identifies the environment of the task in this process, see `environments.origin`."""
         return origin(self._first())
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """Play one episode per seed, in the order of the seeds.
 
         Raises:
-            EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
+            EnvironmentFault: the environment failed; the next call makes new environments.
         """
-        with self._renewed_after_faults():
+        with self._closing_on_error():
             if self._vectorised:
                 return play_vectorised(self.task, self._first(), actor, seeds)
             return self._play_copies(actor, seeds)
 
     @contextmanager
-    def _renewed_after_faults(self) -> Iterator[None]:
-        with self._place:
+    def _closing_on_error(self) -> Iterator[None]:
+        with self._working_directory:
             env = self._first()
         try:
-            with self._place:
+            with self._working_directory:
                 yield
         except BaseException as error:
             self.close()
@@ -98,7 +98,7 @@ class Simulator(AbstractContextManager["Simulator"]):
     def close(self) -> None:
         """Close the environments."""
         for env in self._envs:
-            close(env, self._limits[0])
+            close(env, self._step_timeout)
         self._envs.clear()
 
     def _first(self) -> gym.Env[Any, Any]:
@@ -107,7 +107,7 @@ class Simulator(AbstractContextManager["Simulator"]):
         return self._envs[0]
 
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        build = builder(self.task.action_layout)
+        to_env_action = builder(self.task.action_layout)
         while len(self._envs) < min(len(seeds), self._copies):
             self._envs.append(make_env(self.task))
         waiting = list(enumerate(seeds))[::-1]
@@ -116,23 +116,24 @@ class Simulator(AbstractContextManager["Simulator"]):
         deciding = False
 
         def progress() -> object:
-            # The time of the actor does not count.
+            # While the actor decides, no limit applies: a new object differs from every value before, as after a step.
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
-        with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
-            copies = range(min(len(seeds), self._copies))
-            running += [RunningEpisode.start(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
+        with Watchdog(self._step_timeout, progress, self._first(), expendable=self._expendable):
+            for position in range(min(len(seeds), self._copies)):
+                env = self._env_for_next_episode(position)
+                running.append(RunningEpisode.start(env, self.task, *waiting.pop()))
             decider = actor.begin(len(seeds))
             observer = decider if isinstance(decider, StepObserver) else None
             learning = decider if isinstance(decider, LearningDecider) else None
-            rows = np.arange(len(running))
+            indices = np.arange(len(running))
             while running:
                 deciding = True
-                actions = decider.decide([episode.observations[-1] for episode in running], rows)
+                actions = decider.decide([episode.observations[-1] for episode in running], indices)
                 deciding = finished = False
                 terminated: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
-                    ended = episode.step(action, action if build is None else build(action))
+                    ended = episode.step(action, action if to_env_action is None else to_env_action(action))
                     terminated.append(episode.terminated)
                     if ended is not None:
                         finished = True
@@ -140,30 +141,30 @@ class Simulator(AbstractContextManager["Simulator"]):
                     if observer is not None:
                         observer.observe_step(episode.index, episode.rewards[-1], results[episode.index])
                 if learning is not None:
-                    after, paid = zip(
+                    after, rewards = zip(
                         *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True
                     )
-                    learning.learn(rows, after, np.array(paid, np.float64), np.array(terminated))
+                    learning.learn(indices, after, np.array(rewards, np.float64), np.array(terminated))
                 if finished:
                     continuing = []
                     for episode in running:
                         if results[episode.index] is None:
                             continuing.append(episode)
                         elif waiting:
-                            env = self._ready(self._envs.index(episode.env))
+                            env = self._env_for_next_episode(self._envs.index(episode.env))
                             continuing.append(RunningEpisode.start(env, self.task, *waiting.pop()))
                     running = continuing
-                    rows = np.array([episode.index for episode in running], np.intp)
+                    indices = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 
-    def _ready(self, copy: int) -> gym.Env[Any, Any]:
-        if self.task.given is None or not self.task.given.alone:
-            self._envs[copy] = renewed(self._envs[copy], self.task, self._limits[0])
-        return self._envs[copy]
+    def _env_for_next_episode(self, position: int) -> gym.Env[Any, Any]:
+        if self.task.given is None or not self.task.given.is_single_env:
+            self._envs[position] = renewed(self._envs[position], self.task, self._step_timeout)
+        return self._envs[position]
 
 
 def renewed(env: gym.Env[Any, Any], task: Task, step_timeout: float = STEP_TIMEOUT) -> gym.Env[Any, Any]:
-    """Return an environment for another episode: a new one if it has a Box2D world, else itself.
+    """Return an environment for another episode: a new one if `env` has a Box2D world, else `env`.
 
     A reused world computes differently from a new one (Gymnasium issue 728): an episode would depend on earlier ones.
     """
@@ -178,16 +179,19 @@ class RunningEpisode:
     """An episode in progress.
 
     Attributes:
-        seen: the last observation, in the environment's own form.
-        terminated: whether the environment ended it at the last step.
+        index: position of the episode in the list of seeds.
+        env_observation: the last observation, in the environment's own form; `observations` are flattened rows.
+        terminated: whether the environment ended the episode at the last step.
+        terms: the sums of the reward terms so far, by their names in `info`; None before the first step.
+        info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
     """
 
     env: gym.Env[Any, Any]
     task: Task
     index: int
     seed: int
-    layout: Layout | Words | None
-    seen: Any = None
+    layout: Layout | TextPart | None
+    env_observation: Any = None
     terminated: bool = False
     observations: list[npt.NDArray[Any]] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
@@ -200,48 +204,48 @@ class RunningEpisode:
         """Reset the environment with the seed.
 
         Raises:
-            EnvironmentFault: it fails.
+            EnvironmentFault: the reset fails.
         """
         episode = cls(env, task, index, int(seed), layout_of(env.observation_space))
         try:
-            episode.seen, info = env.reset(seed=episode.seed)
+            episode.env_observation, info = env.reset(seed=episode.seed)
             episode.info = {name: [] for name in info_names(task.requirements)}
-            episode._note_seen()
-            episode._note_info(info)
+            episode._record_observation()
+            episode._record_info(info)
         except BaseException as error:
             raise fault(error, env, task.gym_id, "reset") from error
         return episode
 
-    def step(self, action: Any, own_form: Any) -> Trajectory | None:
-        """Take a step, and return the whole episode if it ends.
+    def step(self, action: Any, env_action: Any) -> Trajectory | None:
+        """Take a step; return the whole episode if it ends, else None.
 
         Args:
             action: as a `Trajectory` stores it.
-            own_form: the same action as the environment takes it.
+            env_action: the same action in the environment's own form.
 
         Raises:
             EnvironmentFault: the environment fails, or a number is not finite or beyond single precision.
         """
         try:
-            self.seen, reward, terminated, truncated, info = self.env.step(own_form)
-            self._note_seen()
+            self.env_observation, reward, terminated, truncated, info = self.env.step(env_action)
+            self._record_observation()
             self.actions.append(action)
             self.rewards.append(number_of(reward))
-            self._note_terms(info)
-            self._note_info(info)
+            self._add_terms(info)
+            self._record_info(info)
             self.terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
             return self._trajectory(truncated) if self.terminated or truncated else None
         except BaseException as error:
             raise fault(error, self.env, self.task.gym_id, "step") from error
 
-    def _note_seen(self) -> None:
-        row = flatten(self.layout, self.seen)
+    def _record_observation(self) -> None:
+        row = flatten(self.layout, self.env_observation)
         if row.shape != (self.task.width,):
             raise wrong_length(row, self.task.width)
         self.observations.append(row.copy())
 
-    def _note_terms(self, info: Mapping[str, Any]) -> None:
-        """Add up the reward's terms; the first step determines their names."""
+    def _add_terms(self, info: Mapping[str, Any]) -> None:
+        """Add the reward terms of a step to `terms`; the first step determines their names."""
         if self.terms is None:
             if not isinstance(info, Mapping):
                 raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
@@ -251,7 +255,7 @@ class RunningEpisode:
             if isinstance(value, Real):
                 self.terms[name] += float(value)
 
-    def _note_info(self, info: Mapping[str, Any]) -> None:
+    def _record_info(self, info: Mapping[str, Any]) -> None:
         for name, values in self.info.items():
             value = info.get(name) if isinstance(info, Mapping) else None
             values.append(float(value) if isinstance(value, Real | np.bool_) else math.nan)
@@ -264,31 +268,31 @@ class RunningEpisode:
         if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
             raise EnvironmentFault(_not_finite(self.observations, self.rewards))
         return Trajectory(
-            observations,
-            actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
-            rewards,
-            float(np.sum(self.rewards)),
-            self.seed,
-            self.terminated,
-            truncated,
-            tuple(
+            observations=observations,
+            actions=actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
+            rewards=rewards,
+            episode_return=float(np.sum(self.rewards)),
+            seed=self.seed,
+            terminated=self.terminated,
+            truncated=truncated,
+            terms=tuple(
                 (name.removeprefix("reward_"), value)
                 for name, value in (self.terms or {}).items()
                 if math.isfinite(value)
             ),
-            became_unstable(self.env),
-            tuple((name, np.array(values)) for name, values in self.info.items()),
+            unstable=became_unstable(self.env),
+            info=tuple((name, np.array(values)) for name, values in self.info.items()),
         )
 
 
 def _not_finite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
     """Describe the first number of an episode that is not finite in single precision."""
-    most = float(np.finfo(np.float32).max)
+    largest = float(np.finfo(np.float32).max)
     for step, reward in enumerate(rewards, start=1):
-        if not abs(reward) <= most:
+        if not abs(reward) <= largest:
             return f"the reward of step {step} is {reward:g}"
     for step, row in enumerate(observations):
         for value in np.asarray(row, np.float64):
-            if not abs(value) <= most:
+            if not abs(value) <= largest:
                 return f"the observation after {step} steps holds {value:g}"
     return "a number is not finite"

@@ -1,4 +1,4 @@
-"""Episodes as arrays, and the protocols of actors."""
+"""Episodes as arrays, and the protocols of actors, which choose the actions in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Trajectory:
         rewards: float32, shape (T,).
         episode_return: undiscounted sum of rewards, added in double precision.
         seed: seed of the environment's reset.
-        terminated: the environment ended the episode; `truncated`: the time limit did.
+        terminated, truncated: whether the environment, or a time limit, ended the episode.
         terms: the sum of each reward term that the environment reports (`reward_...`, `..._penalty` and `..._cost` in
             `info`, as MuJoCo's do).
         unstable: whether the environment reports that the simulation diverged.
@@ -58,10 +58,10 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 class Decider(Protocol):
-    """An actor's decisions in n episodes played side by side; row i of its memory belongs to episode i."""
+    """An actor's decisions in n simultaneous episodes, which have the indices 0 to n - 1."""
 
-    def decide(self, observations: Rows, rows: Indices, /) -> Sequence[Any] | npt.NDArray[Any]:
-        """Return the next action of each of the `rows`, in the environment's own form.
+    def decide(self, observations: Rows, indices: Indices, /) -> Sequence[Any] | npt.NDArray[Any]:
+        """Return the next action of each of the episodes `indices`, as a `Trajectory` stores it.
 
         An episode begins with its first decision; every call is its next step. Ended episodes may appear in a few more
         calls; their actions are ignored.
@@ -69,7 +69,7 @@ class Decider(Protocol):
         Args:
             observations: one flattened observation per row: an array of shape (k, d), or a sequence of k rows of shape
                 (d,) if the environments are stepped one by one.
-            rows: indices of the episodes, each at most once, in the order of `observations`.
+            indices: the episodes, each at most once, in the order of `observations`.
         """
         ...
 
@@ -78,8 +78,8 @@ class Decider(Protocol):
 class StepObserver(Protocol):
     """A decider that observes the results of its decisions, in environments stepped one by one."""
 
-    def observe_step(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
-        """Record the reward of the last decision in episode `row` and, if the episode is over, all of it (`ended`)."""
+    def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
+        """Record the reward of the last decision in episode `index`, and the whole episode if it has ended."""
         ...
 
 
@@ -89,17 +89,17 @@ class LearningDecider(Protocol):
 
     def learn(
         self,
-        rows: Indices,
+        indices: Indices,
         observations: Rows,
         rewards: npt.NDArray[np.float64],
         terminated: npt.NDArray[np.bool_],
         /,
     ) -> None:
-        """Observe the results of the last decision in each of the `rows`; none had ended before.
+        """Observe the results of the last decision in each of the episodes `indices`; none had ended before.
 
         Args:
-            rows: indices of the episodes, as in `Decider.decide`.
-            observations: those after the step, as in `Decider.decide`.
+            indices: the episodes, as in `Decider.decide`.
+            observations: the observations after the step, as in `Decider.decide`.
             rewards: shape (k,).
             terminated: whether the environment ended the episode, shape (k,); false for truncation, where future
                 rewards would still count.
@@ -107,7 +107,7 @@ class LearningDecider(Protocol):
         ...
 
 
-STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of random actions, as a share of their range, episode by episode
+STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of the random actions of successive episodes, as a share of their range
 
 
 class Actor(Protocol):
@@ -130,7 +130,7 @@ class Actor(Protocol):
 class RandomActor:
     """Uniformly random actions, for the episodes before the first policy."""
 
-    portable = False  # its generator continues from episode to episode
+    portable = False  # an episode depends on earlier ones: the generator continues
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
@@ -140,9 +140,9 @@ class RandomActor:
         """Return itself: it has no memory per episode."""
         return self
 
-    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """Draw a random action for each of the `rows`."""
-        n = len(rows)
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
+        """Draw a random action for each of the episodes `indices`."""
+        n = len(indices)
         columns = [
             self._rng.integers(len(a.labels), size=n) if a.is_choice else self._rng.uniform(a.low, a.high, size=n)
             for a in self._task.actuators
@@ -157,8 +157,8 @@ class HeldRandomActor(RandomActor):
     """Random actions, each repeated for a few steps to move a slow system; for episodes played one by one.
 
     Each episode draws its own mean number of repetitions, from 1 to a 25th of the step limit or 20 if that is more.
-    From the third episode on, numbers may be drawn from a part of their range, as `STRENGTHS` says in turn: strong
-    actions may end episodes before they show the states that matter.
+    Each episode draws numbers from the next of the shares `STRENGTHS` of their range: strong actions may end episodes
+    before they show the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -179,10 +179,10 @@ class HeldRandomActor(RandomActor):
         self._episodes += 1
         return self
 
-    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
         """Return the last action, or now and then a new one."""
         if self._held is None or self._rng.random() < self._change:
-            self._held = self._weakened(super().decide(observations, rows))
+            self._held = self._weakened(super().decide(observations, indices))
         return self._held
 
     def _weakened(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -33,7 +33,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether `ClassicCopies` can play it, seed by seed: no wrapper changes observations, actions or rewards."""
+    """Whether `ClassicCopies` plays the same episodes: no wrapper changes observations, actions or rewards."""
     if any(type(wrapper) not in (TimeLimit, OrderEnforcing) for wrapper in wrappers_of(env)):
         return False
     return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)

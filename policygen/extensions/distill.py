@@ -35,13 +35,13 @@ from policygen.policies.rows import nearest_seen
 from policygen.policies.table import TablePolicy
 from policygen.proposers.make import make_proposer
 from policygen.quantities.compiled import compile_batch, finite
-from policygen.quantities.text import parse_expression
+from policygen.quantities.text import is_name, parse_expression
 from policygen.quantities.tree import numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import llm_options
 from policygen.search.run import Run
 from policygen.tasks.spaces import Actuator
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.tasks.task import Task, decision_names, output_names
 
 DEFAULTS = {"iterations": 3, "refine": "auto"}  # settings of the run that tunes a student
 ROUNDS, MOST_TERMS = 10, 12  # the terms: of a student's equations

@@ -20,8 +20,8 @@ from policygen.plants.transitions import Transitions
 from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text
-from policygen.quantities.text import next_of
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.quantities.text import is_name, next_of
+from policygen.tasks.task import Task, decision_names, output_names
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170

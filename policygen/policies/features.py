@@ -27,9 +27,9 @@ from policygen.quantities.compiled import (
     slot_of,
 )
 from policygen.quantities.grid import Grid
-from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import Node, needed_by, remembered_in
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.tasks.task import Task, decision_names, output_names
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]

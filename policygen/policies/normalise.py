@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from policygen.policies.features import Reader
 from policygen.quantities.compiled import finite
+from policygen.quantities.text import is_name
 from policygen.quantities.tree import Call, Name, Node, Number
-from policygen.tasks.task import Task, is_name, output_names
+from policygen.tasks.task import Task, output_names
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4

@@ -18,9 +18,9 @@ from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, PARAM, Problems, 
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity: their line can still be read when tuning has added digits
 MOST_FEATURES = 100  # or two for each observation if that is more: all can be standardised and summed

@@ -21,7 +21,7 @@ from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together, slot_of
-from policygen.quantities.text import format_number, next_of, parse_expression, to_text
+from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_text
 from policygen.quantities.tree import (
     Call,
     Name,
@@ -38,7 +38,7 @@ from policygen.quantities.tree import (
     with_named_constants,
     with_plain_signs,
 )
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.tasks.task import Task, decision_names, output_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from policygen.errors import PolicyError
 from policygen.quantities.words import BYTES
 from policygen.tasks.actions import shaped
-from policygen.tasks.spaces import Layout, Words, flatten
+from policygen.tasks.spaces import Layout, TextPart, flatten
 from policygen.tasks.task import Task
 
 
@@ -27,10 +27,10 @@ def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
         raise PolicyError(f"an observation of {task.gym_id} is {_described(task.layout)}") from None
 
 
-def _described(layout: Layout | Words | None) -> str:
+def _described(layout: Layout | TextPart | None) -> str:
     if layout is None:
         return "a number or an array of numbers"
-    if isinstance(layout, Words):
+    if isinstance(layout, TextPart):
         return f"a text of at most {BYTES * layout.columns} bytes"
     if layout.keys is None:
         return f"a sequence of {len(layout.parts)} parts ({'; '.join(map(_described, layout.parts))})"
@@ -52,7 +52,7 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
     """
     width = task.width
     try:
-        if isinstance(task.layout, Words):
+        if isinstance(task.layout, TextPart):
             alone = isinstance(observation, str)
             texts = [observation] if alone else list(observation)
             return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from policygen.outgoing import plain
 from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment, with_comment
-from policygen.quantities.text import respelled
+from policygen.quantities.text import with_new_numbers
 from policygen.tasks.spaces import Actuator
 
 MOST_COMMENT = 200  # characters of one comment
@@ -140,5 +140,5 @@ def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str]
 def _line(standard: str, expression: str, comment: str) -> str:
     name, equals, now = standard.partition(" = ")
     if expression and equals and not standard.startswith("|"):
-        standard = name + equals + respelled(expression, now)
+        standard = name + equals + with_new_numbers(expression, now)
     return with_comment(standard, comment)

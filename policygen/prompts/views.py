@@ -20,9 +20,10 @@ from policygen.policies.plant import NEXT, Plant
 from policygen.policies.shaping import REWARD, Measure
 from policygen.prompts.refused import rows_at
 from policygen.quantities.grid import Grid
+from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context, revised
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, slug
+from policygen.tasks.spaces import Actuator, Observation, ObservedText
 from policygen.tasks.task import Optimum, Task
 
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation

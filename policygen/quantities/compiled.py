@@ -1,6 +1,6 @@
 """Compile expressions to functions over numpy columns, or over one row of plain floats.
 
-Both forms agree to rounding. Values that are not finite never leave a feature: see `finite`."""
+Both forms agree to rounding. A feature's values that are not finite are replaced: see `finite`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from policygen.quantities.words import column_of, contains_batch, contains_scala
 Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
-LONG_SUM = 8  # terms of a sum that is computed as one product of two arrays
-MOST_FACTORS = 50  # of a product that is put in order; longer ones nest too deeply
+LONG_SUM = 8  # from so many terms on, a sum is computed as one product of two arrays
+MOST_FACTORS = 50  # the factors of longer products stay in their order: such products nest too deeply
 INFINITE = 1e6  # replaces an infinity, with its sign, when a feature is used
 
 
@@ -68,8 +68,8 @@ def compile_together(
 ) -> Callable[..., list[Array]]:
     """Compile several expressions to one function of columns that computes each part they share only once.
 
-    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node. A
-    second argument tells the length of the columns if none has two dimensions, which saves looking at all of them.
+    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node. An
+    optional second argument is the length of the columns if none has two dimensions; else all columns are inspected.
     Columns of numbers that are fitted, named `#...`, are factored out of products: `#1*x*y^2` and `#2*x*y^2` share
     `x*y*y`, and a long sum of such products is a few operations on arrays that hold all its terms.
 
@@ -158,9 +158,10 @@ def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[...
     products = [some if len(some := _factors(term)) <= MOST_FACTORS else [term] for _, term, _ in terms]
     factors = list(dict.fromkeys(factor for some in products for factor in some))
     places = [[factors.index(factor) for factor in some] for some in products]
-    count, one = len(factors), len(factors)
-    rows = np.array(list(itertools.zip_longest(*places, fillvalue=one)))
-    last: list[Any] = [None, None]
+    count = len(factors)
+    # Short products are filled up with row `count` of the columns, which holds ones.
+    rows = np.array(list(itertools.zip_longest(*places, fillvalue=count)))
+    cached: list[Any] = [None, None]  # the weights of the last call, and the same times the signs, shape (terms, n)
 
     def computed(values: Sequence[Any], n: int | None) -> Any:
         weights = values[count:]
@@ -173,12 +174,12 @@ def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[...
         stacked = columns[rows[0]]
         for some in rows[1:]:
             stacked *= columns[some]
-        if last[0] is None or last[1].shape[1] != n or any(map(is_not, last[0], weights)):
-            held = np.empty((len(signs), n))
-            for row, value in zip(held, weights, strict=True):
+        if cached[0] is None or cached[1].shape[1] != n or any(map(is_not, cached[0], weights)):
+            stacked_weights = np.empty((len(signs), n))
+            for row, value in zip(stacked_weights, weights, strict=True):
                 row[:] = value
-            last[:] = weights, held * signs[:, None]
-        return np.einsum("kn,kn->n", stacked, last[1])
+            cached[:] = weights, stacked_weights * signs[:, None]
+        return np.einsum("kn,kn->n", stacked, cached[1])
 
     return computed, [*factors, *(weight for _, _, weight in terms)]
 
@@ -243,7 +244,7 @@ def _columns_of(name: str, names: tuple[str, ...]) -> slice:
 def finite(values: Array) -> Array:
     """Return `values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action.
 
-    Without either, which is by far the most frequent case, this is the array itself.
+    If all values are finite, by far the most frequent case, the array itself is returned.
     """
     if np.isfinite(values).all():
         return values

@@ -6,6 +6,7 @@ and a value equal to an edge belongs to the bin above it. NaN belongs to the top
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,10 @@ from policygen.quantities.text import format_number
 
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
-# Rows of a block: its columns, counts and indices fit in the processor's cache.
-BLOCK = 32_768
-# Up to this many edges, comparing values with every edge is faster than a binary search: comparisons are vectorised.
-# With fewer values per edge than this, the fixed cost of a comparison makes it slower.
+BLOCK_ROWS = 32_768  # the arrays of so many rows fit in the processor's cache
+# Up to so many edges, vectorised comparisons with every edge are faster than a binary search.
 COMPARE_AT_MOST = 160
+# With fewer values per edge, the binary search is faster: each comparison of arrays has a fixed cost.
 _VALUES_PER_EDGE = 40
 
 
@@ -37,14 +37,15 @@ class Dimension:
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, self.cuts)):
-            raise UsageError(f"the bin edges of {self.name} must be finite numbers below 3e38")
-        if any(b <= a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)):
-            raise UsageError(f"the bin edges of {self.name} must increase: {', '.join(map(str, self.edges))}")
+        if not all(map(math.isfinite, self.rounded_edges)):
+            raise UsageError(f"the bin edges of {self.name} must be finite numbers between -3e38 and 3e38")
+        if any(b <= a for a, b in itertools.pairwise(self.rounded_edges)):
+            edges = ", ".join(map(str, self.edges))
+            raise UsageError(f"the bin edges of {self.name} must increase in single precision (float32): {edges}")
 
     @cached_property
-    def cuts(self) -> tuple[float, ...]:
-        """The edges rounded to single precision, so that a float32 observation equals the edge it was rounded to."""
+    def rounded_edges(self) -> tuple[float, ...]:
+        """The edges rounded to single precision: the observation 0.1 in float32 equals the edge 0.1."""
         with np.errstate(over="ignore"):
             return tuple(float(np.float32(edge)) for edge in self.edges)
 
@@ -54,13 +55,13 @@ class Dimension:
         return len(self.edges) + 1
 
     @cached_property
-    def counts_integers(self) -> bool:
+    def has_integer_bins(self) -> bool:
         """Whether bin i holds exactly the integer i (edges 0.5, 1.5, ...)."""
         return bool(self.edges) and self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
 
     def label(self, index: int) -> str:
-        """Describe the values of a bin: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
-        if self.counts_integers:
+        """Describe the values of bin `index`: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
+        if self.has_integer_bins:
             return str(index)
         if not self.edges:
             return "any value"
@@ -71,7 +72,7 @@ class Dimension:
         return f"{format_number(self.edges[index - 1])} to {format_number(self.edges[index])}"
 
 
-def integers(name: str, count: int) -> Dimension:
+def integer_dimension(name: str, count: int) -> Dimension:
     """Return a dimension whose bin i holds the integer i, for 0 <= i < count."""
     return Dimension(name, tuple(i + 0.5 for i in range(count - 1)))
 
@@ -81,7 +82,7 @@ class Grid:
     """The cells of a table policy: the product of its dimensions' bins.
 
     Raises:
-        UsageError: there is no dimension or more than 32, two share a name, or there are more than a million cells.
+        UsageError: there is no dimension or more than 32, two have one name, or there are more than a million cells.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -115,14 +116,14 @@ class Grid:
 
     @cached_property
     def _index_dtype(self) -> np.dtype[Any]:
-        """The narrowest unsigned dtype that numbers the cells; narrow integers are faster in vector instructions."""
+        """The narrowest unsigned dtype that holds a cell index: with narrow integers, numpy computes faster."""
         return np.min_scalar_type(self.size - 1)
 
     @cached_property
-    def _steps(self) -> tuple[tuple[tuple[float, ...], Any], ...]:
-        """The edges and the stride of each dimension."""
+    def _edges_and_strides(self) -> tuple[tuple[tuple[float, ...], Any], ...]:
+        """The rounded edges and the stride of each dimension."""
         strides = np.array(self._strides).astype(self._index_dtype)
-        return tuple((dimension.cuts, stride) for dimension, stride in zip(self.dimensions, strides, strict=True))
+        return tuple((d.rounded_edges, stride) for d, stride in zip(self.dimensions, strides, strict=True))
 
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
         """Return the cell indices of n states.
@@ -142,39 +143,41 @@ class Grid:
         """Return `values[cells(columns)]`, shape (n, ...), for `values` of shape (cells, ...)."""
         out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
         for block, cells in self._blocks(columns):
-            # Indices are in range by construction; the default mode would add a buffer to check them.
+            # Indices are always in range; 'clip' avoids the buffer with which the default mode checks them.
             values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
         return out
 
     def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield each block of rows with its cell indices; the next block overwrites that array."""
+        """Yield each block of rows and an array of its cell indices, which the next block overwrites."""
         n = len(columns[0])
-        cells, part = np.empty((2, min(n, BLOCK)), self._index_dtype)
-        flags, count = np.empty((2, min(n, BLOCK)), np.bool_)
-        for start in range(0, n, BLOCK):
-            block = slice(start, min(start + BLOCK, n))
+        cells, product = np.empty((2, min(n, BLOCK_ROWS)), self._index_dtype)
+        below, total = np.empty((2, min(n, BLOCK_ROWS)), np.bool_)
+        for start in range(0, n, BLOCK_ROWS):
+            block = slice(start, min(start + BLOCK_ROWS, n))
             if block.stop - start < len(cells):  # the last block
-                cells, part, flags, count = (buffer[: block.stop - start] for buffer in (cells, part, flags, count))
+                cells, product, below, total = (a[: block.stop - start] for a in (cells, product, below, total))
+            # Begin at the last cell and subtract: NaN is below no edge, and so gets the top bin.
             cells.fill(self.size - 1)
-            for (cuts, stride), column in zip(self._steps, columns, strict=True):
-                if cuts:
-                    above = _edges_above(column[block], cuts, flags, count)
-                    cells -= np.multiply(above, stride, out=part, casting="unsafe")
+            for (edges, stride), column in zip(self._edges_and_strides, columns, strict=True):
+                if edges:
+                    above = _edges_above(column[block], edges, below, total)
+                    cells -= np.multiply(above, stride, out=product, casting="unsafe")
             yield block, cells
 
     def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
-        """Return a fast function from a row of `width` values to its cell; `positions[i]` is the index of dimension i.
+        """Return a fast function from a row of `width` values to its cell; `row[positions[i]]` is in dimension i.
 
         The function raises a ValueError for rows of another length.
         """
-        parts = tuple((p, d.cuts, s) for p, d, s in zip(positions, self.dimensions, self._strides, strict=True))
+        edges_of = (dimension.rounded_edges for dimension in self.dimensions)
+        parts = tuple(zip(positions, edges_of, self._strides, strict=True))
 
         def cell(row: Sequence[float]) -> int:
             if len(row) != width:
                 raise ValueError
             index = 0
-            for position, cuts, stride in parts:
-                index += stride * bisect_right(cuts, row[position])
+            for position, edges, stride in parts:
+                index += stride * bisect_right(edges, row[position])
             return index
 
         return cell
@@ -185,17 +188,17 @@ class Grid:
 
 
 def _edges_above(
-    column: npt.NDArray[Any], cuts: Sequence[float], flags: npt.NDArray[np.bool_], count: npt.NDArray[np.bool_]
+    column: npt.NDArray[Any], edges: Sequence[float], below: npt.NDArray[np.bool_], total: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
-    """Count the edges above each value; `flags` and `count` are scratch arrays of the column's length."""
-    if column.dtype == np.float16:  # too coarse to hold the edges
+    """Count the edges above each value; `below` and `total` are scratch arrays of the column's length."""
+    if column.dtype == np.float16:  # else numpy would round the edges to float16
         column = column.astype(np.float32)
-    column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
-    if len(cuts) > min(COMPARE_AT_MOST, len(column) // _VALUES_PER_EDGE):
-        return len(cuts) - np.searchsorted(np.array(cuts), column, side="right")
-    many, ones = count.view(np.uint8), flags.view(np.uint8)
-    np.less(column, cuts[0], out=count)
-    for cut in cuts[1:]:
-        np.less(column, cut, out=flags)
-        np.add(many, ones, out=many)
-    return many
+    column = np.ascontiguousarray(column)  # it is read once per edge: one copy is faster
+    if len(edges) > min(COMPARE_AT_MOST, len(column) // _VALUES_PER_EDGE):
+        return len(edges) - np.searchsorted(np.array(edges), column, side="right")
+    total_counts, below_counts = total.view(np.uint8), below.view(np.uint8)
+    np.less(column, edges[0], out=total)
+    for edge in edges[1:]:
+        np.less(column, edge, out=below)
+        np.add(total_counts, below_counts, out=total_counts)
+    return total_counts

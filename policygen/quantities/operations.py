@@ -1,6 +1,6 @@
 """The operations of the expression language: one row each, for parsing, writing and computing.
 
-Both functions of a row agree to rounding and follow IEEE 754: NaN outside the domain, an infinity above the range.
+The two functions of a row agree to rounding and follow IEEE 754: NaN outside the domain, infinity beyond the range.
 Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, atan2).
 """
 
@@ -49,7 +49,7 @@ NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of terms that never need pa
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a test on arrays so that it returns 0 or 1."""
+    """Wrap a test on arrays so that it returns 0.0 or 1.0."""
     return lambda *values: np.asarray(function(*values), dtype=np.float64)
 
 
@@ -121,14 +121,14 @@ def _log(x: float) -> float:
     return -math.inf if x == 0.0 else math.nan
 
 
-def _least(*values: float) -> float:
+def _smallest(*values: float) -> float:
     for value in values:
         if value != value:
             return math.nan
     return min(values)
 
 
-def _most(*values: float) -> float:
+def _largest(*values: float) -> float:
     for value in values:
         if value != value:
             return math.nan
@@ -136,7 +136,7 @@ def _most(*values: float) -> float:
 
 
 def _clip(x: float, low: float, high: float) -> float:
-    return x if low <= x <= high else _least(_most(x, low), high)
+    return x if low <= x <= high else _smallest(_largest(x, low), high)
 
 
 def _comparison(name: str, syntax: type[ast.AST], batch: Callable[..., Any], scalar: Callable[..., Any]) -> Operation:
@@ -172,11 +172,11 @@ ROWS = (
     Operation("floor", 1, 1, np.floor, lambda a: float(math.floor(a)) if math.isfinite(a) else a),
     Operation("atan", 1, 1, np.arctan, math.atan, aliases=("arctan",)),
     Operation("atan2", 2, 2, _array_angle, lambda y, x: math.atan2(y + 0.0, x + 0.0), aliases=("arctan2",)),
-    Operation("min", 2, 8, _fold(np.minimum), _least),
-    Operation("max", 2, 8, _fold(np.maximum), _most),
+    Operation("min", 2, 8, _fold(np.minimum), _smallest),
+    Operation("max", 2, 8, _fold(np.maximum), _largest),
     Operation("clip", 3, 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _clip),
     Operation("where", 3, 3, _array_where, lambda test, yes, no: yes if test != 0 else no),
-    # The same number, excluded from tuning.
+    # Returns its argument; tuning does not change numbers in it.
     Operation("fixed", 1, 1, lambda x: x, lambda x: x),
 )
 

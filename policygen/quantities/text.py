@@ -1,7 +1,7 @@
 """Expressions as text: parse and write safe arithmetic over named quantities.
 
-An expression is parsed by Python's own parser and copied node by node through a whitelist into the tree of `tree`.
-Nothing is ever evaluated by the interpreter, and size and depth are bounded first.
+An expression is parsed by Python's own parser and converted node by node, by a whitelist, to the nodes of
+`policygen.quantities.tree`. Python never evaluates it, and its size and depth are bounded first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ MAX_NODES = 400
 MAX_DEPTH = 50
 
 CONSTANTS = {"pi": math.pi}
-_WIDEST = 1e29  # of a range; tuning takes still larger numbers for "no limit"
+_WIDEST = 1e29  # largest HIGH - LOW of `tune`; in tuning, larger numbers mean "no limit"
 _TUNE = ("START", "LOW", "HIGH")  # arguments of `tune`
 _HOW_TUNE = "write three numbers, such as `tune(0, -0.2, 0.2)`"
 
@@ -44,11 +45,10 @@ _QUOTES = str.maketrans(dict.fromkeys("“”„", '"'))
 _LITERAL = re.compile(r"""("[^"\\]*"|'[^'\\]*')""")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
-
-
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 _HOW_CONTAINS = (
     'contains() takes the name of an observed text and a phrase in double quotes, such as `contains(text, "lamp")`: '
-    "1 to 60 letters, digits, spaces and . , : ; ! ? ' ( ) / _ + -, capitals or not"
+    "1 to 60 letters, digits, spaces and . , : ; ! ? ' ( ) / _ + -; upper and lower case are the same"
 )
 
 
@@ -56,11 +56,11 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     """Read `text` as an expression over the quantities `names`.
 
     Args:
-        later: quantities defined or decided afterwards; only `prev(NAME)` may read them.
+        later: quantities whose current value does not exist yet; only `prev(NAME)` may read them.
         texts: observed texts; only `contains(NAME, "PHRASE")` may read them.
 
     Raises:
-        ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
+        ExpressionError: the text is too long, too deeply nested or not arithmetic, or it has an unknown name.
     """
     return _read(text, names, later, texts)[0]
 
@@ -68,41 +68,41 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
 def _read(
     text: str, names: Sequence[str], later: Sequence[str], texts: Sequence[str]
 ) -> tuple[Node, str, list[tuple[int, int]]]:
-    """Return the tree, the text that Python's parser got, and start and end of each number of the tree in that text."""
-    _check_length(text)
+    """Return the tree, the text that Python's parser reads, and the (start, end) of each number in that text."""
+    _check_length_and_nesting(text)
     # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
     parts[::2] = [part.translate(_SPELLINGS) for part in parts[::2]]
-    source = " ".join(parts[::2]) if len(parts) > 1 else parts[0]
-    if not source:
+    unquoted = " ".join(parts[::2]) if len(parts) > 1 else parts[0]
+    if not unquoted:
         raise ExpressionError("there is no expression; write for example `2*x + 0.5`")
-    odd = next((c for c in source if not (c.isascii() and (c.isprintable() or c in "\t "))), None)
+    odd = next((c for c in unquoted if not (c.isascii() and (c.isprintable() or c in "\t "))), None)
     if odd is not None:
         raise ExpressionError(f"the character {odd!r} is not allowed; write names and operators in plain ASCII")
-    if glued := _GLUED.search(source):
-        raise ExpressionError(f"`{_shown(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
+    if glued := _GLUED.search(unquoted):
+        raise ExpressionError(f"`{_shortened(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
     parts[::2] = [part.replace("^", "**") for part in parts[::2]]
     source = "".join(parts)
-    _check_length(source)
+    _check_length_and_nesting(source)
     try:
         tree = ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
+        raise ExpressionError(f"cannot read `{_shortened(text.strip(), 80)}` as arithmetic ({error.msg})") from None
     except (RecursionError, MemoryError, ValueError):
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
     converter = _Converter(names, later, texts)
     node = converter.convert(tree, 0)
     if converter.unknown:
-        raise ExpressionError(_misread(converter.unknown, names, texts))
-    if converter.unremembered:
-        raise ExpressionError(unknown_names(converter.unremembered, [*names, *later]))
-    # A saved policy must parse again, so its tree keeps the same bounds as its text.
+        raise ExpressionError(_unknown_number_names(converter.unknown, names, texts))
+    if converter.unknown_in_prev:
+        raise ExpressionError(unknown_names(converter.unknown_in_prev, [*names, *later]))
+    # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
     _check_size(node)
-    _check_length(to_text(node))
+    _check_length_and_nesting(to_text(node))
     return node, source, converter.places
 
 
-def _check_length(text: str) -> None:
+def _check_length_and_nesting(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
             f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
@@ -117,34 +117,34 @@ def _check_length(text: str) -> None:
 
 def _check_size(root: Node) -> None:
     nodes = deepest = 0
-    open_nodes = [(root, 0)]
-    while open_nodes:
-        node, depth = open_nodes.pop()
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
         nodes, deepest = nodes + 1, max(deepest, depth)
         if isinstance(node, Call):
             first = depth + _nests(OPERATIONS[node.function])
-            open_nodes += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
+            waiting += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
         elif isinstance(node, Previous):
-            open_nodes.append((node.start, depth + 1))
+            waiting.append((node.start, depth + 1))
     if nodes > MAX_NODES or deepest > MAX_DEPTH:
         raise ExpressionError(_TOO_LARGE)
 
 
-def _shown(text: str, most: int = 40) -> str:
+def _shortened(text: str, most: int = 40) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class _Converter:
-    """Converts Python's syntax tree into ours and refuses every node outside the language."""
+    """Converts Python's syntax tree to an expression's; refuses what the policy language does not have."""
 
     def __init__(self, names: Sequence[str], later: Sequence[str], texts: Sequence[str]) -> None:
         self.names = names
         self.later = later
         self.texts = texts
         self.nodes = 0
-        self.places: list[tuple[int, int]] = []  # of the numbers, in the tree's order
-        self.unknown: list[str] = []  # reported together
-        self.unremembered: list[str] = []
+        self.places: list[tuple[int, int]] = []  # start and end of each number in the text, in the order of the tree
+        self.unknown: list[str] = []  # names that are not numbers; one message reports them all
+        self.unknown_in_prev: list[str] = []  # the same in `prev(NAME)`
 
     def convert(self, tree: ast.expr, depth: int) -> Node:
         self.nodes += 1
@@ -152,20 +152,21 @@ class _Converter:
             raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
-                self.places.append(_place(tree))
+                self.places.append(_start_and_end(tree))
                 return self._number(literal)
             case ast.Name(id=name):
                 node = self._name(name)
-                self.places += [_place(tree)] * isinstance(node, Number)
+                if isinstance(node, Number):
+                    self.places.append(_start_and_end(tree))
                 return node
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
-                self.places.append(_place(tree))
+                self.places.append(_start_and_end(tree))
                 return Number(-self._number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
                 if not isinstance(inner, Number) or inner.limits is not None:
                     return Call("neg", (inner,))
-                self.places[-1] = _place(tree)
+                self.places[-1] = _start_and_end(tree)
                 return Number(-inner.value)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.convert(operand, depth + 1)
@@ -179,7 +180,7 @@ class _Converter:
                 parts = [self.convert(value, depth + (i > 0)) for i, value in enumerate(values)]
                 return functools.reduce(lambda a, b: Call(SYMBOLS[type(op)].name, (a, b)), parts)
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SYMBOLS for op in ops):
-                # `a < b < c` becomes `a < b and b < c`: count b twice, or nested chains would grow without bound.
+                # `a < b < c` becomes `a < b and b < c`; b counts twice, so that MAX_NODES bounds chains within chains.
                 pairs = zip(ops, [left, *rights[:-1]], rights, strict=True)
                 tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b), depth) for op, a, b in pairs]
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
@@ -188,7 +189,7 @@ class _Converter:
             # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
-            # `next(NAME)` is the value after the step, where the names include it: in the reward of a plant.
+            # `next(NAME)` is the value after the step; `names` holds it in the reward of a plant only.
             case ast.Call(func=ast.Name(id="next"), args=[ast.Name(id=name)], keywords=[]) if (
                 next_of(name) in self.names
             ):
@@ -208,7 +209,7 @@ class _Converter:
 
     def _number(self, value: object) -> Number:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ExpressionError(f"`{_shown(str(value))}` is not a number; write for example `0.5`")
+            raise ExpressionError(f"`{_shortened(str(value))}` is not a number; write for example `0.5`")
         try:
             number = float(value)
         except OverflowError:
@@ -229,10 +230,10 @@ class _Converter:
     def _previous(self, arguments: Sequence[ast.expr], depth: int) -> Node:
         match arguments:
             case [ast.Name(id=name), *start] if len(start) <= 1:
-                if name not in self.names and name not in self.later and name not in self.unremembered:
-                    self.unremembered.append(name)
+                if name not in self.names and name not in self.later and name not in self.unknown_in_prev:
+                    self.unknown_in_prev.append(name)
                 first = self.convert(start[0], depth + 1) if start else NOTHING
-                if start and first == NOTHING:
+                if start and first == NOTHING:  # `prev(NAME, 0)` is `prev(NAME)`, which has no number
                     self.places.pop()
                 return Previous(name, first)
         raise ExpressionError(
@@ -248,23 +249,24 @@ class _Converter:
         for name, argument in zip(_TUNE, arguments, strict=True):
             number = self.convert(argument, depth + 1)
             if not isinstance(number, Number) or number.limits is not None:
-                raise ExpressionError(f"{name} of tune() is no plain number; {_HOW_TUNE}")
+                raise ExpressionError(f"{name} of tune() must be a plain number; {_HOW_TUNE}")
             found.append(number.value)
-        del self.places[1 - len(_TUNE) :]  # only START changes
+        del self.places[1 - len(_TUNE) :]  # LOW and HIGH are no numbers of the tree
         start, low, high = found
         number = Number(start, (low, high))
         if not low <= start <= high or high - low > _WIDEST:
-            raise ExpressionError(f"`{to_text(number)}` has no range; write LOW <= START <= HIGH, at most 1e29 apart")
+            problem = "START must lie between LOW and HIGH, which are at most 1e29 apart"
+            raise ExpressionError(f"`{to_text(number)}`: {problem}; {_HOW_TUNE}")
         return number
 
     def _misplaced_next(self, arguments: Sequence[ast.expr]) -> str:
-        """Describe a `next(...)` that cannot be read in one sentence."""
+        """Return a one-sentence error message for a `next(...)` that is not allowed."""
         known = [name[len("next(") : -1] for name in self.names if name.startswith("next(")]
         match arguments:
             case [ast.Name(id=name)] if known:
                 return unknown_name(name, known, what="observation or feature")
             case [ast.Name(id=name)]:
-                name = _shown(name)
+                name = _shortened(name)
                 return (
                     f"`next({name})` is allowed in `reward` only; write the right side of `next {name}` as a `let` and "
                     f"read that here (in `ends`, plain `{name}` is the value after the step)"
@@ -293,51 +295,62 @@ class _Converter:
         return Call(operation.name, tuple(map(self.convert, arguments, depths)))
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` may name a quantity: letters, digits and underscores, and no keyword of Python."""
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+
+
+def slug(text: object) -> str:
+    """Convert `text` to a name of the policy language: lower case, at most 40 characters."""
+    name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
+    return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name
+
+
 def next_of(name: str) -> str:
     """Return the name of a quantity's value after the step."""
     return f"next({name})"
 
 
-def _place(tree: ast.expr) -> tuple[int, int]:
+def _start_and_end(tree: ast.expr) -> tuple[int, int]:
     assert tree.end_col_offset is not None
     return tree.col_offset, tree.end_col_offset
 
 
 def _nests(operation: Operation) -> bool:
-    """Whether the first argument counts as deeper; not for sums and products, which the number of terms bounds."""
+    """Whether the first argument is a level deeper: false for sums and products, so that they may have many terms."""
     return operation.groups != "left"
 
 
-def _misread(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
-    """Describe names that are not numbers in one sentence."""
-    if read := [name for name in unknown if name in texts]:
-        return f'`{read[0]}` is a text, not a number; write `contains({read[0]}, "PHRASE")`, which is 1 or 0'
+def _unknown_number_names(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
+    """Return a one-sentence error message for unknown names and texts where a number is expected."""
+    if text := next((name for name in unknown if name in texts), None):
+        return f'`{text}` is a text, not a number; write `contains({text}, "PHRASE")`, which is 1 or 0'
     return unknown_names(unknown, [*names, *texts])
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
-    """Describe a name that is not in `known` in one sentence, the nearest known names first."""
+    """Return a one-sentence error message for a name not in `known`; it lists the nearest known names first."""
     nearest = _nearest(name[:60], tuple(known), 3)
     others = [other for other in known if other not in nearest]
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
-    return f"unknown {what} `{_shown(name)}`; known are {', '.join(listed)}{more}"
+    return f"unknown {what} `{_shortened(name)}`; known are {', '.join(listed)}{more}"
 
 
 def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
-    """Describe one or several unknown names in one sentence, each with the nearest known one."""
+    """Return a one-sentence error message for one or several unknown names, each with the nearest known name."""
     if len(names) == 1:
         return unknown_name(names[0], known)
     shown = []
     for name in names[:8]:
         near = _nearest(name[:60], tuple(known), 1)
-        shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
+        shown.append(f"`{_shortened(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     _, _, listed = unknown_name(names[0], known).partition("; ")
     return f"unknown names {', '.join(shown)}{more}; {listed}"
 
 
-@functools.lru_cache(maxsize=256)  # a rambling reply repeats itself
+@functools.lru_cache(maxsize=256)  # a long reply repeats its unknown names
 def _nearest(name: str, known: tuple[str, ...], most: int) -> list[str]:
     return get_close_matches(name, known, n=most, cutoff=0.5)
 
@@ -384,35 +397,35 @@ def _wrapped(node: Node, at_least: int) -> str:
     return text if level >= at_least else f"({text})"
 
 
-# --- as its author wrote it ------------------------------------------------------------------------------------------
+# --- numbers replaced in a written text ------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-# A sign before a negative number, and before one in parentheses: two signs are written as one.
+# Two signs in a row, without and with parentheses between them: `_one_sign` joins them.
 _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-(?=[\d.])"))
 
 
-def respelled(written: str, plain: str) -> str:
-    """Return the expression `plain` in the form of `written`: with its parentheses, spaces and unchanged numbers.
+def with_new_numbers(written: str, plain: str) -> str:
+    """Return `written` with its numbers replaced by those of `plain`; parentheses and spaces stay.
 
     Args:
-        written: an expression that differs in its numbers at most, and in signs that follow from them.
-        plain: as `to_text` writes it.
+        written: the expression `plain` with other numbers, and other signs where a number changed its sign.
+        plain: an expression as `to_text` writes it.
 
     Returns:
-        A text that reads back as the same tree as `plain`; `plain` itself if the two differ in more.
+        A text that parses to the same tree as `plain`; `plain` itself if the two differ in anything else.
     """
     words = _WORD.findall(plain)
     texts = words if '"' in plain else ()
     try:
         new = parse_expression(plain, words, words, texts)
-        old, source, places = _read(written, words, words, texts)
+        old, text, places = _read(written, words, words, texts)
         before, after = numbers(old, every=True), numbers(new, every=True)
         if not len(before) == len(after) == len(places):
             return plain
         for (start, end), was, now in reversed(list(zip(places, before, after, strict=True))):
             value = now.number.value if was.sign == now.sign else -now.number.value
-            source = source if value == was.number.value else source[:start] + format_number(value) + source[end:]
-        candidates = [source, *(two.sub(_one_sign, source).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
+            text = text if value == was.number.value else text[:start] + format_number(value) + text[end:]
+        candidates = [text, *(two.sub(_one_sign, text).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
         candidates = [candidate.replace("**", "^") for candidate in candidates]
         return next((c for c in candidates if parse_expression(c, words, words, texts) == new), plain)
     except ExpressionError:

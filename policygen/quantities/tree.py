@@ -14,14 +14,14 @@ class Number:
     """A literal constant.
 
     Attributes:
-        limits: the range that tuning never leaves, as in `tune(START, LOW, HIGH)`; None where none is stated.
+        limits: the range that tuning never leaves, as in `tune(START, LOW, HIGH)`; None if none is stated.
     """
 
     value: float
     limits: tuple[float, float] | None = None
 
 
-NOTHING = Number(0.0)  # value of `prev(NAME)` at the first step
+NOTHING = Number(0.0)  # the START of `prev(NAME)`, which states none
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
-    """Return the wanted quantities and all that they read through definitions; `now`: only current values count."""
+    """Return the wanted quantities and all that their definitions read; with `now`, only through current values."""
     found, waiting = set[str](), list(wanted)
     while waiting:
         if (name := waiting.pop()) not in found:
@@ -106,8 +106,8 @@ def linear_terms(node: Node) -> Mapping[Node | None, float]:
     """Split the expression into coefficients by term; the key None holds the constant.
 
     A term is a quantity, or a whole non-linear sub-expression that a linear policy lifts into a feature:
-    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}. So is an expression whose coefficients
-    would overflow, such as `x / 1e-320`: it is computed as it is written.
+    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}. An expression whose coefficients would
+    overflow, such as `x / 1e-320`, is one term: it is computed as it is written.
     """
     terms = _linear_terms(node)
     return terms if all(map(math.isfinite, terms.values())) else {node: 1.0}
@@ -150,7 +150,7 @@ _TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
 
 
 class Occurrence(NamedTuple):
-    """A number in an expression, its sign there (-1 for the 0.5 in `3*x - 0.5*y`), and whether a condition holds it."""
+    """A number in an expression, its sign there (-1 for the 0.5 in `3*x - 0.5*y`), and whether it is in a condition."""
 
     sign: int
     number: Number
@@ -162,7 +162,7 @@ def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) ->
 
     Args:
         every: return all numbers.
-        kept: plain numbers that tuning may not change.
+        kept: values of plain numbers that tuning may not change.
     """
     found: list[Occurrence] = []
     waiting = [(root, 1, True, False)]

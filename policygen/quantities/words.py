@@ -1,7 +1,7 @@
 """Texts as columns of numbers: each column holds three bytes of a text's UTF-8 form.
 
-Texts can so be stored and sent like other observations, exactly even in single precision. `contains(NAME, "phrase")`
-over many rows is one numpy search.
+In this form texts are stored and sent like other observations, without error even in single precision.
+`contains(NAME, "phrase")` over many rows is one numpy search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-BYTES = 3  # per column: integers below 2**24 are exact in single precision
+BYTES = 3  # bytes per column: integers below 2**24 are exact in single precision
 PHRASE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 .,:;!?'()/_+-]{0,58}[A-Za-z0-9.,:!?')+-])?")
 
 
@@ -31,8 +31,8 @@ def encoded(text: str, columns: int) -> npt.NDArray[np.float64]:
     """Encode a text as a row of `columns` numbers, padded with zeros.
 
     Raises:
-        TypeError: it is not a text.
-        ValueError: it does not fit.
+        TypeError: `text` is not a text.
+        ValueError: it has more bytes than the columns hold.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected a text, but the observation holds a {type(text).__name__}")
@@ -62,6 +62,6 @@ def contains_scalar(row: Sequence[float], phrase: str) -> float:
 
 
 def _bytes(row: npt.ArrayLike) -> bytes:
-    with np.errstate(invalid="ignore"):  # a row that is not a text contains nothing
+    with np.errstate(invalid="ignore"):  # NaN: the row is not a text, and contains no phrase
         table = np.asarray(row).astype(">u4")
     return table.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()

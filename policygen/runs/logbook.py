@@ -58,7 +58,7 @@ from policygen.runs.records import (
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
-from policygen.tasks.trust import of_python, why_refused
+from policygen.tasks.trust import is_standard_library, why_refused
 
 # Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
 LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
@@ -91,7 +91,7 @@ class Logbook:
             task, llm = self.task(), self.config().llm
             command = "mcp" if llm == "mcp" else command  # `resume` has no assistant
             # A module of Python itself registers no environment, with or without --trust.
-            is_python_module = of_python(task.gym_id.partition(":")[0])
+            is_python_module = is_standard_library(task.gym_id.partition(":")[0])
             if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(llm)):
                 trust = "--trust"
         return shlex.join(filter(None, ["policygen", command, str(self.folder), *options, trust]))

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
-from policygen.tasks.spaces import ActionKind, Actuator, slug
+from policygen.quantities.text import slug
+from policygen.tasks.spaces import ActionKind, Actuator
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -24,10 +25,10 @@ RESERVED = ("step", "cell", "reward")  # column names of every trace
 
 @dataclass(frozen=True, slots=True)
 class ActionLayout:
-    """The form of an environment's action, where it differs from a row of actuators.
+    """The form of an environment's action, if it is not simply a row of actuators.
 
     Attributes:
-        kind: one choice, an array (of choices or of numbers), or the parts of a `Tuple` or `Dict`.
+        kind: `choice`: one choice; `array`: choices or numbers; `parts`: the parts of a `Tuple` or `Dict`.
         dtype: numpy dtype of a choice or an array.
         shape: shape of an array.
         start: first value of each choice; empty if all start at 0.
@@ -74,27 +75,27 @@ class Limits:
 
     @cached_property
     def _columns(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        low, high, whole = zip(*self.bounds, strict=True)
-        return np.array(low, np.float64), np.array(high, np.float64), np.array(whole)
+        low, high, integer = zip(*self.bounds, strict=True)
+        return np.array(low, np.float64), np.array(high, np.float64), np.array(integer)
 
     @cached_property
-    def _any_whole(self) -> bool:
-        return any(whole for _, _, whole in self.bounds)
+    def _any_integer(self) -> bool:
+        return any(integer for _, _, integer in self.bounds)
 
     def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Clip and round finite numbers of shape (n, actuators) to actions; overwrites `numbers`."""
-        low, high, whole = self._columns
+        low, high, integer = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
-        if self._any_whole:
-            np.rint(numbers, out=numbers, where=whole)
-            numbers += 0.0  # there is no -0
+        if self._any_integer:
+            np.rint(numbers, out=numbers, where=integer)
+            numbers += 0.0  # turns -0.0 into 0.0
         return numbers.astype(np.float32, copy=False)
 
     def to_action(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
         """Apply `to_actions` to one action, without the overhead of a batch."""
         inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.bounds, strict=True)]
-        if self._any_whole:  # `round` rounds halves to even, like `rint`
-            inside = [float(round(v)) if whole else v for v, (_, _, whole) in zip(inside, self.bounds, strict=True)]
+        if self._any_integer:  # `round` rounds halves to even, like `rint`
+            inside = [float(round(v)) if integer else v for v, (_, _, integer) in zip(inside, self.bounds, strict=True)]
         return np.array(inside, np.float32)
 
 
@@ -112,18 +113,18 @@ def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDA
 
 def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Limits:
     """Return the limits of these actuators."""
-    types = [leaf.dtype for leaf in _leaves(layout) for _ in range(leaf.size)] if layout is not None else []
-    whole = [np.dtype(name).kind in "biu" for name in types] or [False] * len(actuators)
+    types = [leaf.dtype for leaf in _leaf_layouts(layout) for _ in range(leaf.size)] if layout is not None else []
+    integer = [np.dtype(name).kind in "biu" for name in types] or [False] * len(actuators)
     return Limits(
         tuple(
-            (0.0, len(a.labels) - 1.0, True) if a.is_choice else (a.low, a.high, is_whole)
-            for a, is_whole in zip(actuators, whole, strict=True)
+            (0.0, len(a.labels) - 1.0, True) if a.is_choice else (a.low, a.high, is_integer)
+            for a, is_integer in zip(actuators, integer, strict=True)
         )
     )
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
-    """Refuse the layout of a damaged file.
+    """Refuse a layout that does not fit the number of actuators, or that no space has (from a damaged file).
 
     Raises:
         PolicyError: the layout does not fit the actuators.
@@ -133,18 +134,18 @@ def check_layout(layout: ActionLayout, actuators: int) -> None:
         and min(leaf.shape, default=1) >= 0
         and len(leaf.start) in (0, leaf.size)
         and (leaf.kind == "array" or not leaf.shape)
-        for leaf in _leaves(layout)
+        for leaf in _leaf_layouts(layout)
     )
     if not sound or layout.size != actuators:
         raise PolicyError("damaged task: `action_layout` does not fit its actuators")
 
 
-def _leaves(layout: ActionLayout) -> list[ActionLayout]:
+def _leaf_layouts(layout: ActionLayout) -> list[ActionLayout]:
     if layout.kind != "parts":
         return [layout]
     if layout.keys is not None and len(layout.keys) != len(layout.parts):
         raise PolicyError("damaged task: `action_layout` needs one key for each part")
-    return [leaf for part in layout.parts for leaf in _leaves(part)]
+    return [leaf for part in layout.parts for leaf in _leaf_layouts(part)]
 
 
 def builder(layout: ActionLayout | None) -> Callable[[Any], Any] | None:
@@ -164,7 +165,7 @@ def actuators_of(
         taken: names already in use; a part of a Dict with such a key gets the suffix `_action`.
 
     Raises:
-        TaskError: a part is of another type.
+        TaskError: a part has an unsupported type.
     """
     from gymnasium import spaces
 
@@ -182,7 +183,7 @@ def actuators_of(
             return "box", tuple(_numbers(space, "")), None
     layout, found = _parts(space, "")
     if not found:
-        raise TaskError("the action space has no parts; wrap the environment with an ActionWrapper")
+        raise TaskError("the action space has no parts; wrap the environment in a gymnasium.ActionWrapper")
     names: list[str] = []
     for actuator in found:
         name = actuator.name if actuator.name not in (*taken, *RESERVED) else f"{actuator.name}_action"
@@ -228,7 +229,8 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
             named = [(f"{prefix}_{slug(key)}" if prefix else slug(key), part) for key, part in space.items()]
             keys = tuple(space)
             if not all(isinstance(key, str | int) for key in keys):
-                raise TaskError("the keys of a Dict action must be text or whole numbers; wrap the environment")
+                wrap = "wrap the environment in a gymnasium.ActionWrapper"
+                raise TaskError(f"the keys of a Dict action must be text or whole numbers; {wrap}")
         case _:
             raise TaskError(
                 f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
@@ -239,7 +241,7 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]
 
 
-_MOST_LABELS = 20  # more integers than this are a number, not a choice
+_MOST_LABELS = 20  # a range of more integers is a number, not a choice
 
 
 def _labels(first: int, count: int) -> tuple[str, ...]:
@@ -259,7 +261,7 @@ def _choices(prefix: str, labels: Sequence[tuple[str, ...]]) -> list[Actuator]:
 def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
     bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
     if np.issubdtype(space.dtype, np.integer):
-        bounds = [(_single(int(low), 1), _single(int(high), -1)) for low, high in bounds]
+        bounds = [(_nearest_float32(int(low), 1), _nearest_float32(int(high), -1)) for low, high in bounds]
     names = _named(prefix, len(bounds))
     return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
 
@@ -267,8 +269,8 @@ def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
 _UNBOUNDED = 1e30  # unbounded spaces often state the largest float
 
 
-def bounded(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
-    """Bound unbounded actuators to -1 to 1; return all actuators and a sentence on each change."""
+def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
+    """Bound unbounded actuators to -1 to 1; return all actuators and one sentence per change."""
     found, assumed = [], []
     for a in actuators:
         low, high = (None if abs(bound) > _UNBOUNDED else bound for bound in (a.low, a.high))
@@ -283,15 +285,15 @@ def bounded(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[s
     return tuple(found), assumed
 
 
-def _single(bound: int, inwards: int) -> float:
-    """Return the nearest whole number in single precision that is not beyond the bound."""
+def _nearest_float32(bound: int, inwards: int) -> float:
+    """Return the whole number in single precision that is nearest to a bound, on the side `inwards` (1 up, -1 down)."""
     value = np.float32(bound)
     while (int(value) - bound) * inwards < 0:
         value = np.nextafter(value, np.float32(inwards * np.inf))
     return float(value)
 
 
-def described(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
+def describe_layout(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
     """Describe in one sentence how actions are flattened."""
     names = ", ".join(a.name for a in actuators)
     kind = "a Dict" if layout.keys is not None else "a Tuple" if layout.kind == "parts" else "an array"

@@ -9,11 +9,11 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-_EPISODES, _STEPS = 3, 40  # of random actions, in which observations are compared with the world
-EXACT = 1e-4  # error of an observation as a scaled value of the world, as a share of its range
+_EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
+EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
 SLIGHT = 0.01  # a smaller change of a velocity by an action is not reported
 MOST_PARTS = 10  # of a list of bodies
-_PARTS: tuple[tuple[str, Callable[[Any], float]], ...] = (
+_BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
     ("y", lambda body: body.position[1]),
     ("angle", lambda body: body.angle),
@@ -21,7 +21,7 @@ _PARTS: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("y speed", lambda body: body.linearVelocity[1]),
     ("spin", lambda body: body.angularVelocity),
 )
-_TURNS: tuple[tuple[str, Callable[[Any], float]], ...] = (
+_HINGE_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("angle", lambda joint: joint.angle),
     ("speed", lambda joint: joint.speed),
 )
@@ -41,7 +41,7 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
     env.reset(seed=0)
     world: Any = env.unwrapped.world  # type: ignore[attr-defined]
     named = _named(env)
-    bodies = [f"{name} {body.mass:.3g} kg" for name, body in named if _moves(body)]
+    bodies = [f"{name} {body.mass:.3g} kg" for name, body in named if _is_moving_body(body)]
     if not bodies:
         return []
     lines = [f"Bodies: {', '.join(bodies)}; gravity ({world.gravity[0]:.3g}, {world.gravity[1]:.3g}) m/s^2."]
@@ -49,7 +49,7 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
         f"{name} between {_name_of(joint.bodyA, named)} and {_name_of(joint.bodyB, named)}"
         + (f", {joint.lowerLimit:.3g} to {joint.upperLimit:.3g} rad" if joint.limitEnabled else "")
         for name, joint in named
-        if _turns(joint)
+        if _is_hinge(joint)
     ]
     lines += [f"Hinges: {'; '.join(hinges)}."] * bool(hinges)
     if matches := _scales(env, observations):
@@ -57,22 +57,22 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
     return [*lines, *_effects(env, actions)]
 
 
-def _moves(thing: Any) -> bool:
+def _is_moving_body(thing: Any) -> bool:
     return hasattr(thing, "linearVelocity") and thing.mass > 0
 
 
-def _turns(thing: Any) -> bool:
+def _is_hinge(thing: Any) -> bool:
     return hasattr(thing, "GetMaxMotorTorque") and hasattr(thing, "angle")
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
     """Return moving bodies and hinges by name: attributes of the environment, in lists too, and attributes of these."""
     found: list[tuple[str, Any]] = []
-    waiting = [*_parts("", env.unwrapped)]
-    waiting += [part for name, thing in waiting for part in _parts(f"{name}.", thing)]
+    waiting = [*_attributes("", env.unwrapped)]
+    waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
     world: Any = env.unwrapped.world  # type: ignore[attr-defined]
-    # What the world no longer holds is not touched: its memory may be freed.
-    held = [thing for thing in (*world.bodies, *world.joints) if _moves(thing) or _turns(thing)]
+    # Bodies and joints that the world no longer holds must not be read: their memory may be freed.
+    held = [thing for thing in (*world.bodies, *world.joints) if _is_moving_body(thing) or _is_hinge(thing)]
     for name, part in waiting:
         is_held = any(isinstance(part, type(thing)) and part == thing for thing in held)
         if is_held and not any(isinstance(part, type(other)) and part == other for _, other in found):
@@ -80,7 +80,7 @@ def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _parts(prefix: str, whole: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(prefix: str, whole: Any) -> Iterator[tuple[str, Any]]:
     for name, value in getattr(whole, "__dict__", {}).items():
         if isinstance(value, list):
             yield from ((f"{prefix}{name}[{i}]", part) for i, part in enumerate(value[:MOST_PARTS]))
@@ -97,7 +97,7 @@ def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
     return {
         f"{name} {word}": float(read(thing))
         for name, thing in _named(env)
-        for word, read in (_PARTS if _moves(thing) else _TURNS)
+        for word, read in (_BODY_VALUES if _is_moving_body(thing) else _HINGE_VALUES)
     }
 
 
@@ -128,12 +128,12 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
                 moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
                 matches.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
                 break
-    # What several observations scale, such as a height above flat ground by rays, is none of them elsewhere.
+    # A value that several observations match, such as rays over flat ground, is left out: elsewhere they differ.
     return [some[0] for some in matches.values() if len(some) == 1]
 
 
 def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
-    """Describe what each action, taken in the first step, sets motors to, else how it changes the heaviest body."""
+    """Describe the effect of each action in the first step: on motors, else on the velocity of the heaviest body."""
     space = env.action_space
     if isinstance(space, gym.spaces.Discrete) and int(space.n) == len(actions):
         nothing: Any = int(space.start)
@@ -174,10 +174,10 @@ def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
     named = _named(env)
     found: dict[str, float] = {}
     for name, joint in named:
-        if _turns(joint):
+        if _is_hinge(joint):
             found[f"{_MOTOR}{name} to {{}} rad/s"] = float(joint.motorSpeed)
             found[f"{_MOTOR}{name} to a torque of at most {{}} N m"] = float(joint.GetMaxMotorTorque())
-    name, heaviest = max((one for one in named if _moves(one[1])), key=lambda one: float(one[1].mass))
+    name, heaviest = max((one for one in named if _is_moving_body(one[1])), key=lambda one: float(one[1].mass))
     units = ("m/s", "m/s", "rad/s")
-    speeds = zip(_PARTS[3:], units, strict=True)
+    speeds = zip(_BODY_VALUES[3:], units, strict=True)
     return {**found, **{f"{name} {word} by {{}} {unit}": float(read(heaviest)) for (word, read), unit in speeds}}

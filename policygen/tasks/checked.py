@@ -36,7 +36,7 @@ def checked(kind: type[T], value: Any, what: str) -> T:
         what: name of the value in the message: "damaged policy".
 
     Raises:
-        PolicyError: it is not such a record; the message names every missing or wrong key.
+        PolicyError: `value` is not such a record; the message names every missing or wrong key.
     """
     problems: list[str] = []
     record = _read(kind, value, (), problems)

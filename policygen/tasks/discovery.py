@@ -19,30 +19,31 @@ from gymnasium.envs.registration import find_highest_version, get_env_id
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import slug
 from policygen.quantities.words import contains_batch, decoded
-from policygen.tasks.actions import actuators_of, bounded, described
+from policygen.tasks.actions import actuators_of, describe_layout, with_bounds
 from policygen.tasks.documentation import listed, prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.spaces import Observation, ObservedText, flat_names, layout_of, slug, texts_of
+from policygen.tasks.spaces import Observation, ObservedText, layout_of, observations_of, texts_of
 from policygen.tasks.stated import arguments_in_force, describe_arguments, encoding_of, with_limits
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
 from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
-_PLACE = re.compile(r"(obs|action|x)_?\d*")  # the default name of a number: its position
+_DEFAULT_NAME = re.compile(r"(obs|action|x)_?\d*")  # names by position, if the environment gives none
 _WARM_UP_STEPS = 5_000
 WARM_UP_SECONDS = 20.0
 _CELLS_WANTED = 800
 _MOST_DIMENSIONS = 8
 _LARGEST_STATE_SPACE = 2_000
-_MOST_NUMBERS = 400  # of an observation
-_MOST_PHRASES = 8  # with two bins each: 256 cells
+_MOST_NUMBERS = 400  # in an observation
+_MOST_PHRASES = 8  # each has two bins: 256 cells
 _WORD = re.compile(r"[a-z]{3,20}")
-_RARE = 0.02  # share of rows; a word that fewer have, or lack, is ignored
-_ALIKE = 0.9  # correlation above which two words count as equivalent
+_RARE = 0.02  # a word is ignored if fewer than this share of rows have it, or lack it
+_MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one is higher
 
 
 def task_from_gym(
@@ -51,13 +52,13 @@ def task_from_gym(
     """Make a task for an environment without a task file: names from its documentation, bins from warm-up episodes.
 
     Args:
-        kwargs: arguments of the environment.
-        own: the user's environment or factory, used instead of Gymnasium's.
+        kwargs: keyword arguments of the environment.
+        own: the user's environment or factory; it is used instead of `gymnasium.make`.
         step_timeout: limit in seconds on making the environment and on each step.
 
     Raises:
-        TaskError: Gymnasium cannot make it, or its spaces are not supported.
-        EnvironmentFault: it fails or does not answer while random actions are played.
+        TaskError: Gymnasium cannot make the environment, or its spaces are not supported.
+        EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     try:
         with Watchdog(step_timeout, lambda: None):
@@ -79,16 +80,16 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
     if action_layout is not None:
-        assumed.append(described(action_layout, actuators))
+        assumed.append(describe_layout(action_layout, actuators))
     actuators, actions_documented = named_actuators(actuators, section_of(sections, "action"), observed, env)
-    if not actions_documented and all(_PLACE.fullmatch(a.name) and not a.is_choice for a in actuators):
+    if not actions_documented and all(_DEFAULT_NAME.fullmatch(a.name) and not a.is_choice for a in actuators):
         items = listed(documentation, "action", len(actuators))
         if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
             actuators = tuple(
                 replace(a, name=one.name, unit=one.unit, about=one.about)
                 for a, one in zip(actuators, items, strict=True)
             )
-    actuators, unbounded = bounded(actuators)
+    actuators, unbounded = with_bounds(actuators)
     assumed += unbounded
     if any(actuator.is_choice for actuator in actuators):
         assumed.append(f"actions are named {'after the documentation' if actions_documented else 'by number'}")
@@ -98,13 +99,13 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     elif remark:
         assumed.append(remark)
 
-    width, cuts = len(found) + sum(text.columns for text in texts), list[int]()
-    warm_up = cache(lambda: _warm_up(env, width, step_timeout, cuts))
+    width, cut_lengths = len(found) + sum(text.columns for text in texts), list[int]()
+    warm_up = cache(lambda: _warm_up(env, width, step_timeout, cut_lengths))
     grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
     limit = limit_of(env)
-    if limit is None and len(cuts) > 1 and len(set(cuts)) == 1:
-        limit = cuts[0]
-        assumed.append(f"episodes have {limit} steps: the environment truncated {len(cuts)} random ones there")
+    if limit is None and len(cut_lengths) > 1 and len(set(cut_lengths)) == 1:
+        limit = cut_lengths[0]
+        assumed.append(f"episodes have {limit} steps: the environment truncated {len(cut_lengths)} random ones there")
     elif limit is None:
         assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
     assumed += remarks
@@ -114,14 +115,14 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     if texts:
         rows, binned = warm_up()[:, len(found) :], grid.dimensions if grid is not None else ()
         room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-        phrases = _telling_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(_MOST_PHRASES, room))
+        phrases = _informative_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(_MOST_PHRASES, room))
     if phrases:
         grid = Grid((*binned, *(Dimension(name, (0.5,)) for name in phrases)))
         tells = ", ".join(phrases.values())
         assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
-    alone = actuators[0].is_choice and len(actuators) == 1
-    action_names = actuators[0].labels if alone else [actuator.name for actuator in actuators]
+    is_one_choice = actuators[0].is_choice and len(actuators) == 1
+    action_names = actuators[0].labels if is_one_choice else [actuator.name for actuator in actuators]
     arguments = arguments_in_force(env)
     about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
@@ -153,17 +154,17 @@ def _observed(
     env: gym.Env[Any, Any], gym_id: str, documentation: str, assumed: list[str]
 ) -> tuple[list[Observation], list[ObservedText], bool]:
     """Return the observed numbers and texts, and whether the documentation names all numbers."""
-    found, texts, named = flat_names(env.observation_space), texts_of(env.observation_space), False
+    found, texts, named = observations_of(env.observation_space), texts_of(env.observation_space), False
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
             f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
-            " wrap the environment first"
+            " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
         )
     if not texts:  # a table in the documentation is about numbers
         sections = sections_of(documentation)
         described = section_of(sections, "observation"), section_of(sections, "starting")
         found, named = named_observations(found, *described, env)
-        if not named and all(_PLACE.fullmatch(o.name) for o in found):
+        if not named and all(_DEFAULT_NAME.fullmatch(o.name) for o in found):
             items = listed(documentation, "observation", len(found))
             named = bool(items)
             pairs = zip(found, items, strict=named)
@@ -175,10 +176,10 @@ def _observed(
     return [with_limits(o) for o in found] if named else found, texts, named
 
 
-def _telling_phrases(
+def _informative_phrases(
     texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
 ) -> dict[str, str]:
-    """Return features, by name: words that about half of the texts contain, each little correlated with those before.
+    """Return features by name: `contains` of words that about half of the texts have and that are little correlated.
 
     Args:
         rows: text columns of recorded observations, shape (n, columns of all texts).
@@ -200,7 +201,7 @@ def _telling_phrases(
     kept: dict[str, str] = {}
     chosen: list[npt.NDArray[np.float64]] = []
     for _, name, expression, has in sorted(found, key=lambda one: -one[0]):
-        unlike = all(abs(float(np.corrcoef(has, other)[0, 1])) < _ALIKE for other in chosen)
+        unlike = all(abs(float(np.corrcoef(has, other)[0, 1])) < _MOST_CORRELATED for other in chosen)
         if len(kept) < most and name not in (*taken, *kept) and unlike:
             kept[name] = expression
             chosen.append(has)
@@ -211,15 +212,15 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Make a task for an environment or an environment factory.
 
     Raises:
-        UsageError: it is neither.
-        TaskError: it makes no environment, or one with unsupported spaces.
-        EnvironmentFault: it fails or does not answer while random actions are played.
+        UsageError: `what` is neither.
+        TaskError: the factory makes no environment, or one with unsupported spaces.
+        EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     own = user_env_of(what)
     if isinstance(own, str):
         return task_from_gym(own, step_timeout)
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
-    if own.alone:
+    if own.is_single_env:
         remark = (
             "one environment object plays its episodes one after the other, in this process (jobs = 1); with a "
             "function that makes the environment, random actions and so the run differ"
@@ -255,9 +256,9 @@ def _fitted_grid(
     found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
     """Place bin edges at quantiles of visited states; integers with few values get one bin per value."""
-    counts = [_values(o) for o in found]
+    counts = [_value_count(o) for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
-        grid = Grid(tuple(map(_one_bin_a_value, found)))
+        grid = Grid(tuple(map(_one_bin_per_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
     rows = warm_up()[:, : len(found)]
     spread = rows.std(axis=0)
@@ -267,40 +268,40 @@ def _fitted_grid(
     # With many quantities, bin those that move most from step to step relative to their range.
     change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
     chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
-    most = _most_values([counts[i] for i in chosen])
-    whole = [i for i in chosen if counts[i] <= most]
-    cells = math.prod(counts[i] for i in whole)
-    bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(whole), 1)), 2, 8))
+    most = _most_values_with_own_bin([counts[i] for i in chosen])
+    one_bin_each = [i for i in chosen if counts[i] <= most]
+    cells = math.prod(counts[i] for i in one_bin_each)
+    bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(one_bin_each), 1)), 2, 8))
     dimensions = []
     for i in chosen:
         quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
         edges = sorted({float(f"{value:.3g}") for value in quantiles})
-        dimensions.append(_one_bin_a_value(found[i]) if i in whole else Dimension(found[i].name, tuple(edges)))
+        dimensions.append(_one_bin_per_value(found[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges)))
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))
     remarks = []
     size = f"({shape} = {grid.size} cells)"
-    if len(whole) < len(chosen):
+    if len(one_bin_each) < len(chosen):
         remarks.append(f"a table's bins lie at quantiles of {len(rows):,} steps of random actions {size}")
-    if whole:
-        one_each = f"a table has one bin a value for {', '.join(found[i].name for i in whole)}"
+    if one_bin_each:
+        one_each = f"a table has one bin a value for {', '.join(found[i].name for i in one_bin_each)}"
         remarks.append(one_each if remarks else f"{one_each} {size}")
     if len(chosen) < len(found):
         remarks.append(f"a table looks at {', '.join(grid.names)} only")
     return grid, remarks
 
 
-def _values(observation: Observation) -> float:
+def _value_count(observation: Observation) -> float:
     """Return the number of values of an integer observation; infinity for any other."""
     return observation.high - observation.low + 1 if observation.integer else math.inf
 
 
-def _one_bin_a_value(observation: Observation) -> Dimension:
+def _one_bin_per_value(observation: Observation) -> Dimension:
     return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
 
 
-def _most_values(counts: Sequence[float]) -> float:
-    """Return the largest number of values that still get one bin each; observations with more get two bins."""
+def _most_values_with_own_bin(counts: Sequence[float]) -> float:
+    """Return up to how many values an observation gets one bin per value; with more, it counts as two bins."""
 
     def cells(most: float) -> float:
         return math.prod(count if count <= most else 2 for count in counts)
@@ -308,13 +309,15 @@ def _most_values(counts: Sequence[float]) -> float:
     return max((most for most in counts if most < math.inf and cells(most) <= _LARGEST_STATE_SPACE), default=0)
 
 
-def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list[int]) -> npt.NDArray[np.float64]:
+def _warm_up(
+    env: gym.Env[Any, Any], width: int, step_timeout: float, cut_lengths: list[int]
+) -> npt.NDArray[np.float64]:
     """Play random actions on fixed seeds; return the observations, shape (steps, width).
 
-    A slow environment yields fewer. The lengths of truncated episodes are appended to `cuts`.
+    A slow environment yields fewer steps. The lengths of truncated episodes are appended to `cut_lengths`.
 
     Raises:
-        EnvironmentFault: it fails, does not answer, or violates its observation space.
+        EnvironmentFault: the environment fails, does not answer, or violates its observation space.
 
     Warns:
         UserWarning: the time limit was reached first.
@@ -326,7 +329,7 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
         most = min(DEFAULT_MAX_STEPS, _WARM_UP_STEPS - len(kept))
         rows, truncated = random_episode(env, episode, width, step_timeout, steps=most, until=until)
         kept += [row[:width] for row in rows[:-1]]
-        cuts += [len(rows) - 1] * truncated
+        cut_lengths += [len(rows) - 1] * truncated
         episode += 1
         if time.monotonic() > until and len(kept) < _WARM_UP_STEPS:
             name = env.spec.id if env.spec else "the environment"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from policygen.tasks.task import is_name
+from policygen.quantities.text import is_name
 
-# The sections that a controller designer needs, most important first: long text is cut at the end.
+# The sections that a controller designer needs, most important first: a long text is cut at its end.
 _WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "starting", "observation", "action")
-_LONGEST_PROSE = 4_000
-_LONGEST_SIDE_PROSE = 700  # characters of the sections on observations and actions; a task holds their tables anyway
+_LONGEST_PROSE = 4_000  # characters
+_LONGEST_SIDE_PROSE = 700  # characters of the sections on observations and actions, whose tables the task holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def sections_of(documentation: str) -> list[Section]:
     lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
     fenced = False
     for line in documentation.splitlines():
-        if line.lstrip().startswith("```"):  # figures, shell commands, references: no prose
+        if line.lstrip().startswith("```"):  # figures, shell commands or references
             fenced = not fenced
             continue
         heading = re.match(r" {0,3}(#+)\s*\S", line)
@@ -92,17 +92,17 @@ def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
 def choices(section: Section, count: int) -> list[str] | None:
     """Return the meaning of each choice, from a list `- 0: Move left` or a table; None if any is missing."""
     rows = [row.get("action", "") for row in numbered(section, count)]
-    listed = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
-    found = rows if len(rows) == count else [listed.get(str(i), "") for i in range(count)]
+    meanings = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
+    found = rows if len(rows) == count else [meanings.get(str(i), "") for i in range(count)]
     return [without_markup(text) for text in found] if all(found) else None
 
 
-def prose(sections: Sequence[Section], arguments: Mapping[str, Any], listed: Sequence[str]) -> str:
+def prose(sections: Sequence[Section], arguments: Mapping[str, Any], in_tables: Sequence[str]) -> str:
     """Return the text of the sections that a controller designer needs, without markup.
 
     Args:
-        arguments: arguments of the environment; sentences about other values are left out.
-        listed: beginnings of titles of sections whose tables the task already holds; only further notes are kept.
+        arguments: arguments of the environment; sentences about other values of these are left out.
+        in_tables: first words of the titles of sections whose tables the task already holds; only their notes are kept.
     """
     opening = next((section.text for section in sections if not section.title), "")
     kept = [text] if (text := _readable(opening, arguments)) else []
@@ -111,7 +111,7 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], listed: Seq
             if not section.title.lower().startswith(wanted):
                 continue
             text = _readable(section.text, arguments)
-            if wanted in listed:  # the text about actions says nothing that their names do not say
+            if wanted in in_tables:  # the text about actions says nothing that their names do not say
                 text = _notes(text) if wanted == "observation" else ""
             if text:
                 kept.append(f"{section.title}: {text}" if "\n" not in text else f"{section.title}:\n{text}")
@@ -229,9 +229,9 @@ def without_markup(text: str) -> str:
 
 # --- names of numbers from plain lists: `Observation: level (m, measured), setpoint (m).` ---
 
-LONGEST, LONGEST_LIST = 20_000, 1_500  # characters of a documentation and of a list that are read
+LONGEST, LONGEST_LIST = 20_000, 1_500  # characters that are read: of the documentation, of a list
 MOST_BEGINS = 20  # places where a list may begin
-MOST_WORDS = 4  # of a name; longer parts of a sentence name nothing
+MOST_WORDS = 4  # of a name; more words are a phrase, not a name
 _SUBJECTS = {
     "observation": r"observations?|observation space|observed|observes|state",
     "action": r"actions?|action space|inputs?|controls?",
@@ -244,7 +244,7 @@ _UNIT_WORDS = (
     "m cm mm km s ms min h Hz rpm rad deg ° kg g t N kN Nm K C °C degC F Pa kPa bar V mV A mA W kW J kJ L l mol %"
 )
 _UNITS = frozenset(_UNIT_WORDS.split())
-# Words of sentences about a space, which name none of its numbers.
+# A phrase with one of these words describes a space and is not the name of a number.
 _NO_NAMES = re.compile(
     r"\b(?:ndarray|array|box|vector|float\d*|tuple|dict|shape|space|values?|numbers?|following|elements?|none|with|where"
     r"|which|that|this|of|is|are|see|one|to|by|for|as)\b",
@@ -256,7 +256,7 @@ _ITEM = re.compile(
 
 
 class Listed(NamedTuple):
-    """A number as a list describes it; `unit` and `about` are empty if it says nothing."""
+    """A number in a list of the documentation; `unit` and `about` are empty if the list does not give them."""
 
     name: str
     unit: str

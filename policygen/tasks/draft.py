@@ -7,7 +7,7 @@ from typing import Any
 
 import tomli_w
 
-from policygen.quantities.grid import Dimension, integers
+from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
@@ -56,7 +56,7 @@ def draft_of(task: Task) -> str:
 
 
 def file_to_edit(task: Task) -> str:
-    """Write a task file for its author to edit: what was found, what is assumed, and optional keys."""
+    """Write a task file for its author to edit, with comments: findings, assumptions, optional keys."""
     found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
     found += [f"{t.name}, a text" for t in task.texts]
     takes = [
@@ -64,14 +64,14 @@ def file_to_edit(task: Task) -> str:
     ]
     lines = [
         f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
-        f"Found: {len(found)} observed: {_some(found)}.",
-        f"Found: {len(takes)} decided: {_some(takes)}.",
+        f"Found: {len(found)} observed: {_listed(found)}.",
+        f"Found: {len(takes)} decided: {_listed(takes)}.",
     ]
-    return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _MORE
+    return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _OPTIONAL_KEYS
 
 
 _MOST_SHOWN = 12
-_MORE = """
+_OPTIONAL_KEYS = """
 
 # Optional keys; those that are not a [table] go before the first [table] above:
 # about = "What the system is, what is rewarded, how an episode ends."
@@ -91,12 +91,12 @@ _MORE = """
 """
 
 
-def _some(words: Sequence[str]) -> str:
+def _listed(words: Sequence[str]) -> str:
     return "; ".join(words[:_MOST_SHOWN]) + f"; and {len(words) - _MOST_SHOWN} more" * (len(words) > _MOST_SHOWN)
 
 
 def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
-    """Return the facts, and for each actuator the bounds, that loading the file would not find in the environment."""
+    """Return the facts and, for each actuator, the bounds that the file must state: the environment lacks them."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         read_again = has_model(env) or not task.about
@@ -116,6 +116,6 @@ def _without_empty(**entry: Any) -> dict[str, Any]:
 
 
 def _bins(dimension: Dimension) -> int | list[float]:
-    """Return the number of bins if they hold the integers from 0, else the edges."""
-    whole = integers(dimension.name, dimension.bins)
-    return dimension.bins if whole == dimension else list(dimension.edges)
+    """Return the number of bins if bin i holds the integer i, else the edges."""
+    integers = integer_dimension(dimension.name, dimension.bins)
+    return dimension.bins if integers == dimension else list(dimension.edges)

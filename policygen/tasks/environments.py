@@ -23,9 +23,9 @@ from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import close
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
-from policygen.tasks.spaces import check_spaces, flat_names, texts_of
+from policygen.tasks.spaces import check_spaces, observations_of, texts_of
 from policygen.tasks.task import Task
-from policygen.tasks.trust import of_python, refuse_untrusted, trusted
+from policygen.tasks.trust import is_standard_library, refuse_untrusted, trusted
 from policygen.tasks.user_env import NAMESPACE, UserEnv, user_env_of
 
 # Importing this package registers policygen's own environments with Gymnasium.
@@ -39,24 +39,24 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     Raises:
         TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
     """
-    before = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
-    limit = task.max_steps + before if cut else None
+    start_steps = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
+    limit = task.max_steps + start_steps if cut else None
 
-    def made(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    def make_with(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
         if task.given is None:
             return make(task.gym_id, {**dict(task.kwargs), **keywords}, limit)
         if keywords:
-            raise TaskError("an environment of a Python program is perturbed in other ways than by kwargs")
+            raise TaskError("kwargs.NAME perturbs only environments with a Gymnasium id; choose another perturbation")
         return task.given.make(limit)
 
     if task.given is None:
         refuse_untrusted(task)
-    env = made({})
-    return PerturbedEnv(env, task.perturb, made, limit - before if limit else None) if task.perturb else env
+    env = make_with({})
+    return PerturbedEnv(env, task.perturb, make_with, limit - start_steps if limit else None) if task.perturb else env
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:
-    """Whether a perturbation fits the environment of a task."""
+    """Whether the environment of a task supports a perturbation."""
     try:
         close(make_env(replace(task, perturb=(perturbation,))))
     except TaskError:
@@ -68,8 +68,8 @@ def with_user_env(task: Task, env: Any) -> Task:
     """Return the task with its environment replaced by an environment or factory of this program.
 
     Raises:
-        UsageError: it is neither.
-        TaskError: its observations or actions have other lengths than the task's.
+        UsageError: `env` is neither.
+        TaskError: its observations or actions differ in number from the task's.
     """
     own = user_env_of(env)
     if isinstance(own, str):
@@ -78,21 +78,21 @@ def with_user_env(task: Task, env: Any) -> Task:
         own = UserEnv(factory=env)
     made = own.make(None)
     try:
-        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
+        observed = len(observations_of(made.observation_space)) + len(texts_of(made.observation_space))
         taken = len(actuators_of(made.action_space)[1])
     finally:
         made.close()
     expected = len(task.observations) + len(task.texts)
     if (observed, taken) != (expected, len(task.actuators)):
         raise TaskError(
-            f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
-            f"{expected} and {len(task.actuators)}"
+            f"{own.name} observes {observed} numbers and takes {taken}; the environment of {task.name} observes "
+            f"{expected} and takes {len(task.actuators)}"
         )
     return replace(trusted(task), given=own)
 
 
 def origin(env: gym.Env[Any, Any]) -> str:
-    """Describe the environment behind an id: entry point, keywords and wrappers, the same in every process."""
+    """Return a text that identifies an environment in every process: entry point, keyword arguments and wrappers."""
     spec = env.spec
     if spec is None:
         return ""
@@ -142,22 +142,22 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
     return any(data.warning[int(getattr(mujoco.mjtWarning, kind))].number > 0 for kind in _UNSTABLE)
 
 
-def import_of_user(module: str) -> ModuleType:
+def import_user_module(module: str) -> ModuleType:
     """Import a module of the user, also from the working directory; the caller has checked that its code may run.
 
     Raises:
-        TaskError: there is no such module, or it fails.
+        TaskError: there is no such module, or its import fails.
     """
-    if of_python(module):
+    if is_standard_library(module):
         raise TaskError(
-            f"{module} is a module of Python itself, which has no environments and no agents; name one that has"
+            f"{module} is a module of Python itself, which has no environments and no agents; name a module that has"
         )
     known = module in sys.modules
     folder = str(Path.cwd())
     top = module.partition(".")[0]
     here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if not known and here and top not in sys.modules and importlib.util.find_spec(top) is None:
-        sys.path.append(folder)  # last: it must not hide installed packages
+        sys.path.append(folder)  # at the end: the folder must not hide installed packages
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -172,12 +172,12 @@ def import_of_user(module: str) -> ModuleType:
         ) from error
 
 
-def _import_own(module: str, name: str) -> None:
+def _import_and_register(module: str, name: str) -> None:
     """Import a module of the user, and register a class or function of it."""
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
-    found = import_of_user(module)
+    found = import_user_module(module)
     if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
         return
     what = getattr(found, name, None)
@@ -215,7 +215,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         )
     module, colon, name = gym_id.partition(":")
     if colon:
-        _import_own(module, name)
+        _import_and_register(module, name)
     _silence_mujoco(None, gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:

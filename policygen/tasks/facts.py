@@ -18,12 +18,12 @@ from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
-_EPISODES, _STEPS = 3, 40  # played to distinguish constants from state
+_EPISODES, _STEPS = 3, 40  # random steps that distinguish constants from state
 _SECONDS = 10.0  # time limit of these episodes
 _LONGEST_LIST = 6  # longer lists of numbers do not count as a constant
 
-# Irrelevant constants: pictures, windows, colours, and Gymnasium's own.
-_PICTURE = re.compile(
+# Constants that do not matter to a policy: images, windows, colours, and Gymnasium's own.
+_IRRELEVANT = re.compile(
     r"render|screen|viewport|window|surf|image|img|colou?r|font|icon|pixel|label|background|cell_size"
     r"|(pos|offset|gap|top|origin|orientation)$|^spec$|metadata|^nS$|^nA$|^reward_range$|^start_state_index$",
     re.IGNORECASE,
@@ -45,12 +45,12 @@ def simulator_facts(
 
     Args:
         actions: the task's names of the components of an action, in order, or of the choices; `action[i]` if missing.
-        observations: its names of the components of an observation, in order.
-        known: names of constants that the prompt already holds.
+        observations: the task's names of the components of an observation, in order.
+        known: names of constants that need no mention: the prompt already holds them.
         step_timeout: limit on one step in seconds.
 
     Returns:
-        Empty if there is nothing to say or the simulator cannot be read: facts are optional.
+        One sentence each; none if there are no facts or the simulator cannot be read: facts are optional.
     """
     try:
         if not has_model(env):
@@ -137,7 +137,7 @@ def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     return {
         name: text
         for name, value in found.items()
-        if not name.startswith("_") and not _PICTURE.search(name) and (text := _plain(value))
+        if not name.startswith("_") and not _IRRELEVANT.search(name) and (text := _plain(value))
     }
 
 

@@ -1,4 +1,4 @@
-"""Faults inside an environment as one sentence with the place, and a watchdog for steps that never end."""
+"""Faults inside an environment as one sentence with file and line, and a watchdog for steps that never end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from policygen.outgoing import exit_message_hook
 from policygen.portable import ALARM, interrupt
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
-_UNINTERRUPTED = 3  # after this many time limits, the process ends if its code cannot be interrupted
+_UNINTERRUPTED = 3  # after so many time limits, a process whose code cannot be interrupted ends
 _LONGEST = 300  # characters of an environment's message
-_TICKS = 4  # checks within one time limit
+_TICKS = 4  # checks per time limit
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
 
 
@@ -37,12 +37,12 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str
     A call to exit is a fault, too; an interruption by the user is not.
 
     Raises:
-        KeyboardInterrupt: `error` is one.
+        KeyboardInterrupt: `error` is a KeyboardInterrupt.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
-    place = _place(error, env, method)
-    return EnvironmentFault(f"{gym_id} failed in `{method}`{f' ({place})' if place else ''}: {_message_of(error)}")
+    where = f" ({location})" if (location := _location(error, env, method)) else ""
+    return EnvironmentFault(f"{gym_id} failed in `{method}`{where}: {_message_of(error)}")
 
 
 def name_of(env: gym.Env[Any, Any]) -> str:
@@ -66,14 +66,14 @@ def number_of(reward: Any) -> float:
     """Convert a reward to a float.
 
     Raises:
-        EnvironmentFault: it is not a number; an array without dimensions counts as one.
+        EnvironmentFault: it is not a number; an array without dimensions counts as a number.
     """
     if type(reward) in _NUMBERS:
         return float(reward)
     with suppress(Exception):  # the environment's code
         if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
             return float(reward)
-    raise EnvironmentFault(f"the reward is {_shown(reward)}, not a number")
+    raise EnvironmentFault(f"the reward is {_short_repr(reward)}, not a number")
 
 
 def flag_of(value: Any, name: str) -> bool:
@@ -87,7 +87,7 @@ def flag_of(value: Any, name: str) -> bool:
     with suppress(Exception):  # the environment's code
         if np.size(value) == 1 and np.asarray(value).dtype.kind in "biuf":
             return bool(value)
-    raise EnvironmentFault(f"`{name}` is {_shown(value)}, neither true nor false")
+    raise EnvironmentFault(f"`{name}` is {_short_repr(value)}, neither true nor false")
 
 
 def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
@@ -105,7 +105,7 @@ def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
     except (Exception, SystemExit, TimeLimitExceeded) as error:
         if isinstance(error, TimeLimitExceeded):  # a second attempt would also hang
             _never_closed.add(name)
-        warnings.warn(f"{fault(error, env, name, 'close')}; nothing is lost", stacklevel=2)
+        warnings.warn(f"{fault(error, env, name, 'close')}; no result is lost", stacklevel=2)
 
 
 _never_closed: set[str] = set()
@@ -118,21 +118,21 @@ class OwnDirectory:
     """
 
     def __init__(self) -> None:
-        self._ours = self._theirs = ""
+        self._program_folder = self._env_folder = ""
 
     def __enter__(self) -> Self:
-        self._ours = os.getcwd()
-        self._change(self._theirs)
+        self._program_folder = os.getcwd()
+        self._change(self._env_folder)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._theirs = ""
+        self._env_folder = ""
         with suppress(OSError):
-            self._theirs = os.getcwd()
-        if self._theirs == self._ours:
-            self._theirs = ""
+            self._env_folder = os.getcwd()
+        if self._env_folder == self._program_folder:
+            self._env_folder = ""
         else:
-            os.chdir(self._ours)
+            os.chdir(self._program_folder)
 
     def _change(self, folder: str) -> None:
         with suppress(OSError):  # the folder is gone: the environment will report what it misses
@@ -150,24 +150,24 @@ def _message_of(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     try:
         return repr(value)[:60]
     except Exception:  # the environment's code
         return f"a {type(value).__name__}"
 
 
-def _place(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
+def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
     """Return the last line of the environment's own code before the exception, else the start of its method."""
     with suppress(Exception):  # its attributes are the environment's code, too
-        if place := _last_place(reversed(list(traceback.walk_tb(error.__traceback__))), env):
-            return place
+        if location := _last_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
+            return location
         code = inspect.unwrap(getattr(type(env.unwrapped), method)).__code__
         return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
     return ""
 
 
-def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
+def _last_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
     files = _files_of(env)
     for frame, line in frames:
         if frame.f_code.co_filename in files:
@@ -223,18 +223,18 @@ class Watchdog:
         self._progress = progress
         self._env = env
         self._expendable = expendable
-        self._say = None if expendable else exit_message_hook.say
+        self._announce_exit = None if expendable else exit_message_hook.say
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._on = False
+        self._stopped = threading.Event()
+        self._active = False
 
     def __enter__(self) -> Self:
-        self._on = (
+        self._active = (
             ALARM != 0
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(ALARM) == signal.SIG_DFL
         )
-        if self._on:
+        if self._active:
             signal.signal(ALARM, self._interrupt)
             self._restart_the_timer()
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
@@ -243,36 +243,36 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._on:
-            self._on = False
+        if self._active:
+            self._active = False
             with self._lock:  # no signal is sent after this, when it would end the process
-                self._over.set()
+                self._stopped.set()
             signal.signal(ALARM, signal.SIG_DFL)
-            if self._expendable or self._say is not None:
+            if self._expendable or self._announce_exit is not None:
                 faulthandler.cancel_dump_traceback_later()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._on:
+        if self._active:
             raise TimeLimitExceeded(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
 
     def _watch(self, watched: int) -> None:
         """Run in a thread of its own: interrupt the watched thread, or end the process if that fails."""
-        seen, quiet = self._progress(), 0
-        while not self._over.wait(self.seconds / _TICKS):
+        seen, unchanged_checks = self._progress(), 0
+        while not self._stopped.wait(self.seconds / _TICKS):
             now = self._progress()
-            seen, quiet = now, quiet + 1 if now == seen else 0
+            seen, unchanged_checks = now, unchanged_checks + 1 if now == seen else 0
             with self._lock:
-                if self._over.is_set():
+                if self._stopped.is_set():
                     return
-                if not quiet:
+                if not unchanged_checks:
                     self._restart_the_timer()
-                if quiet >= _TICKS:
+                if unchanged_checks >= _TICKS:
                     interrupt(watched, ALARM)
-                if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
-                    place = self._current_line(watched)
-                    self._say(
+                if unchanged_checks >= _UNINTERRUPTED * _TICKS and self._announce_exit is not None:
+                    location = self._current_line(watched)
+                    self._announce_exit(
                         f"the environment did not answer within {self.seconds:g} s and cannot be interrupted"
-                        f"{f' ({place})' if place else ''}: this process ends here"
+                        f"{f' ({location})' if location else ''}: this process ends here"
                     )
                     os._exit(1)
 
@@ -280,17 +280,17 @@ class Watchdog:
         """Restart the timer that ends the process without a message; it works even if no Python thread can run."""
         if self._expendable:
             faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
-        elif self._say is not None:
+        elif self._announce_exit is not None:
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
     def _current_line(self, watched: int) -> str:
-        name = place = ""
+        name = location = ""
         with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[watched]
             if self._env is not None:
                 name = name_of(self._env)
-                place = _last_place(traceback.walk_stack(frame), self._env)
-        return ", ".join(filter(None, (name, place)))
+                location = _last_location(traceback.walk_stack(frame), self._env)
+        return ", ".join(filter(None, (name, location)))
 
 
 @cache

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.quantities.text import slug
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
 from policygen.tasks.mujoco import has_model, touches, word_of
-from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task
 
 MOST_FEET = 6  # with more, the ends of limbs are not feet

@@ -1,4 +1,4 @@
-"""Perturbations of an environment: which there are, and their sizes as options and task files state them."""
+"""Perturbations of an environment: their names, and their sizes as options and task files state them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PHYSICS = {
     "gravity": "factor on the gravity of a MuJoCo model",
 }
 KINDS = {**SENSORS, **ACTUATORS, **START, **PHYSICS}
-NOMINAL = dict.fromkeys(("actuator_gain", "saturation", *PHYSICS), 1.0)  # 0 for the others
-WHOLE = ("action_delay", "random_start")
+NOMINAL = dict.fromkeys(("actuator_gain", "saturation", *PHYSICS), 1.0)  # sizes that change nothing; 0 for the others
+STEP_COUNTS = ("action_delay", "random_start")  # sizes are whole numbers
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _OPTION = re.compile(rf"([\w.]+)=({_NUMBER})(?:\.\.({_NUMBER}))?")
 
@@ -48,12 +48,12 @@ class Perturbation:
 
     @property
     def keyword(self) -> str:
-        """The keyword argument that it sets; empty for others."""
+        """The keyword argument of the environment that it sets; empty if it sets none."""
         return self.name.removeprefix("kwargs.") if self.name.startswith("kwargs.") else ""
 
     @property
     def described(self) -> str:
-        """Its size and its meaning, for a prompt."""
+        """Its name, size and meaning, for a prompt."""
         meaning = f"the environment's argument {self.keyword}" if self.keyword else KINDS[self.name]
         size = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
         return f"{self.name} {size} ({meaning})"
@@ -67,17 +67,19 @@ def perturbation(name: str, low: float, high: float) -> Perturbation:
     """Return a checked perturbation.
 
     Raises:
-        UsageError: there is none of this name, or its size makes no sense.
+        UsageError: the name is unknown, or the size is not allowed.
     """
     if name not in KINDS and not (name.startswith("kwargs.") and name.removeprefix("kwargs.").isidentifier()):
         raise UsageError(f"there is no perturbation `{name:.60}`; known are {', '.join(KINDS)} and kwargs.NAME")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise UsageError(f"perturbation {name}: {low:g} to {high:g} is no range")
+        raise UsageError(
+            f"perturbation {name}: {low:g} to {high:g} is no range; write LOW..HIGH, the lower number first"
+        )
     if name in KINDS and low < 0:
         raise UsageError(f"perturbation {name}: {low:g} is below 0")
     if name in ("sensor_dropout", "deadband") and high > 1:
         raise UsageError(f"perturbation {name}: {high:g} is above 1")
-    if name in WHOLE and (low != round(low) or high != round(high)):
+    if name in STEP_COUNTS and (low != round(low) or high != round(high)):
         raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
     return Perturbation(name, low, high)
 
@@ -86,7 +88,7 @@ def read_perturbation(text: str) -> Perturbation:
     """Read `NAME=SIZE` or `NAME=LOW..HIGH`.
 
     Raises:
-        UsageError: it is neither, or there is no such perturbation.
+        UsageError: `text` has neither form, the name is unknown, or the size is not allowed.
     """
     match = _OPTION.fullmatch(text.replace(" ", ""))
     if match is None:

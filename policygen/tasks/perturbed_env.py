@@ -14,19 +14,20 @@ import numpy.typing as npt
 
 from policygen.errors import TaskError
 from policygen.tasks.faults import close
-from policygen.tasks.perturb import ACTUATORS, PHYSICS, SENSORS, WHOLE, Perturbation
+from policygen.tasks.perturb import ACTUATORS, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
-_SPREAD_STEPS = 1_000  # of random actions, over which the spread of observations is measured
+_SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of observations
+_STREAM = 0x9E37  # separates this random stream from the environment's
 
 
 class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
     """An environment whose sensors, actuators and physics are perturbed; rewards remain those of the environment.
 
-    The sizes of perturbations, and the noise, depend only on the seed of the episode.
+    The sizes of perturbations and the noise depend only on the seed of the episode.
 
     Args:
-        make: makes the environment with some keyword arguments in place of the task's.
-        limit: steps after which an episode is truncated; the steps of `random_start` do not count.
+        make: returns the environment; the keyword arguments given replace those of the task.
+        limit: number of steps after which an episode is truncated, without those of `random_start`.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -47,24 +48,27 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def _check(self, one: Perturbation) -> None:
         name, env = one.name, self.env
-        if name in SENSORS and not (isinstance(env.observation_space, gym.spaces.Box)):
+        if name in SENSORS and not isinstance(env.observation_space, gym.spaces.Box):
             raise TaskError(f"perturbation {name} needs an environment that observes one array of numbers")
         if name in ACTUATORS and name != "action_delay" and not isinstance(env.action_space, gym.spaces.Box):
             raise TaskError(f"perturbation {name} needs an environment whose action is one array of numbers")
         if name in PHYSICS and not self._physics:
-            raise TaskError(f"perturbation {name} needs a MuJoCo environment; others take kwargs.NAME")
+            raise TaskError(
+                f"perturbation {name} needs a MuJoCo environment; for other environments perturb a keyword argument: "
+                "kwargs.NAME=LOW..HIGH"
+            )
         if one.keyword:
-            close(self._make({one.keyword: one.low}))
+            close(self._make({one.keyword: one.low}))  # an unknown keyword must fail now, not in an episode
 
     @functools.cached_property
     def _spread(self) -> npt.NDArray[np.float64]:
-        sensed = any(one.name in SENSORS for one in self._perturbations)
-        return spread_of(self.env) if sensed else np.zeros(1)
+        needs_spread = any(one.name in SENSORS for one in self._perturbations)
+        return spread_of(self.env) if needs_spread else np.zeros(1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with newly drawn sizes."""
-        spread = self._spread  # measured in the nominal environment, before the first change
-        self._rng = np.random.default_rng(None if seed is None else [seed, 0x9E37])
+        """Begin an episode and draw the sizes of its perturbations."""
+        spread = self._spread  # measured before the first perturbation changes the environment
+        self._rng = np.random.default_rng(None if seed is None else [seed, _STREAM])
         self._size = {one.name: self._draw_size(one) for one in self._perturbations}
         keywords = {one.keyword: self._size[one.name] for one in self._perturbations if one.keyword}
         if keywords:
@@ -73,13 +77,13 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._physics = _physics_of(self.env)
         for name, multiply in self._physics.items():
             multiply(self._size.get(name, 1.0))
-        self._waiting: deque[Any] = deque()
+        self._delayed: deque[Any] = deque()
         signs = self._rng.choice((-1.0, 1.0), size=len(spread))
         self._bias = self._size.get("sensor_bias", 0.0) * signs * spread
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
-        if moved := int(self._size.get("random_start", 0)):
-            observation, info = self._randomise_start(moved, observation, info)
+        if random_steps := int(self._size.get("random_start", 0)):
+            observation, info = self._randomise_start(random_steps, observation, info)
         self._last_observation: npt.NDArray[Any] | None = None
         return self._perturb_observation(observation), info
 
@@ -94,7 +98,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def _draw_size(self, one: Perturbation) -> float:
-        if one.name in WHOLE:
+        if one.name in STEP_COUNTS:
             return float(self._rng.integers(int(one.low), int(one.high) + 1))
         return float(self._rng.uniform(one.low, one.high))
 
@@ -102,27 +106,27 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Take a step with the perturbed action; return the perturbed observation."""
         observation, reward, terminated, truncated, info = self.env.step(self._perturb_action(action))
         self._steps += 1
-        late = self._limit is not None and self._steps >= self._limit and not terminated
-        return self._perturb_observation(observation), reward, terminated, truncated or late, info
+        out_of_steps = self._limit is not None and self._steps >= self._limit and not terminated
+        return self._perturb_observation(observation), reward, terminated, truncated or out_of_steps, info
 
     def _perturb_action(self, action: Any) -> Any:
         space = self.env.action_space
-        self._waiting.append(action)
-        if len(self._waiting) > self._size.get("action_delay", 0):
-            acting = self._waiting.popleft()
+        self._delayed.append(action)
+        if len(self._delayed) > self._size.get("action_delay", 0):
+            delayed_action = self._delayed.popleft()
         elif isinstance(space, gym.spaces.Box):
-            acting = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+            delayed_action = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
         else:
-            acting = self._waiting[0]
+            delayed_action = self._delayed[0]
         if not isinstance(space, gym.spaces.Box):
-            return acting
-        value = np.asarray(acting, np.float64)
-        reach = np.where(np.isfinite(space.high), np.maximum(np.abs(space.low), np.abs(space.high)), 1.0)
+            return delayed_action
+        value = np.asarray(delayed_action, np.float64)
+        largest_action = np.where(np.isfinite(space.high), np.maximum(np.abs(space.low), np.abs(space.high)), 1.0)
         value = value * self._size.get("actuator_gain", 1.0)
-        dead = self._size.get("deadband", 0.0) * reach
+        dead = self._size.get("deadband", 0.0) * largest_action
         value = np.where(np.abs(value) <= dead, 0.0, value)
-        most = self._size.get("saturation", 1.0) * reach
-        value = np.clip(np.clip(value, -most, most), space.low, space.high)
+        saturation_limit = self._size.get("saturation", 1.0) * largest_action
+        value = np.clip(np.clip(value, -saturation_limit, saturation_limit), space.low, space.high)
         return value.astype(space.dtype)
 
     def _perturb_observation(self, observation: Any) -> Any:
@@ -144,16 +148,17 @@ _spreads: dict[str, npt.NDArray[np.float64]] = {}
 
 
 def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
-    """Return the standard deviation of each observed number over a thousand steps of random actions, shape (d,).
+    """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
-    A number that never changes has the spread 0: perturbations leave it as it is.
+    A number that never changes has spread 0, so perturbations do not change it.
     """
     spec = env.spec
     key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
     if key and key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
-    space = copy.deepcopy(env.action_space)  # whoever draws actions from the environment's own draws the same again
+    # A copy: sampling from it leaves the random state of `env.action_space` unchanged.
+    space = copy.deepcopy(env.action_space)
     space.seed(0)
     seen = []
     observation, _ = env.reset(seed=0)
@@ -170,7 +175,7 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
 
 
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
-    """Return a function for each of `PHYSICS` that multiplies the nominal numbers of a MuJoCo model."""
+    """Map each of `PHYSICS` to a function that multiplies its nominal values in a MuJoCo model; empty if none."""
     model: Any = getattr(env.unwrapped, "model", None)
     data: Any = getattr(env.unwrapped, "data", None)
     if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):
@@ -180,7 +185,7 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
     parts = {
         "mass": (model.body_mass, model.body_inertia),
         "friction": (model.geom_friction,),
-        "motor": (model.actuator_gainprm, model.actuator_biasprm),  # a servo's force has both parts
+        "motor": (model.actuator_gainprm, model.actuator_biasprm),  # the force of a servo depends on both
         "gravity": (model.opt.gravity,),
     }
     nominal = {name: [array.copy() for array in arrays] for name, arrays in parts.items()}

@@ -22,12 +22,12 @@ from policygen.tasks.spaces import (
     Layout,
     Observation,
     ObservedText,
-    Words,
-    leaves,
+    TextPart,
+    leaf_parts,
 )
 from policygen.tasks.task import Optimum, Task
 
-# Keys that a record holds only if they say something: records of older versions lack them.
+# Keys that a record has only if their value is not empty: records of older versions lack them.
 _IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout")
 
 
@@ -51,7 +51,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
                 "name": a.name,
                 "about": a.about,
                 **({"unit": a.unit} if a.unit else {}),
-                **({"labels": list(a.labels)} if a.is_choice else _of_number(a)),
+                **({"labels": list(a.labels)} if a.is_choice else _range_and_levels(a)),
             }
             for a in task.actuators
         ],
@@ -73,21 +73,21 @@ def task_to_record(task: Task) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
 
-def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
+def _layout_to_record(layout: Layout | TextPart | None) -> dict[str, Any] | None:
     if layout is None:
         return None
-    if isinstance(layout, Words):
+    if isinstance(layout, TextPart):
         return asdict(layout)
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
-def _of_number(actuator: Actuator) -> dict[str, Any]:
+def _range_and_levels(actuator: Actuator) -> dict[str, Any]:
     levels = {name: float(value) for name, value in actuator.levels}
     return {"low": float(actuator.low), "high": float(actuator.high), "levels": levels}
 
 
 def _number(value: float) -> float | None:
-    # 0 in a task file and 0.0 in a saved record must give equal records.
+    # A task file's 0 and a saved record's 0.0 must give equal records.
     return float(value) if math.isfinite(value) else None
 
 
@@ -128,7 +128,7 @@ class _TaskRecord:
     requirements: tuple[Requirement, ...] = ()
     perturb: tuple[Perturbation, ...] = ()
     facts: tuple[str, ...] = ()
-    layout: Layout | Words | None = None
+    layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
     assumed: tuple[str, ...] = ()  # only in a run folder's task
 
@@ -143,7 +143,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     for name, items in (("observations", read.observations + read.texts), ("actuators", read.actuators)):
         if not items:
             raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
-    texts_laid_out = [part.columns for part in leaves(read.layout) if part is not None]
+    texts_laid_out = [part.columns for part in leaf_parts(read.layout) if part is not None]
     room = range(1, columns_for(MOST_CHARACTERS, 4) + 1)
     if texts_laid_out != [t.columns for t in read.texts] or any(columns not in room for columns in texts_laid_out):
         raise PolicyError("damaged task: its texts do not fit its layout")
@@ -155,9 +155,9 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
-    same = {one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
+    unchanged = {one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
     return Task(
-        **same
+        **unchanged
         | {
             "kwargs": tuple(read.kwargs.items()),
             "observations": tuple(

@@ -60,7 +60,7 @@ class Requirement:
 
     @property
     def timed(self) -> bool:
-        """Whether it is about the time after events."""
+        """Whether the requirement counts steps from events: it has `after` or `within`."""
         return bool(self.after) or self.within is not None
 
 
@@ -72,7 +72,7 @@ def info_names(requirements: Sequence[Requirement]) -> tuple[str, ...]:
 def parsed(
     requirement: Requirement, names: Sequence[str], later: Sequence[str], texts: Sequence[str] = ()
 ) -> tuple[Node, Node | None]:
-    """Return the trees of its condition and of its event; None for the start of the episode.
+    """Return the trees of its condition and of its event; the event is None for the start of the episode.
 
     Args:
         names: quantities and parts of the decision; `info_KEY` is known, too.
@@ -80,7 +80,7 @@ def parsed(
         texts: observed texts.
 
     Raises:
-        TaskError: one of the two cannot be read; the message names the requirement.
+        TaskError: the condition or the event cannot be parsed; the message names the requirement.
     """
     names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
     event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
@@ -98,7 +98,7 @@ def steps_of(duration: str, seconds: float | None) -> int:
         seconds: the length of a step; None if unknown.
 
     Raises:
-        TaskError: it is no duration, or it is in seconds and the length of a step is unknown.
+        TaskError: `duration` is not a duration, or is in seconds while the length of a step is unknown.
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None:

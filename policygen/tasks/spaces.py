@@ -1,11 +1,9 @@
-"""Gymnasium spaces as named numbers: the entries of an observation row and of an action."""
+"""Gymnasium observation and action spaces as lists of named numbers (and texts)."""
 
 # Imports inside functions: a saved policy acts where Gymnasium is not installed.
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.quantities.text import slug
 from policygen.quantities.words import columns_for, encoded
 
 if TYPE_CHECKING:
     from gymnasium import spaces
+
+MOST_CHARACTERS = 4_000  # of an observed text
+_HOW_TO_WRAP = "wrap the environment in a gymnasium.ObservationWrapper that returns a Box"
 
 ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
 
@@ -36,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedText:
-    """An observed text; it takes `columns` of a row, after the numbers (see `policygen.quantities.words`)."""
+    """An observed text, encoded as the last `columns` numbers of a row (see `policygen.quantities.words`)."""
 
     name: str
     about: str = ""
@@ -47,8 +49,8 @@ class ObservedText:
 class Actuator:
     """One component of an action: a choice among `labels`, or a number between `low` and `high`.
 
-    A `Discrete` action space has one actuator, a `MultiDiscrete` a choice per entry, a `Box` a number per entry.
-    Tuples and Dicts have those of their parts, and are mixed if these include both choices and numbers.
+    A `Discrete` action space has one actuator, a `MultiDiscrete` one choice per entry, a `Box` one number per entry.
+    A `Tuple` or `Dict` has the actuators of its parts; its kind is `mixed` if these are both choices and numbers.
     `levels` are names that a table may use instead of numbers.
     """
 
@@ -70,37 +72,34 @@ class Actuator:
 class Layout:
     """The nesting of an environment's observations: the parts of a `Tuple`, or of a `Dict` by their keys.
 
-    A part that does not nest further (a number, an array of any shape) is None; a text is `Words`.
+    A part without parts of its own is None for numbers (one, or an array of any shape), a `TextPart` for a text.
     """
 
-    parts: tuple[Layout | Words | None, ...]
+    parts: tuple[Layout | TextPart | None, ...]
     keys: tuple[str | int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A text within a layout, and the number of columns of a row that it takes."""
+class TextPart:
+    """A text in a layout; it takes `columns` numbers of a row."""
 
     columns: int
 
 
-MOST_CHARACTERS = 4_000  # of an observed text
-
-
-def layout_of(space: spaces.Space[Any]) -> Layout | Words | None:
-    """Return the nesting of observations of `space`; None for a single array or number.
+def layout_of(space: spaces.Space[Any]) -> Layout | TextPart | None:
+    """Return the nesting of the observations of `space`: None for one array or number, a `TextPart` for one text.
 
     Raises:
-        TaskError: the keys of a Dict are neither texts nor integers, which a saved task could not hold, or a text may
-            be too long.
+        TaskError: a key of a Dict is neither text nor integer (a saved task could not hold it), or a text may be too
+            long.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
     if parts is None:
-        return Words(_columns(space)) if type(space).__name__ == "Text" else None
+        return TextPart(_columns(space)) if type(space).__name__ == "Text" else None
     if not isinstance(parts, Mapping):
         return Layout(tuple(map(layout_of, parts)))
     if not all(isinstance(key, str | int) for key in parts):
-        raise TaskError("the keys of a Dict observation must be text or whole numbers; wrap the environment")
+        raise TaskError(f"the keys of a Dict observation must be text or whole numbers; {_HOW_TO_WRAP}")
     return Layout(tuple(map(layout_of, parts.values())), tuple(parts))
 
 
@@ -108,13 +107,13 @@ def _columns(space: Any) -> int:
     if space.max_length > MOST_CHARACTERS:
         raise TaskError(
             f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
-            "wrap the environment"
+            "shorten them with a gymnasium.ObservationWrapper"
         )
     return columns_for(space.max_length, max((len(c.encode()) for c in space.character_set), default=1))
 
 
 def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a space that do not nest further, with their names; the name of a space alone is empty."""
+    """Yield (name, space) of each part that has no parts; the name is empty if `space` itself has none."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -131,14 +130,14 @@ def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
     """Return one `ObservedText` per text of `space`, in the order of `flatten`."""
     found = ((name, layout_of(part)) for name, part in _parts_of(space))
-    return [ObservedText(name or "text", columns=words.columns) for name, words in found if isinstance(words, Words)]
+    return [ObservedText(name or "text", columns=words.columns) for name, words in found if isinstance(words, TextPart)]
 
 
 def check_spaces(env: Any, gym_id: str) -> None:
     """Refuse an environment without an observation or action space.
 
     Raises:
-        TaskError: it lacks one of the two spaces.
+        TaskError: one of the two spaces is missing.
     """
     from gymnasium import spaces
 
@@ -149,17 +148,17 @@ def check_spaces(env: Any, gym_id: str) -> None:
             )
 
 
-def flat_names(space: spaces.Space[Any]) -> list[Observation]:
+def observations_of(space: spaces.Space[Any]) -> list[Observation]:
     """Return one `Observation` per number of `space`, in the order of `flatten`; `texts_of` returns the texts.
 
     Raises:
-        TaskError: the space holds a picture, or something that is neither number nor text (graphs, sequences).
+        TaskError: the space holds an image, or anything else than numbers and texts (a Graph, a Sequence).
     """
     return [observation for name, part in _parts_of(space) for observation in _numbers_of(part, name)]
 
 
 def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
-    """Return one `Observation` per number of a space that does not nest further."""
+    """Return one `Observation` per number of a space without parts."""
     from gymnasium import spaces
 
     match space:
@@ -167,12 +166,12 @@ def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
             low = int(space.start)
             return [Observation(name or "state", low=low, high=low + int(space.n) - 1, integer=True)]
         case spaces.Box():
-            _refuse_pictures(space)
+            _refuse_images(space)
             bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
             names = [name or "obs"] if len(bounds) == 1 else [_numbered(name, i) for i in range(len(bounds))]
-            whole = bool(np.issubdtype(space.dtype, np.integer))
+            integer = bool(np.issubdtype(space.dtype, np.integer))
             pairs = zip(names, bounds, strict=True)
-            return [Observation(one, low=float(low), high=float(high), integer=whole) for one, (low, high) in pairs]
+            return [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
         case spaces.MultiDiscrete():
             highest = [int(n) - 1 for n in np.ravel(space.nvec)]
         case spaces.MultiBinary():
@@ -180,19 +179,21 @@ def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
         case spaces.Text():
             return []
         case _:
-            raise TaskError(f"observations of type {type(space).__name__} are not supported; wrap the environment")
+            raise TaskError(f"observations of type {type(space).__name__} are not supported; {_HOW_TO_WRAP}")
     return [Observation(_numbered(name, i), low=0, high=high, integer=True) for i, high in enumerate(highest)]
 
 
-def _refuse_pictures(space: spaces.Box) -> None:
-    """Refuse pixels of any type and number: a policy of named numbers cannot use them."""
+def _refuse_images(space: spaces.Box) -> None:
+    """Refuse an image of any dtype and number of channels: a policy of named numbers cannot use its pixels."""
+    # An image has three dimensions, two of at least 5; or two of at least 8, and the bounds of a grey value.
     sides = sorted(space.shape)[-2:]
-    rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
-    brightness = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
-    if rows_and_columns or (len(space.shape) == 2 and sides[0] >= 8 and brightness):
+    has_rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
+    has_grey_bounds = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
+    if has_rows_and_columns or (len(space.shape) == 2 and sides[0] >= 8 and has_grey_bounds):
         size = " x ".join(map(str, space.shape))
         raise TaskError(
-            f"it observes a picture ({size}); policygen is for small policies of named numbers: wrap the environment"
+            f"it observes an image ({size}), but a policy needs named numbers: wrap the environment in a "
+            "gymnasium.ObservationWrapper that computes a Box of few numbers from the image"
         )
 
 
@@ -200,16 +201,16 @@ def _numbered(prefix: str, index: int) -> str:
     return f"{prefix}_{index}" if prefix else f"obs{index}"
 
 
-def flatten(layout: Layout | Words | None, observation: Any) -> npt.NDArray[Any]:
+def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[Any]:
     """Flatten one observation, nested as `layout` says, to a row of shape (d,): numbers, then texts.
 
     Raises:
-        TypeError: a text is expected and something else found.
+        TypeError: the observation holds something else where a text is expected.
         ValueError: a text is longer than its space allows.
     """
     if layout is None:
         return np.ravel(np.asarray(observation))
-    found = list(_leaves(layout, observation))
+    found = list(_parts_and_values(layout, observation))
     # Texts come last, so that numbers keep the order of their names.
     return np.concatenate(
         [np.ravel(np.asarray(value)) for part, value in found if part is None]
@@ -217,25 +218,19 @@ def flatten(layout: Layout | Words | None, observation: Any) -> npt.NDArray[Any]
     )
 
 
-def leaves(layout: Layout | Words | None) -> Iterator[Words | None]:
-    """Yield the parts of a layout that do not nest further, in order: numbers are None."""
+def leaf_parts(layout: Layout | TextPart | None) -> Iterator[TextPart | None]:
+    """Yield the parts of a layout that have no parts, in order: None for numbers, a `TextPart` for a text."""
     if not isinstance(layout, Layout):
         yield layout
         return
     for part in layout.parts:
-        yield from leaves(part)
+        yield from leaf_parts(part)
 
 
-def _leaves(layout: Layout | Words | None, observation: Any) -> Iterator[tuple[Words | None, Any]]:
+def _parts_and_values(layout: Layout | TextPart | None, observation: Any) -> Iterator[tuple[TextPart | None, Any]]:
     if not isinstance(layout, Layout):
         yield layout, observation
         return
     values = observation if layout.keys is None else [observation[key] for key in layout.keys]
     for part, value in zip(layout.parts, values, strict=True):
-        yield from _leaves(part, value)
-
-
-def slug(text: object) -> str:
-    """Convert `text` to a name of the policy language: lower case, at most 40 characters."""
-    name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
-    return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name
+        yield from _parts_and_values(part, value)

@@ -17,13 +17,13 @@ import numpy as np
 from policygen.tasks.documentation import Section, value_text
 from policygen.tasks.spaces import Observation
 
-# Irrelevant arguments: pictures and files, and those that the time step implies.
-_OTHER = re.compile(
+# Arguments that do not matter to a policy: images, files, and what the time step already tells.
+_IRRELEVANT = re.compile(
     r"render|camera|width|height|xml|frame_skip|^kwargs$|^self$|^desc$|in_observation$|from_observation$"
 )
 # `((row * 5 + column) * 5 + place) * 4 + goal`
 _FORMULA = re.compile(r"\(*[a-z]\w* \* \w+ \+ [a-z]\w*(?:\) \* \w+ \+ [a-z]\w*)*")
-_BIG_STATE = 50  # an integer with this many values may encode several numbers
+_MANY_VALUES = 50  # an integer with this many values may encode several numbers
 
 
 def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
@@ -36,12 +36,12 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
     return {
         name: given.get(name, parameter.default)
         for name, parameter in parameters.items()
-        if not _OTHER.search(name) and (name in given or parameter.default is not inspect.Parameter.empty)
+        if not _IRRELEVANT.search(name) and (name in given or parameter.default is not inspect.Parameter.empty)
     }
 
 
 def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
-    """Describe the arguments in force, the chances of an action's outcomes, and a map in letters.
+    """Describe the arguments in force, the probabilities of an action's outcomes, and a map in letters.
 
     Args:
         about: prose that already states the values of some arguments.
@@ -63,11 +63,11 @@ def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abo
             letters = set("".join(lines))
             legend = " (S start, F frozen, H hole, G goal)" if letters <= set("SFHG") else ""
             sentences.append(f"The map, row by row from the top{legend}: {' '.join(lines)}.")
-    return sentences + _chances(env)
+    return sentences + _outcome_probabilities(env)
 
 
-def _chances(env: gym.Env[Any, Any]) -> list[str]:
-    """Describe the probabilities of an action's outcomes, if known and random."""
+def _outcome_probabilities(env: gym.Env[Any, Any]) -> list[str]:
+    """Describe the probabilities of an action's outcomes, if they are known and there are several."""
     known = getattr(env.unwrapped, "P", None)
     if not isinstance(known, dict) or not all(isinstance(actions, dict) for actions in known.values()):
         return []
@@ -85,7 +85,7 @@ def _chances(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def with_limits(observation: Observation) -> Observation:
-    """Add to an observation's meaning its limits, unless they follow from it."""
+    """Add to an observation's meaning its limits, unless the meaning implies them."""
     low, high, about = observation.low, observation.high, observation.about
     if observation.integer or about.startswith("1 while") or not (math.isfinite(low) and math.isfinite(high)):
         return observation
@@ -96,7 +96,7 @@ def with_limits(observation: Observation) -> Observation:
 def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:
     """Return the documented formula by which one integer encodes several, and a sentence on how to decode it.
 
-    Both are empty if the environment observes anything else or the number has few values.
+    Both are empty if the environment observes anything but one integer, or the integer has few values.
     """
     if len(found) != 1 or not found[0].integer or found[0].high - found[0].low + 1 < 2:
         return "", ""
@@ -110,7 +110,7 @@ def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.
             f"{state} stands for several numbers, which `let` can decode: {lets}; a table over some of these needs few"
             " rows.",
         )
-    if values < _BIG_STATE:
+    if values < _MANY_VALUES:
         return "", ""
     return "", (
         f"{state} has {values} values and may stand for several numbers; if its encoding is known, decode it, as in"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from policygen.errors import ExpressionError, TaskError
-from policygen.quantities.grid import Grid, integers
+from policygen.quantities.grid import Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.requirements import Requirement
-from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
+from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, TextPart
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.user_env import UserEnv
@@ -25,12 +23,6 @@ PolicyKind = Literal["table", "linear"]
 KIND_WORDS = {"table": "table", "linear": "equations"}  # for users: equations need not be linear in the observations
 
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
-
-
-def is_name(text: str) -> bool:
-    """Whether `text` may name a quantity: letters, digits and underscores, and no word of the expression language."""
-    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +54,8 @@ class Task:
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task was read from, if the user does not trust it (see `policygen.tasks.trust`).
-        unseeded: whether two episodes with one seed differ.
-        given: the environment or factory of a Python program, in place of an id; never saved.
+        unseeded: whether two episodes with the same seed differ.
+        given: an environment or factory of this Python program, used instead of `gym_id`; never saved.
     """
 
     name: str
@@ -85,7 +77,7 @@ class Task:
     hints: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    layout: Layout | Words | None = None
+    layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
     discount: float = 0.99
     solved: float | None = None
@@ -175,8 +167,8 @@ def output_names(task: Task) -> tuple[str, ...]:
         if not actuator.is_choice:
             names.append(actuator.name)
             continue
-        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
+        is_only_choice = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+        names += [label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels]
     return tuple(names)
 
 
@@ -200,7 +192,7 @@ def without_knowledge(task: Task) -> Task:
         replace(d, name=names[d.name]) for d in (task.grid.dimensions if task.grid else ()) if d.name in names
     ]
     if task.grid is not None and not dimensions:
-        dimensions = [integers(o.name, int(o.high) + 1) for o in observations if o.integer and o.low == 0]
+        dimensions = [integer_dimension(o.name, int(o.high) + 1) for o in observations if o.integer and o.low == 0]
     return replace(
         task,
         observations=observations,

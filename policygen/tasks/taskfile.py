@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import read_toml
-from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
-from policygen.tasks.actions import RESERVED, Limits, actuators_of, bounded, limits_of
+from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
+from policygen.quantities.text import is_name
+from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, close
@@ -22,8 +23,8 @@ from policygen.tasks.mujoco import has_model
 from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, flat_names, layout_of, texts_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names, is_name
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, layout_of, observations_of, texts_of
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
 from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
 
@@ -101,7 +102,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
         step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
 
     Raises:
-        TaskError: it is malformed, does not fit its environment, or is untrusted and names a module or path.
+        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
     """
     try:
         stated = _TaskFile.model_validate(read_toml(path))
@@ -129,14 +130,14 @@ def _refuse_if(wrong: bool, sentence: str) -> None:
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
     """Make the task of a file, filling in omissions from the environment."""
-    found = flat_names(env.observation_space)
+    found = observations_of(env.observation_space)
     taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
     kind, actuators, action_layout = actuators_of(env.action_space, taken)
-    found = _named(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
-    texts = _named(texts_of(env.observation_space), stated.texts, "`texts` names {} texts", stated.gym_id)
+    found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
+    texts = _with_stated_names(texts_of(env.observation_space), stated.texts, "`texts` names {} texts", stated.gym_id)
     if stated.actions:
         actuators = _named_actuators(stated.actions, actuators, limits_of(actuators, action_layout))
-    actuators, assumed = bounded(actuators)
+    actuators, assumed = with_bounds(actuators)
     known = [*(observation.name for observation in found), *stated.features]
     _check_names([*known, *(text.name for text in texts)], actuators)
     unknown = [name for name in stated.inputs if name not in known]
@@ -176,7 +177,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     return replace(task, requirements=_stated_requirements(stated, task, env)) if stated.requirements else task
 
 
-def _named(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
+def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
     """Return the environment's quantities with the names, units and meanings that a file states, if any."""
     if not entries:
         return found
@@ -191,8 +192,8 @@ def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) 
     for entry in stated.requirements:
         name = entry.name
         _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")
-        neither = bool(entry.always) == bool(entry.at_end)
-        _refuse_if(neither, f"requirement `{name}` needs one condition: `always` or `finally`")
+        not_one_condition = bool(entry.always) == bool(entry.at_end)
+        _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
         steps = steps_of(entry.within, stated.step_seconds or _seconds_per_step(env)) if entry.within else None
         read[name] = Requirement(**{**entry.model_dump(), "within": steps})
         parsed(read[name], [*task.quantity_names, *decisions], (), task.text_names)
@@ -207,14 +208,13 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Pe
             sizes = size if isinstance(size, list) else [size, size]
             _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
             found.append(perturbation(full_name, *sizes))
-    PerturbedEnv(
-        env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords})
-    )  # checks that they fit
+    # The constructor refuses perturbations that do not fit the environment.
+    PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
     return tuple(found)
 
 
 def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
-    """Return the length of a step as MuJoCo's (`dt`) and the classic environments (`dt`, `tau`) hold it."""
+    """Return the length of a step in seconds: attribute `dt` or `tau`, as in MuJoCo's and the classic environments."""
     for name in ("dt", "tau"):
         try:
             seconds = float(getattr(env.unwrapped, name))
@@ -228,7 +228,7 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
 def _read_facts(
     stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
 ) -> tuple[str, ...]:
-    """Read facts from the simulator: always from a MuJoCo model, constants only if the file states no facts."""
+    """Read facts from the simulator: a MuJoCo model's always, other constants only if the file has no `about`."""
     if stated.about.strip() and not has_model(env):
         return ()
     return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
@@ -244,7 +244,7 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) 
             continue
         wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
         _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
-        dimensions.append(integers(name, edges))
+        dimensions.append(integer_dimension(name, edges))
     return Grid(tuple(dimensions)) if dimensions else None
 
 
@@ -254,12 +254,12 @@ def _named_actuators(
     count = len(actuators)
     _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
     named = []
-    for entry, given, (*_, whole) in zip(stated, actuators, limits.bounds, strict=True):
+    for entry, given, (*_, integer) in zip(stated, actuators, limits.bounds, strict=True):
         if given.is_choice:
             actuator = _named_choice(entry, given)
         else:
             _refuse_if(bool(entry.labels), f"action {entry.name} is a number; give `levels` instead of `labels`")
-            actuator = _within(entry, given, whole=whole)
+            actuator = _with_stated_range(entry, given, integer=integer)
         named.append(replace(actuator, name=entry.name, about=entry.about, unit=entry.unit))
     return tuple(named)
 
@@ -274,12 +274,12 @@ def _named_choice(entry: _ActionEntry, actuator: Actuator) -> Actuator:
     return replace(actuator, labels=tuple(labels) or actuator.labels)
 
 
-def _within(entry: _ActionEntry, actuator: Actuator, *, whole: bool) -> Actuator:
+def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
     """Return the actuator with the file's levels, and with its bounds, which must lie within the environment's."""
     stated = [bound for bound in (entry.low, entry.high) if bound is not None]
-    fractions = whole and any(not bound.is_integer() for bound in stated)
-    _refuse_if(fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
-    # A single-precision bound may be written with fewer digits.
+    has_fractions = integer and any(not bound.is_integer() for bound in stated)
+    _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
+    # The file may state a single-precision bound with fewer digits.
     slack = 1e-6 * max([1.0, *map(abs, stated)])
     _refuse_if(
         any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated),
@@ -288,8 +288,8 @@ def _within(entry: _ActionEntry, actuator: Actuator, *, whole: bool) -> Actuator
     )
     low = actuator.low if entry.low is None else max(entry.low, actuator.low)
     high = actuator.high if entry.high is None else min(entry.high, actuator.high)
-    falling = bool(stated) and low >= high
-    _refuse_if(falling, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
+    is_empty_range = bool(stated) and low >= high
+    _refuse_if(is_empty_range, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
     for name, value in entry.levels.items():
         beyond = f"level {name} of {entry.name} is outside {low:g} to {high:g}"
         _refuse_if(not low <= value <= high, beyond)

@@ -1,4 +1,4 @@
-"""A check of environments that are neither Gymnasium's nor policygen's: two short episodes with one seed."""
+"""A check of environments that are not Gymnasium's or policygen's: two short episodes with the same seed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from policygen.tasks.task import Task
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
 MANY_STEPS = 100  # steps that check an environment without a task file
 _FEW_STEPS = 2
-_SECONDS = 0.5  # limit of one episode
-_ALIKE = 1e-5  # relative tolerance: a reused simulator may differ in the last bits (Box2D)
-_FAR = 0.1  # beyond the declared box, as a share of its width
+_SECONDS = 0.5  # time limit of an episode
+_TOLERANCE = 1e-5  # relative tolerance: a reused simulator may differ in the last bits (Box2D)
+_MARGIN = 0.1  # a value may lie so far outside its declared range, as a share of the range
 
 
 def ignores_seed(
@@ -35,9 +35,9 @@ def ignores_seed(
     *,
     steps: int = _FEW_STEPS,
 ) -> bool:
-    """Whether two episodes with one seed and the same actions differ.
+    """Whether two episodes with the same seed and the same actions differ.
 
-    Gymnasium's and policygen's environments are not played: their own tests check this.
+    Gymnasium's and policygen's environments are not played, as their own tests check this.
 
     Args:
         width: number of columns of a flattened observation.
@@ -55,9 +55,9 @@ def ignores_seed(
     env.action_space.seed(0)
     first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
     env.action_space.seed(0)
-    again, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
-    _check_box(np.array(first), observations)
-    return len(first) != len(again) or not np.allclose(first, again, rtol=_ALIKE, atol=_ALIKE)
+    second, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
+    _warn_outside_bounds(np.array(first), observations)
+    return len(first) != len(second) or not np.allclose(first, second, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
 def seeds_checked(task: Task) -> Task:
@@ -80,7 +80,7 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
     """Refuse a task whose episodes ignore their seeds, unless the user accepts that.
 
     Raises:
-        UsageError: the user has not accepted it.
+        UsageError: the episodes ignore their seeds, and the user has not accepted that.
     """
     if task.unseeded and not accepted:
         raise UsageError(
@@ -98,7 +98,7 @@ def random_episode(
     Args:
         width: number of columns of a flattened observation.
         steps: maximum number of steps.
-        until: the time (`time.monotonic`) at which to stop, but not before the second step.
+        until: a time of `time.monotonic`; the episode stops then, but not before its second step.
 
     Raises:
         EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
@@ -131,10 +131,10 @@ def random_episode(
     return rows, truncated and not terminated
 
 
-def _check_box(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:
+def _warn_outside_bounds(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:
     for o, column in zip(observations, rows.T, strict=False):  # texts and the reward follow the numbers
         low, high = float(column.min()), float(column.max())
-        margin = _FAR * (o.high - o.low) if math.isfinite(o.high - o.low) else _FAR
+        margin = _MARGIN * (o.high - o.low) if math.isfinite(o.high - o.low) else _MARGIN
         if low < o.low - margin or high > o.high + margin:
             warnings.warn(
                 f"{o.name} went from {low:g} to {high:g} under random actions, outside the {o.low:g} to {o.high:g} "

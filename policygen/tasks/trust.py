@@ -22,8 +22,8 @@ from policygen.files import PACKAGE
 from policygen.tasks.task import Task
 
 _REMEDY = "if you know the file, add --trust (in Python: trust=True)"
-# Packages whose environments an untrusted file may name: Gymnasium's, those of extras, and policygen's.
-_MAKERS = ("gymnasium.envs", "minigrid.envs", "policygen.extensions.worlds")
+# An untrusted file may name only environments of these packages.
+_TRUSTED_PACKAGES = ("gymnasium.envs", "minigrid.envs", "policygen.extensions.worlds")
 
 
 def is_shipped(path: Path) -> bool:
@@ -56,24 +56,24 @@ def why_refused(task: Task) -> str:
 
 
 def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
-    """Refuse names that would run code or read other files.
+    """Refuse an id or arguments that would run code or read files outside `folder`.
 
     Args:
-        where: the file that names them.
-        folder: paths inside it are allowed.
+        where: the file that has the names, for the message.
+        folder: arguments may be paths inside this folder.
 
     Raises:
         TaskError: see `check_id`; or an argument names a module or a path, is not a plain value, or is unknown to the
             environment.
     """
     check_id(gym_id, where)
-    for text in (leaf for leaf in _leaves(kwargs) if isinstance(leaf, str)):
+    for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
         if _names_code(text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
         if _names_path(text) and not _inside(text, folder):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a file outside its folder; {_REMEDY}")
     for name, value in kwargs.items():
-        if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _leaves(value)):
+        if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
     for spec in _specs(gym_id) if kwargs else ():
         known = _parameters(spec)
@@ -89,7 +89,7 @@ def check_id(gym_id: str, where: str) -> None:
         TaskError: it names a module, or another package registered it.
     """
     module, colon, _ = gym_id.partition(":")
-    if colon and of_python(module):
+    if colon and is_standard_library(module):
         raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")
     if colon:
         raise TaskError(
@@ -97,14 +97,14 @@ def check_id(gym_id: str, where: str) -> None:
         )
     for spec in _specs(gym_id):
         for module in _modules(spec):
-            if not f"{module}.".startswith(tuple(f"{maker}." for maker in _MAKERS)):
+            if not f"{module}.".startswith(tuple(f"{package}." for package in _TRUSTED_PACKAGES)):
                 raise TaskError(
                     f"{where} names {gym_id}, which the module `{module}` makes: an untrusted file may only name "
                     f"environments of Gymnasium, MiniGrid and policygen; {_REMEDY}"
                 )
 
 
-def of_python(module: str) -> bool:
+def is_standard_library(module: str) -> bool:
     """Whether a module is in Python's standard library, which has no environments."""
     return module.partition(".")[0] in sys.stdlib_module_names
 
@@ -129,7 +129,7 @@ def _parameters(spec: EnvSpec) -> set[str] | None:
     """
     try:
         creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    except (Exception, SystemExit):  # making it will report the fault
+    except (Exception, SystemExit):  # `make` will report the fault
         return None
     own = [vars(kind)["__init__"] for kind in getattr(creator, "__mro__", ()) if "__init__" in vars(kind)]
     constructors: list[Callable[..., Any]] = own if isinstance(creator, type) else [creator] if creator else []
@@ -142,14 +142,14 @@ def _parameters(spec: EnvSpec) -> set[str] | None:
     return names - {"self"}
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the values in nested tables and lists, and the names in tables."""
+def _keys_and_values(value: Any) -> Iterator[Any]:
+    """Yield the values in nested tables and lists, and the keys of the tables."""
     if isinstance(value, Mapping):
         yield from value
         value = list(value.values())
     if isinstance(value, list | tuple):
         for inner in value:
-            yield from _leaves(inner)
+            yield from _keys_and_values(inner)
     else:
         yield value
 

@@ -35,8 +35,8 @@ class UserEnv:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
-    def alone(self) -> bool:
-        """Whether there is only one environment, which plays its episodes one after the other."""
+    def is_single_env(self) -> bool:
+        """Whether this is one environment, which plays one episode at a time."""
         return self.factory is None
 
     @property
@@ -52,7 +52,7 @@ class UserEnv:
         """Return an environment, truncated at `max_steps`; closing it leaves the user's object open.
 
         Raises:
-            TaskError: the factory fails, or makes something else.
+            TaskError: the factory fails, or does not make an environment.
         """
         if self.env is not None:
             env: gym.Env[Any, Any] = BorrowedEnv(self.env)
@@ -83,7 +83,7 @@ class UserEnv:
             return env
         env.close()
         with suppress(TaskError):
-            if not self.alone and mode in (env.metadata.get("render_modes") or ()):
+            if not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
                 env = self.make(max_steps, render_mode=mode)
                 if env.render_mode == mode:
                     return env
@@ -98,7 +98,7 @@ class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper that does not close its environment, which belongs to the user."""
 
     def close(self) -> None:
-        """Leave it open."""
+        """Leave the user's environment open."""
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
@@ -111,7 +111,7 @@ def user_env_of(what: Any) -> UserEnv | str:
     """Wrap an environment or factory; return `module:Name` for one that other processes can import.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: `what` is neither.
     """
     if isinstance(what, gym.Env):
         return UserEnv(env=what)
@@ -131,7 +131,7 @@ def user_env_of(what: Any) -> UserEnv | str:
 
 def is_picklable(what: UserEnv) -> bool:
     """Whether the factory can be sent to other processes."""
-    if what.alone:
+    if what.is_single_env:
         return False
     from loky.cloudpickle_wrapper import dumps  # start-up time
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import gymnasium as gym
 
+from policygen.quantities.text import slug
 from policygen.tasks.documentation import Section, choices, numbered, without_markup
-from policygen.tasks.spaces import Actuator, Observation, slug
+from policygen.tasks.spaces import Actuator, Observation
 
-_LONGEST = 26  # of a name made from a description; beyond, the model's own name is used
+_LONGEST = 26  # characters of a name made from a description; else the name in the MuJoCo model is used
 _UNITS = ("rad/s", "m/s", "rad", "m", "N m", "N")
 
 # Gymnasium documents these in prose. Name, unit, meaning.
@@ -61,10 +62,11 @@ _ACTIONS_IN_PROSE: dict[str, tuple[tuple[str, str], ...]] = {
 def named_observations(
     found: Sequence[Observation], section: Section | None, starting: Section | None, env: gym.Env[Any, Any]
 ) -> tuple[list[Observation], bool]:
-    """Name observations, with units and meanings, from the documentation; also return whether all are documented.
+    """Name observations, with units and meanings, from the documentation; return also whether all are documented.
 
     Args:
-        section: the section on the observation space; `starting`: that on the starting state.
+        section: the section on the observation space.
+        starting: the section on the starting state.
     """
     family = _IN_PROSE.get(type(env.unwrapped).__name__, ())
     if len(family) == len(found):
@@ -84,7 +86,7 @@ def named_observations(
         replace(o, name=name, unit=_unit(row), about=_with_body(_meaning(row.get("observation", ""), row), row, env))
         for o, name, row in zip(found, names, rows, strict=False)
     ]
-    rest = _parts_of_a_model(found[len(named) :], env)
+    rest = _named_per_body(found[len(named) :], env)
     named += [o for o in rest if o.name not in names]
     if len({o.name for o in named}) < len(found):
         return list(found), False
@@ -92,14 +94,14 @@ def named_observations(
 
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
-    """Return a row's description with the model's name, which the simulator's facts use."""
+    """Return a row's description with the joint's name in the MuJoCo model, which the simulator's facts use."""
     about, model = without_markup(text), _model_name(row)
     about += ", part of a unit quaternion" * ("-orientation" in about)
     return f"{about} ({model})" if model and model not in about else about
 
 
 def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> str:
-    """Add to a meaning the body that a joint moves in the world, if the documentation calls this body otherwise."""
+    """Add to a meaning the body that a joint moves in the world, if the documentation has another name for it."""
     model, joint = getattr(env.unwrapped, "model", None), _model_name(row)
     try:
         body = model.body(int(model.joint(joint).bodyid[0]))  # type: ignore[union-attr]
@@ -126,7 +128,7 @@ def _unit(row: Mapping[str, str]) -> str:
 
 
 def _observation_name(row: Mapping[str, str]) -> str:
-    name = _words(row["observation"])
+    name = _name_from(row["observation"])
     model = re.sub(r"_joint$", "", _model_name(row))
     if len(name) > _LONGEST and model and not model.startswith("root"):
         velocity = "velocity" in row["observation"].lower()
@@ -135,16 +137,16 @@ def _observation_name(row: Mapping[str, str]) -> str:
     return name
 
 
-def _words(text: str) -> str:
+def _name_from(text: str) -> str:
     """Convert a description to a name: "angular velocity of the thigh hinge" is `thigh_rate`."""
     text = re.sub(r"\s=\s.*", "", re.sub(r"\(.*?\)", "", without_markup(text).replace("`", "")).lower())
     text = re.sub(r"\b([wxyz])-(?:coordinate|value)\b", r"\1", text)
     text = re.sub(r"\balong the .*| on the cart$", "", text)
     outer, _, inner = text.partition(" of ")
     if inner and outer.strip() in ("cosine", "sine"):
-        return slug(f"{outer.strip()[:-3] if outer.strip() == 'cosine' else 'sin'}_{_words(inner)}")
+        return slug(f"{outer.strip()[:-3] if outer.strip() == 'cosine' else 'sin'}_{_name_from(inner)}")
     if inner:
-        text = f"{_words(inner)} {outer}"
+        text = f"{_name_from(inner)} {outer}"
     text = re.sub(r"angle[ _]angular velocity", "rate", text.replace("_", " "))
     if inner or "coordinate" in text:
         text = text.replace("angular velocity", "rate")
@@ -155,7 +157,7 @@ _DROPPED = {"the", "a", "an", "of", "in", "to", "on", "be", "that", "joint", "hi
 
 
 def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Make names distinct: those used twice get the model's joint name."""
+    """Make names distinct: repeated names get their axis, or the name of their joint."""
     joints: dict[str, str] = {}
     result: list[str] = []
     for name, row in zip(names, rows, strict=True):
@@ -183,7 +185,7 @@ _PARTS = {
 _PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
 
 
-def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
+def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
     """Name the per-body observations of MuJoCo environments, after positions and velocities; empty if unclear."""
     base: Any = env.unwrapped
     structure = getattr(base, "observation_structure", None)
@@ -204,7 +206,7 @@ def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> l
             first = base.model.nv - size
             joints = [int(base.model.dof_jntid[i]) for i in range(first, base.model.nv)]
             named += [
-                (slug(f"{base.model.joint(j).name}_effort"), "force of the actuator on the joint") for j in joints
+                (slug(f"{base.model.joint(j).name}_effort_name"), "force of the actuator on the joint") for j in joints
             ]
     if len(named) != len(found):
         return []
@@ -232,7 +234,7 @@ def named_actuators(
     if len(family) == len(result):
         pairs = list(family)
     elif len(rows) == len(result):
-        pairs = [(_effort(row), _meaning(row.get("action", ""), row)) for row in rows]
+        pairs = [(_effort_name(row), _meaning(row.get("action", ""), row)) for row in rows]
     else:
         return tuple(result), False
     names = [name.lower() for name, _ in pairs]
@@ -246,7 +248,7 @@ def _says_more(text: str, label: str) -> bool:
     return "(" in text or len(set(re.findall(r"\w+", text.lower())) - set(label.split("_"))) > 1
 
 
-def _effort(row: Mapping[str, str]) -> str:
+def _effort_name(row: Mapping[str, str]) -> str:
     """Return the name of a torque or force: `thigh_torque`."""
     text = without_markup(row.get("action", "")).lower()
     kind = "force" if "force" in text or "(N)" in "".join(row.values()) else "torque"

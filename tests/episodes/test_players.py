@@ -78,8 +78,10 @@ def test_workers_and_copies_play_the_same_episodes(made: Callable[[], Policy], m
     monkeypatch.setattr(workers, "SECONDS_WORTH_STARTING", -1.0)
     monkeypatch.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
     shared = []
-    original = Players._shared
-    monkeypatch.setattr(Players, "_shared", lambda self, work: shared.append(len(work)) or original(self, work))
+    original = Players._play_in_workers
+    monkeypatch.setattr(
+        Players, "_play_in_workers", lambda self, work: shared.append(len(work)) or original(self, work)
+    )
     seeds = episode_seeds(0, "engines", 9)
     with Simulator(policy.task) as copies, Players(policy.task, jobs=2, use_pool=False) as players:
         expected = copies.play(policy, seeds)
@@ -142,7 +144,7 @@ def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
     policy = parse("action = 0.5", task, "linear").policy
     assert policy is not None
     monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
-    monkeypatch.setattr(policygen.episodes.players, "_only_here", set())
+    monkeypatch.setattr(policygen.episodes.players, "_local_ids", set())
     with Players(task, jobs=2) as players, Simulator(task) as simulator:
         players.play(policy, SEEDS[:1])
         assert_equal(players.play(policy, SEEDS), simulator.play(policy, SEEDS))

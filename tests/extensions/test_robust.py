@@ -190,7 +190,7 @@ def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace
     assert len({text.split(": ", 1)[1].split()[0] for text in (perturbed, nominal, shorter)}) == 3
     refused = line("run", "cartpole", *few, "--perturb", "mass=1.1")
     assert refused.code == 2
-    assert "Error: perturbation mass needs a MuJoCo environment; others take kwargs.NAME" in refused.err
+    assert "Error: perturbation mass needs a MuJoCo environment; for other environments perturb" in refused.err
 
 
 def short_cartpole(workplace: Path, more: str = "") -> str:

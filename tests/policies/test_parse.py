@@ -23,7 +23,7 @@ from policygen.policies.parse import MOST_PROBLEMS, Parsed, parse
 from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import linear_terms
 from policygen.tasks.actions import ActionLayout
@@ -82,7 +82,7 @@ def test_a_linear_policy_reads_back_equal(task, data):
 
 
 def test_a_grid_in_another_order_than_the_task_reads_back_equal():
-    for dimensions in (LAKE.grid.dimensions[::-1], (integers("column", 4), Dimension("square", (7.5,)))):
+    for dimensions in (LAKE.grid.dimensions[::-1], (integer_dimension("column", 4), Dimension("square", (7.5,)))):
         grid = Grid(dimensions)
         policy = TablePolicy.from_actions(LAKE, np.arange(grid.size) % 4, grid)
         assert read(policy.to_text()) == policy
@@ -289,7 +289,7 @@ PROBLEMS = {
     "code": ("left = open('x')", "line 1: unknown function `open`; known are"),
     "magnitude": ("left = |row|", "line 1: cannot read `|row|` as arithmetic"),
     "product": ("left = 2row", "line 1: `2row` is not a number; write a product with `*`"),
-    "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase: 2.0, 1.0"),
+    "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase in single precision (float32): 2.0, 1.0"),
     "edges that are no numbers": ("bins row: 0, 0.0 + 1\n| 0-2 | * | up |\n| * | * | up |", "line 1: the bin edge `0.0 + 1` is not a number"),
     "too many edges": (f"bins row: {', '.join(map(str, range(501)))}", "line 1: row has 501 bin edges; write at most 500"),
     "a long line of edges": (f"bins row: {', '.join(map(str, range(9_000)))}", "line 1: the line has 52,898 characters"),

@@ -21,7 +21,7 @@ from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Grid, integers
+from policygen.quantities.grid import Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Name, Number
 from policygen.tasks.load import load_task
@@ -195,7 +195,7 @@ def test_a_handed_out_action_cannot_change_the_table():
 
 def test_a_table_over_an_unknown_quantity_or_outside_the_range_is_never_made():
     with pytest.raises(PolicyError, match="unknown name `depth`; known are square"):
-        TablePolicy(LAKE, (), Grid((integers("depth", 2),)), (Rule(((0, 1),), (0.0,)),))
+        TablePolicy(LAKE, (), Grid((integer_dimension("depth", 2),)), (Rule(((0, 1),), (0.0,)),))
     with pytest.raises(PolicyError, match=r"row 1: elbow lies in -2 to 0\.5, here 0\.75"):
         TablePolicy.from_actions(ARM, [[0.0, 0.75]] * 6)
     with pytest.raises(PolicyError, match="has no grid"):

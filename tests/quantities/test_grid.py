@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import UsageError
-from policygen.quantities.grid import BLOCK, COMPARE_AT_MOST, MAX_DIMENSIONS, Dimension, Grid, integers
+from policygen.quantities.grid import BLOCK_ROWS, COMPARE_AT_MOST, MAX_DIMENSIONS, Dimension, Grid, integer_dimension
 
 DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_)
 
@@ -21,7 +21,7 @@ def expected_cells(grid: Grid, columns: list[np.ndarray]) -> np.ndarray:
 
 def values_near(dimension: Dimension, n: int, rng: np.random.Generator) -> np.ndarray:
     """Random values, the edges themselves, their neighbours, and what is not finite."""
-    cuts = np.array(dimension.cuts or (0.0,))
+    cuts = np.array(dimension.rounded_edges or (0.0,))
     special = np.concatenate(
         [cuts, np.nextafter(cuts, np.inf), np.nextafter(cuts, -np.inf), [np.nan, np.inf, -np.inf, -0.0]]
     )
@@ -56,7 +56,7 @@ def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
     assert one_by_one == cells.tolist()
 
 
-@pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+@pytest.mark.parametrize("n", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 7])
 @pytest.mark.parametrize("layout", ["columns", "rows", "every second", "reversed"])
 def test_block_borders_and_memory_layout_do_not_matter(n, layout):
     grid = Grid(
@@ -76,7 +76,7 @@ def test_block_borders_and_memory_layout_do_not_matter(n, layout):
 @pytest.mark.parametrize("count", [1, 5, COMPARE_AT_MOST, COMPARE_AT_MOST + 1, 300])
 def test_many_edges_are_searched_and_few_compared_with_the_same_result(count, rows):
     edges = tuple((np.arange(count) / 7).tolist())
-    grid = Grid((Dimension("a", edges), integers("b", 3)))
+    grid = Grid((Dimension("a", edges), integer_dimension("b", 3)))
     a = np.concatenate([np.array(edges), np.nextafter(edges, -9.0), [np.nan, np.inf, -np.inf]])
     a = np.resize(a, rows)
     for dtype in (np.float32, np.float64):
@@ -86,7 +86,7 @@ def test_many_edges_are_searched_and_few_compared_with_the_same_result(count, ro
 
 @pytest.mark.parametrize("shape", [(255,), (256, 1), (257,), (1, 16, 16), (5, 51), (255, 257), (256, 256), (65_537,)])
 def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
-    grid = Grid(tuple(integers(f"a{i}", bins) for i, bins in enumerate(shape)))
+    grid = Grid(tuple(integer_dimension(f"a{i}", bins) for i, bins in enumerate(shape)))
     columns = list(np.unravel_index(np.arange(grid.size), shape))
     assert np.array_equal(grid.cells(columns), np.arange(grid.size))
     values = np.random.default_rng(0).normal(size=(grid.size, 2)).astype(np.float32)
@@ -98,7 +98,7 @@ def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
 def test_integers_have_a_bin_each_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
     column = np.array([-np.inf, -1e-9, -0.0, 0.0, 0.05, np.float32(0.1), 5, np.inf, np.nan], np.float32)
     assert Grid((Dimension("a", (0.0, 0.1)),)).cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
-    grid = Grid((integers("row", 4), integers("column", 3)))
+    grid = Grid((integer_dimension("row", 4), integer_dimension("column", 3)))
     rows, columns = np.divmod(np.arange(12), 3)
     assert grid.cells([rows, columns]).tolist() == list(range(12))
     assert grid.bins_of(np.arange(12)).tolist() == np.stack([rows, columns], axis=1).tolist()
@@ -112,7 +112,7 @@ def test_integers_have_a_bin_each_an_edge_belongs_to_the_bin_above_and_nan_to_th
         (Dimension("a", (-0.8, 0.8)), ["below -0.8", "-0.8 to 0.8", "0.8 and above"]),
         (Dimension("a", (2.0,)), ["below 2", "2 and above"]),
         (Dimension("a", ()), ["any value"]),
-        (integers("a", 3), ["0", "1", "2"]),
+        (integer_dimension("a", 3), ["0", "1", "2"]),
     ],
 )
 def test_bins_are_named_by_their_values(dimension, labels):
@@ -133,13 +133,14 @@ def test_edges_are_finite_and_increase_in_single_precision(edges, problem):
 
 def test_a_grid_has_distinct_dimensions_and_bounded_size():
     with pytest.raises(UsageError, match="bins a quantity twice"):
-        Grid((integers("a", 2), integers("a", 3)))
+        Grid((integer_dimension("a", 2), integer_dimension("a", 3)))
     with pytest.raises(UsageError, match=r"1,001,000 cells; the most is 1,000,000"):
-        Grid((integers("a", 1_000), integers("b", 1_001)))
+        Grid((integer_dimension("a", 1_000), integer_dimension("b", 1_001)))
     with pytest.raises(UsageError, match="1 to 32 quantities"):
         Grid(())
     with pytest.raises(UsageError, match="1 to 32 quantities"):
-        Grid(tuple(integers(f"a{i}", 1) for i in range(MAX_DIMENSIONS + 1)))
+        Grid(tuple(integer_dimension(f"a{i}", 1) for i in range(MAX_DIMENSIONS + 1)))
     assert (
-        Grid(tuple(integers(f"a{i}", 1) for i in range(MAX_DIMENSIONS))).cells([np.zeros(3)] * 32).tolist() == [0] * 3
+        Grid(tuple(integer_dimension(f"a{i}", 1) for i in range(MAX_DIMENSIONS))).cells([np.zeros(3)] * 32).tolist()
+        == [0] * 3
     )

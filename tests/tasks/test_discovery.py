@@ -145,7 +145,7 @@ def test_many_whole_numbers_get_a_table_of_what_moves_most(task_observing):
     ],
 )
 def test_pictures_are_refused_small_ones_like_large_ones(task_observing, space):
-    with pytest.raises(TaskError, match=r"observes a picture \(\d+ x \d+"):
+    with pytest.raises(TaskError, match=r"observes an image \(\d+ x \d+"):
         task_observing(space)
 
 

@@ -10,8 +10,9 @@ from gymnasium import spaces
 from support import environment
 
 from policygen.errors import TaskError
+from policygen.quantities.text import slug
 from policygen.quantities.words import decoded
-from policygen.tasks.spaces import Layout, Words, flat_names, flatten, layout_of, slug, texts_of
+from policygen.tasks.spaces import Layout, TextPart, flatten, layout_of, observations_of, texts_of
 
 NESTED = spaces.Dict(
     OrderedDict(
@@ -50,12 +51,12 @@ NESTED = spaces.Dict(
     ],
 )
 def test_every_number_of_a_space_has_a_name_in_the_order_of_flattening(space, names):
-    assert [o.name for o in flat_names(space)] == names
+    assert [o.name for o in observations_of(space)] == names
     space.seed(3)
     for _ in range(5):
         row = flatten(layout_of(space), space.sample())
         assert row.shape == (len(names),)
-        for value, observation in zip(row, flat_names(space), strict=True):
+        for value, observation in zip(row, observations_of(space), strict=True):
             assert observation.low <= value <= observation.high
 
 
@@ -69,28 +70,28 @@ def test_a_layout_says_how_observations_nest():
 
 
 def test_bounds_and_whole_numbers_are_kept():
-    start = flat_names(spaces.Discrete(3, start=5))[0]
+    start = observations_of(spaces.Discrete(3, start=5))[0]
     assert (start.low, start.high, start.integer) == (5, 7, True)
-    box = flat_names(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))
+    box = observations_of(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))
     assert [(o.low, o.high, o.integer) for o in box] == [(-np.inf, 1, False), (0, np.inf, False)]
-    assert flat_names(spaces.Box(0, 255, (1,), np.uint8))[0].integer
+    assert observations_of(spaces.Box(0, 255, (1,), np.uint8))[0].integer
 
 
 @pytest.mark.parametrize("kind", [spaces.Sequence, lambda one: spaces.OneOf((one, one))])
 def test_observations_that_are_neither_numbers_nor_texts_are_refused(kind):
-    with pytest.raises(TaskError, match="not supported; wrap the environment"):
-        flat_names(kind(spaces.Discrete(2)))
+    with pytest.raises(TaskError, match=r"not supported; wrap the environment in a gymnasium\.ObservationWrapper"):
+        observations_of(kind(spaces.Discrete(2)))
 
 
 def test_texts_stand_behind_the_numbers_of_a_row():
     space = spaces.Dict(note=spaces.Text(4), place=spaces.Box(0, 9, (2,)), said=spaces.Tuple([spaces.Text(7)] * 2))
-    assert [o.name for o in flat_names(space)] == ["place_0", "place_1"]
+    assert [o.name for o in observations_of(space)] == ["place_0", "place_1"]
     texts = texts_of(space)
     assert [(text.name, text.columns) for text in texts] == [("note", 2), ("said_0", 3), ("said_1", 3)]
     row = flatten(layout_of(space), {"note": "abcd", "place": np.array([1, 2], np.float32), "said": ("lamp", "")})
     assert row[:2].tolist() == [1, 2]
     assert [decoded(row[2:4]), decoded(row[4:7]), decoded(row[7:])] == ["abcd", "lamp", ""]
-    assert layout_of(spaces.Text(3, charset="aä")) == Words(2)
+    assert layout_of(spaces.Text(3, charset="aä")) == TextPart(2)
     with pytest.raises(TaskError, match="texts of up to 5,000 characters; the most is 4,000"):
         layout_of(spaces.Text(5_000))
 

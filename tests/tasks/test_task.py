@@ -11,7 +11,7 @@ from policygen.errors import TaskError
 from policygen.search.preview import preview
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.load import load_task
-from policygen.tasks.spaces import flat_names
+from policygen.tasks.spaces import observations_of
 from policygen.tasks.task import Task, without_knowledge
 
 
@@ -22,7 +22,7 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
     task = Task(
         "mine",
         "CartPole-v1",
-        tuple(flat_names(space.observation_space)),
+        tuple(observations_of(space.observation_space)),
         actuators,
         kind,
         500,

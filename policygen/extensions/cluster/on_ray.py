@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.players import Piece, Play, PlayerKilled, share_by
+from policygen.episodes.players import Piece, Play, PlayerKilled, use_executor
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
@@ -143,7 +143,7 @@ class RayExecutor:
 
 
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Elsewhere`.
+    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Executor`.
 
     Ray limits how many run at a time, one per processor; `jobs` only determines how finely the lists of seeds were cut.
 
@@ -176,7 +176,7 @@ def _played(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | N
 def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any) -> CellResult:
     def printing(order: Order, tell: Tell) -> CellResult:
         print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
-        share_by(by_ray)
+        use_executor(by_ray)
         return carry_out(order, tell)
 
     return carry_out_remotely(order, directory, messages.put_nowait.remote, printing)

@@ -145,7 +145,7 @@ def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
 
 
 def _interval(dimension: Dimension, first: int, last: int) -> str:
-    if dimension.counts_integers:
+    if dimension.has_integer_bins:
         return f"{first}" if first == last else f"{first}\\text{{--}}{last}"
     low = _number(dimension.edges[first - 1]) if first else None
     high = _number(dimension.edges[last]) if last < len(dimension.edges) else None

@@ -85,7 +85,7 @@ def _table(policy: TablePolicy) -> dict[str, Any]:
     actions = [[i] for i in range(labels)] if cells.actions is None else cells.actions.tolist()
     return {
         "kind": "table",
-        "dimensions": [{"name": d.name, "edges": list(d.cuts)} for d in policy.grid.dimensions],
+        "dimensions": [{"name": d.name, "edges": list(d.rounded_edges)} for d in policy.grid.dimensions],
         "actions": actions,
         "codes": runs,
     }

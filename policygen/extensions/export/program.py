@@ -18,8 +18,8 @@ from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
+from policygen.quantities.text import slug
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
-from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task, output_names
 
 MOST_ROWS = 200  # lines of a policy's text that are repeated in a comment

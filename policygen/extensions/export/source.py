@@ -307,8 +307,8 @@ class PolicyWithArrays(PolicySource):
         value, last = self.names[dimension.name], len(dimension.edges)
         if not last:
             return "0"
-        if dimension.counts_integers and last > MANY_EDGES:
+        if dimension.has_integer_bins and last > MANY_EDGES:
             return self.call("integer_bin", value, str(last))
         name = self.identifiers.new("pg_edges", dimension.name)
-        self.add_array(name, np.array(dimension.cuts))
+        self.add_array(name, np.array(dimension.rounded_edges))
         return self.call("bin", value, name, str(last))

@@ -223,15 +223,15 @@ class PolicyInST(PolicySource):
 
     def _bin(self, dimension: Dimension) -> str:
         """Define the bin of a quantity, the last one for NaN."""
-        if not dimension.cuts:
+        if not dimension.rounded_edges:
             return "0"
         name, value = self.identifiers.new("b", dimension.name), self.names[dimension.name]
         self.declare("VAR_TEMP", name, "DINT")
-        for k, cut in enumerate(dimension.cuts):
+        for k, cut in enumerate(dimension.rounded_edges):
             self._write(f"{'ELSIF' if k else 'IF'} {value} < {number(cut)} THEN")
             self.add(f"{name} := {k}", 2)
         self._write("ELSE")
-        self.add(f"{name} := {len(dimension.cuts)}", 2)
+        self.add(f"{name} := {len(dimension.rounded_edges)}", 2)
         self.add("END_IF")
         return name
 

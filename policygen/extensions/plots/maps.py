@@ -158,11 +158,11 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
         return _one_dimension(policy, texts, width)
     *outer, down, across = dimensions
     labels = [_bin_label(down, i) for i in range(down.bins)]
-    way = "down" if down.counts_integers else "up"
+    way = "down" if down.has_integer_bins else "up"
     lines = [f"{quantity_label(policy, down.name)} {way}, {quantity_label(policy, across.name)} across"]
     if outer:
         lines[0] += f", one map for each {' and '.join(quantity_label(policy, d.name) for d in outer)}"
-    if not across.counts_integers:
+    if not across.has_integer_bins:
         lines += _wrapped(f"{across.name} ", [_bin_label(across, i) for i in range(across.bins)], width)
     lines.append("")
     margin = max(map(len, labels))
@@ -171,7 +171,7 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
         texts = np.flip(texts, axis=-2)
     # With four dimensions each bin of the first one starts a new row of maps.
     groups = list(np.ndindex(*[d.bins for d in outer[:-1]]))
-    for group in groups[::-1] if outer and not outer[0].counts_integers and len(outer) > 1 else groups:
+    for group in groups[::-1] if outer and not outer[0].has_integer_bins and len(outer) > 1 else groups:
         facets = []
         for bins in [(*group, i) for i in range(outer[-1].bins)] if outer else [()]:
             heading = [f"{d.name}: {d.label(i)}" for d, i in zip(outer, bins, strict=True)]
@@ -184,13 +184,13 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
 def _bin_label(dimension: Dimension, index: int) -> str:
     """Return the bin number, as in the policy's rows, and the values of the bin."""
     label = dimension.label(index)
-    return label if dimension.counts_integers else f"{index}: {label}"
+    return label if dimension.has_integer_bins else f"{index}: {label}"
 
 
 def _one_dimension(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[str]:
     (dimension,) = policy.grid.dimensions
     name = quantity_label(policy, dimension.name)
-    if dimension.bins <= LONGEST_LIST or not dimension.counts_integers:
+    if dimension.bins <= LONGEST_LIST or not dimension.has_integer_bins:
         labels = [_bin_label(dimension, i) for i in range(dimension.bins)]
         return [f"{name} down", "", *_side_by_side(labels, [[str(text) for text in texts]], width)[:-1]]
     cell = max(map(len, texts.tolist()))

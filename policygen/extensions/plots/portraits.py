@@ -157,7 +157,7 @@ def _view(policy: TablePolicy) -> _View:
         chosen.append(np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist())
         if count > most:
             notes.append(f"{most} of {count} bins of {dimensions[i].name} are shown")
-    if len(outer) == 2 and not dimensions[outer[0]].counts_integers:
+    if len(outer) == 2 and not dimensions[outer[0]].has_integer_bins:
         chosen[0].reverse()  # like the rows of a facet: quantities grow upwards
     facets = []
     for bins in itertools.product(*chosen):
@@ -243,7 +243,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
     else:
         _bin_ticks(places, "y", view.down, view.shape[0], view.panel[1])
         part.supylabel(quantity_label(policy, view.down.name), fontsize=10)
-    if view.down is None or view.down.counts_integers:
+    if view.down is None or view.down.has_integer_bins:
         first.invert_yaxis()  # rows are drawn from the top; quantities grow upwards
     part.supxlabel(
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
@@ -268,7 +268,7 @@ def _bin_ticks(
     places: npt.NDArray[Any], which: Literal["x", "y"], dimension: Dimension | None, count: int, inches: float
 ) -> None:
     """Label the edges between cells, or for counted values their middle; as many as fit."""
-    if dimension is None or dimension.counts_integers:
+    if dimension is None or dimension.has_integer_bins:
         positions, labels = np.arange(count) + 0.5, [str(i) for i in range(count)]
     else:
         positions, labels = np.arange(1.0, count), [f"{edge:.3g}" for edge in dimension.edges]

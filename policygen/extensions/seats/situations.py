@@ -109,7 +109,7 @@ class Window:
             grid = self.task.grid
             assert grid is not None
             self._known[cell] = tuple(
-                ShownQuantity(d.name, self._units.get(d.name, ""), d.label(b), b, not d.counts_integers)
+                ShownQuantity(d.name, self._units.get(d.name, ""), d.label(b), b, not d.has_integer_bins)
                 for d, b in zip(grid.dimensions, grid.bins_of(cell).tolist(), strict=True)
                 if d.name not in self._covered
             )

@@ -62,7 +62,7 @@ def _fused_kernel(
             out[i] = table[cell]
         return out
 
-    edges = tuple(np.array(d.cuts, np.float32) for d in policy.grid.dimensions)
+    edges = tuple(np.array(d.rounded_edges, np.float32) for d in policy.grid.dimensions)
     if not compiled_in:
         return lambda x: kernel(x, edges, table)
     constants = tuple(tuple(cuts) for cuts in edges)
@@ -89,7 +89,7 @@ def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
                 yield compared(how, act, kernel, what, repeats=repeats, bar=bar if compiled_in else None)
     else:
         yield Missing("act against a fused kernel", 'numba is not installed; pip install "policygen[bench]"')
-    edges = [np.array(d.cuts) for d in policy.grid.dimensions]
+    edges = [np.array(d.rounded_edges) for d in policy.grid.dimensions]
     shape = policy.grid.shape
 
     def digitize() -> npt.NDArray[Any]:

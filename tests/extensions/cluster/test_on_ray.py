@@ -19,7 +19,7 @@ from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
 from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, sentences
 from sweeping import SWEPT, assert_as_alone, conducted, opened, stated
 
-from policygen.episodes.players import Players, by_processes, share_by
+from policygen.episodes.players import Players, by_processes, use_executor
 from policygen.errors import EnvironmentFault
 from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
 from policygen.extensions.sweeps.conduct import open_sweep
@@ -132,14 +132,14 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
 def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clumsy = policy_for("cartpole", CLUMSY)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    share_by(by_ray)
+    use_executor(by_ray)
     try:
         with Players(CARTPOLE, jobs=2) as players:
-            players._here = copies_of(CARTPOLE, monkeypatch)
+            players._local = copies_of(CARTPOLE, monkeypatch)
             players.apart = True
             seeds = (3, 1, 4, 1, 5)
             (many,), one = players.play_many([clumsy], seeds), players.play(clumsy, seeds)
-            assert_equal(many, players._here.play(clumsy, seeds))
+            assert_equal(many, players._local.play(clumsy, seeds))
             assert_equal(one, many)
         for fault, sentence in (("raises", "failed in `step`"), ("is-killed", "was killed")):
             task = task_with(fault)
@@ -149,7 +149,7 @@ def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch:
                     players.play(policy_of(task, ONES), (1, 2))
                 assert "Traceback" not in str(caught.value)
     finally:
-        share_by(by_processes)
+        use_executor(by_processes)
         ray.shutdown()
 
 

@@ -11,13 +11,13 @@ from toys import HALVES, TORQUE, Other, linear, table, toy
 from policygen.extensions.plots.maps import MOST_CELLS, alphabet, marks, policy_map
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, integers
+from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator
 
 
 def test_two_counted_dimensions() -> None:
-    policy = table([0, 1, 2, 3, 0, 0], integers("b", 2), integers("c", 3))
+    policy = table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3))
     assert policy_map(policy).splitlines() == ["b down, c across", "", "   0 1 2", "0  ← ↓ →", "1  ↑ ← ←"]
 
 
@@ -37,7 +37,7 @@ def test_bins_of_real_quantities_are_labelled_and_numbered() -> None:
 def test_three_dimensions_lie_side_by_side_while_the_width_lasts() -> None:
     actions = np.zeros((3, 2, 2), int)
     actions[2, 0, 1] = 3
-    policy = table(actions, Dimension("a", HALVES), integers("b", 2), integers("c", 2))
+    policy = table(actions, Dimension("a", HALVES), integer_dimension("b", 2), integer_dimension("c", 2))
     wide = policy_map(policy).splitlines()
     assert wide == [
         "b down, c across, one map for each a [m]",
@@ -56,7 +56,12 @@ def test_three_dimensions_lie_side_by_side_while_the_width_lasts() -> None:
 def test_four_dimensions_start_a_line_for_each_bin_of_the_first() -> None:
     actions = np.zeros((2, 3, 2, 2), int)
     actions[1, 2, 0, 1] = 2
-    dimensions = [integers("a", 2), Dimension("b", HALVES), integers("c", 2), integers("d", 2)]
+    dimensions = [
+        integer_dimension("a", 2),
+        Dimension("b", HALVES),
+        integer_dimension("c", 2),
+        integer_dimension("d", 2),
+    ]
     lines = policy_map(table(actions, *dimensions)).splitlines()
     assert lines[0] == "c down, d across, one map for each a [m] and b"
     assert lines[2].split() == ["a:", "0"] * 3
@@ -86,8 +91,8 @@ SIDE = int(MOST_CELLS**0.5) + 1
 @pytest.mark.parametrize(
     "policy",
     [
-        table(np.zeros(32, int), *[integers(name, 2) for name in "abcde"]),
-        table(np.zeros(SIDE * SIDE, int), integers("a", SIDE), integers("b", SIDE)),
+        table(np.zeros(32, int), *[integer_dimension(name, 2) for name in "abcde"]),
+        table(np.zeros(SIDE * SIDE, int), integer_dimension("a", SIDE), integer_dimension("b", SIDE)),
         Other(toy(), ()),
     ],
     ids=["five dimensions", "many cells", "other kind"],
@@ -99,7 +104,7 @@ def test_what_cannot_be_read_as_text_has_no_map(policy: Policy) -> None:
 def test_wide_maps_drop_the_gaps_and_number_every_tenth_column_and_are_cut_to_the_width() -> None:
     actions = np.zeros((2, 70), int)
     actions[0, 65] = 2
-    policy = table(actions, integers("b", 2), integers("c", 70))
+    policy = table(actions, integer_dimension("b", 2), integer_dimension("c", 70))
     whole = policy_map(policy).splitlines()
     assert whole[2] == "   0         10        20        30        40        50        60"
     assert whole[3:] == ["0  " + "←" * 65 + "→" + "←" * 4, "1  " + "←" * 70]
@@ -127,7 +132,7 @@ def test_one_dimension_is_a_list() -> None:
 def test_a_long_count_is_folded() -> None:
     actions = np.zeros(48, int)
     actions[[7, 20, 47]] = 1, 2, 3
-    policy = table(actions, integers("b", 48))
+    policy = table(actions, integer_dimension("b", 48))
     lines = policy_map(policy, width=30).splitlines()
     assert lines[0] == "b: the number at the left plus the one above"
     assert lines[2] == "    0         10"
@@ -166,7 +171,7 @@ def test_symbols_stay_distinct_whatever_the_names() -> None:
 
 
 def test_letters_and_named_levels_have_a_key_and_arrows_and_numbers_do_not() -> None:
-    square = (integers("b", 2), integers("c", 2))
+    square = (integer_dimension("b", 2), integer_dimension("c", 2))
     engines = toy(Actuator("engine", ("nothing", "left", "main", "right")))
     lines = policy_map(table([0, 1, 2, 3], *square, task=engines)).splitlines()
     assert lines[3:] == ["0  n l", "1  m r", "", "n = nothing, l = left, m = main, r = right"]
@@ -179,7 +184,7 @@ def test_letters_and_named_levels_have_a_key_and_arrows_and_numbers_do_not() -> 
 
 
 def test_numbers_without_a_name_are_numbers() -> None:
-    policy = table([-2.0, -0.0, 0.123456, 1.5], integers("b", 2), integers("c", 2), task=toy(TORQUE))
+    policy = table([-2.0, -0.0, 0.123456, 1.5], integer_dimension("b", 2), integer_dimension("c", 2), task=toy(TORQUE))
     assert policy_map(policy).splitlines() == [
         "b down, c across",
         "",
@@ -192,7 +197,9 @@ def test_numbers_without_a_name_are_numbers() -> None:
 def test_each_actuator_has_its_own_map() -> None:
     task = toy(replace(TORQUE, name="hip"), replace(TORQUE, name="knee"))
     actions = np.stack([[0, 0.5, 1, 1], [-1, -1, 1, 1]], axis=1)
-    hip, knee = policy_map(table(actions, integers("b", 2), integers("c", 2), task=task)).split("\n\nknee:\n")
+    hip, knee = policy_map(table(actions, integer_dimension("b", 2), integer_dimension("c", 2), task=task)).split(
+        "\n\nknee:\n"
+    )
     assert hip.splitlines()[0] == "hip:"
     assert hip.splitlines()[-2:] == ["0    0 0.5", "1    1   1"]
     assert knee.splitlines()[-2:] == ["0  -1 -1", "1   1  1"]

@@ -25,7 +25,7 @@ from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, integers
+from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 
@@ -71,7 +71,7 @@ def everything_written(figure: Figure) -> list[str]:
 
 def test_two_counted_dimensions_are_a_map_read_from_the_top() -> None:
     actions = [0, 1, 2, 3, 0, 0]
-    figure, (axes,) = parts(table(actions, integers("b", 2), integers("c", 3)))
+    figure, (axes,) = parts(table(actions, integer_dimension("b", 2), integer_dimension("c", 3)))
     assert written(axes) == ["← ↓ →", "↑ ← ←"]
     for cell, action in enumerate(actions):
         assert cell_color(axes, *divmod(cell, 3)) == OKABE_ITO[action].lower()
@@ -93,7 +93,7 @@ def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> No
 
 
 def test_texts_can_be_read_on_their_colour() -> None:
-    _, (axes,) = parts(table([0, 1, 2, 3], integers("b", 2), integers("c", 2)))
+    _, (axes,) = parts(table([0, 1, 2, 3], integer_dimension("b", 2), integer_dimension("c", 2)))
     for text in axes.texts[-4:]:
         column, row = (int(at - 0.5) for at in text.get_position())
         luminances = []
@@ -104,11 +104,13 @@ def test_texts_can_be_read_on_their_colour() -> None:
 
 
 def test_many_facets_are_wrapped_and_the_rest_is_hidden_or_left_out() -> None:
-    figure, facets = parts(table(np.zeros(20), integers("a", 5), integers("b", 2), integers("c", 2)))
+    figure, facets = parts(
+        table(np.zeros(20), integer_dimension("a", 5), integer_dimension("b", 2), integer_dimension("c", 2))
+    )
     assert len(facets) == 5
     assert len(figure.axes) == 6
     assert [axes.get_subplotspec().rowspan.start for axes in facets] == [0, 0, 0, 1, 1]
-    figure, facets = parts(table(np.zeros(160), integers("a", 20), *[integers(n, 2) for n in "bcd"]))
+    figure, facets = parts(table(np.zeros(160), integer_dimension("a", 20), *[integer_dimension(n, 2) for n in "bcd"]))
     assert figure.get_suptitle().splitlines()[1] == "6 of 20 bins of a are shown"
     assert len(facets) == 12
 
@@ -116,12 +118,17 @@ def test_many_facets_are_wrapped_and_the_rest_is_hidden_or_left_out() -> None:
 def test_more_dimensions_are_rows_and_columns_of_facets() -> None:
     actions = np.zeros((3, 2, 2))
     actions[2, 0, 1] = 3
-    _, facets = parts(table(actions, Dimension("a", HALVES), integers("b", 2), integers("c", 2)))
+    _, facets = parts(table(actions, Dimension("a", HALVES), integer_dimension("b", 2), integer_dimension("c", 2)))
     assert facets[2].get_title().replace("\n", " ") == "a [m]: 0.5 and above"
     assert [written(axes)[0] for axes in facets] == ["← ←", "← ←", "← ↑"]
     actions = np.zeros((3, 2, 2, 2))
     actions[2, 1, 0, 1] = 3
-    dimensions = [Dimension("a", HALVES), integers("b", 2), integers("c", 2), integers("d", 2)]
+    dimensions = [
+        Dimension("a", HALVES),
+        integer_dimension("b", 2),
+        integer_dimension("c", 2),
+        integer_dimension("d", 2),
+    ]
     _, facets = parts(table(actions, *dimensions))
     assert [axes.get_title() for axes in facets] == ["b: 0", "b: 1", "", "", "", ""]
     beside = [next(t.get_text() for t in axes.texts if t.get_rotation() == 270).replace("\n", " ") for axes in facets]
@@ -136,7 +143,8 @@ def test_of_more_than_four_dimensions_those_that_matter_are_shown() -> None:
     # Nothing depends on b; d matters where everything else is 1, and there only at its last bin.
     actions = (a + c + e + f) % 2 + 2 * ((a == 1) & (c == 1) & (e == 1) & (f == 1) & (d == 2))
     dimensions = [
-        Dimension(n, HALVES) if bins == 3 else integers(n, bins) for n, bins in zip("abcdef", shape, strict=True)
+        Dimension(n, HALVES) if bins == 3 else integer_dimension(n, bins)
+        for n, bins in zip("abcdef", shape, strict=True)
     ]
     figure, facets = parts(table(actions, *dimensions))
     title, *notes = figure.get_suptitle().split("\n")
@@ -152,14 +160,16 @@ def test_one_dimension_is_a_strip_and_a_long_one_is_folded() -> None:
     assert written(axes) == ["← → ↑"]
     actions = np.zeros(60)
     actions[[24, 25, 59]] = 1, 2, 3
-    figure, (axes,) = parts(table(actions, integers("b", 60)))
+    figure, (axes,) = parts(table(actions, integer_dimension("b", 60)))
     assert written(axes) == ["← " * 24 + "↓", "→" + " ←" * 24, "← " * 9 + "↑"]
     assert tick_texts(axes)[1] == ["0", "25", "50"]
     assert "b (number at the left plus number below)" in everything_written(figure)
 
 
 def test_numbers_have_a_colour_bar_over_the_action_space() -> None:
-    figure, (axes,) = parts(table([-2.0, -0.5, 0.5, 2.0], integers("b", 2), integers("c", 2), task=toy(TORQUE)))
+    figure, (axes,) = parts(
+        table([-2.0, -0.5, 0.5, 2.0], integer_dimension("b", 2), integer_dimension("c", 2), task=toy(TORQUE))
+    )
     assert colour_bar(figure).get_ylabel() == "torque"
     assert colour_bar(figure).get_ylim() == (-2, 2)
     assert written(axes) == ["-2 -0.5", "0.5 2"]
@@ -167,13 +177,15 @@ def test_numbers_have_a_colour_bar_over_the_action_space() -> None:
     assert orange[0] > 2 * orange[2]  # more red than blue
     assert purple[2] > 1.5 * purple[0]
     assert len({cell_color(axes, row, column) for row in (0, 1) for column in (0, 1)}) == 4
-    figure, _ = parts(table([0.0, 1.0], integers("b", 2), task=toy(replace(TORQUE, low=0.0, high=1.0))))
+    figure, _ = parts(table([0.0, 1.0], integer_dimension("b", 2), task=toy(replace(TORQUE, low=0.0, high=1.0))))
     assert colour_bar(figure).get_ylim() == (0, 1)
 
 
 def test_named_levels_are_marked_on_the_colour_bar() -> None:
     task = toy(replace(TORQUE, levels=(("back", -2.0), ("off", 0.0), ("forth", 2.0))))
-    figure, (axes,) = parts(table([-2.0, 0.0, 2.0, 0.0], integers("b", 2), integers("c", 2), task=task))
+    figure, (axes,) = parts(
+        table([-2.0, 0.0, 2.0, 0.0], integer_dimension("b", 2), integer_dimension("c", 2), task=task)
+    )
     bar = colour_bar(figure)
     assert [text.get_text() for text in bar.get_yticklabels()] == ["back (-2)", "off (0)", "forth (2)"]
     assert bar.get_yticks().tolist() == [-2, 0, 2]
@@ -182,13 +194,13 @@ def test_named_levels_are_marked_on_the_colour_bar() -> None:
 
 def test_each_actuator_has_its_own_map() -> None:
     task = toy(Actuator("hip", ("bend", "stretch")), Actuator("knee", ("bend", "stretch")))
-    figure, (hip, knee) = parts(table([[0, 1], [1, 0]], integers("b", 2), task=task))
+    figure, (hip, knee) = parts(table([[0, 1], [1, 0]], integer_dimension("b", 2), task=task))
     assert (written(hip), written(knee)) == (["b s"], ["s b"])
     assert [part.legends[0].get_title().get_text() for part in figure.subfigs] == ["hip", "knee"]
 
 
 def test_large_tables_are_coloured_but_not_written_into() -> None:
-    figure, (axes,) = parts(table(np.arange(10_000) % 4, integers("b", 100), integers("c", 100)))
+    figure, (axes,) = parts(table(np.arange(10_000) % 4, integer_dimension("b", 100), integer_dimension("c", 100)))
     assert not [text for text in axes.texts if text.get_text()]
     assert axes.collections[0].get_array().shape == (100, 100)
     labels = [int(text) for text in tick_texts(axes)[1]]
