@@ -111,6 +111,8 @@ class Envelope:
             f"{name}: {_number(low)} to {_number(high)}, {source}" for name, (low, high, source) in self.box.items()
         ]
         lines += [""] + [str(c) for v in ("violated", "not proved", "proved") for c in self.claims if c.verdict == v]
+        if not self.claims:
+            return "\n".join([*lines, "", "Nothing to prove: no output has limits, and no operation can fail."])
         proved = sum(claim.verdict == "proved" for claim in self.claims)
         rest = f"; the others were only sampled, at {self.points:,} random points" if proved < len(self.claims) else ""
         return "\n".join([*lines, f"{proved} of {len(self.claims)} claims are proved for all of these ranges{rest}."])
