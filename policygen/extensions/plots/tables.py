@@ -16,7 +16,9 @@ import numpy as np
 
 from policygen.episodes.score import Score
 from policygen.errors import PlaceError, UsageError
+from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
+from policygen.extensions.plots.names import left_out, short_names
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
 FORMATS = ("md", "csv", "tex", "html")
+LATEX_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 
 _COLUMNS = [
     *("task", "proposals", "policy", "what", "seed", "attempts", "llm_calls", "search_episodes"),
@@ -171,8 +174,37 @@ def _as_cell(value: Any) -> Any:
 
 
 def _as_latex(frame: pd.DataFrame) -> str:
-    table = _styled(frame, "latex").to_latex(hrules=True, convert_css=True)
-    return f"% needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}\n{table}"
+    """Format a `comparison` for paper: short names of models, and what all rows share only in the caption."""
+    short = short_names(frame["proposals"].unique().tolist())
+    common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
+    words = [
+        "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
+        "statistics than means), of a mean of runs over these runs (bootstrap)",
+        "; ".join(f"{own}: {name}" for own, name in left_out(short).items()) if "proposals" not in common else "",
+        f"All rows: {', '.join(common.values())}" if common else "",
+    ]
+    styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")
+    table = styled.to_latex(
+        hrules=True,
+        convert_css=True,
+        caption=f"{escaped('. '.join(filter(None, words)))}.",
+        label="tab:runs",
+        environment="table*",  # as wide as a page of two columns
+        position_float="centering",
+        column_format="l" * (3 - len(common)) + "r" * (len(_HEADER) - 3),
+    )
+    table = table.replace(" over runs", "")  # the caption says so
+    return LATEX_PACKAGES + with_minus_signs(table).replace(r"\centering", latex_start(True), 1)
+
+
+def latex_start(is_wide: bool) -> str:
+    """Return what begins a table for paper: the sizes of its type and gaps."""
+    return rf"\centering\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
+
+
+def with_minus_signs(text: str) -> str:
+    """Return LaTeX text with minus signs before numbers, where a hyphen would be printed."""
+    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text)
 
 
 def _as_html(frame: pd.DataFrame) -> str:
