@@ -234,7 +234,7 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
 
     handles: list[Line2D | Patch] = []
     for name, look in _looks(field).items():
-        counts = [len(runs) for task in field.tasks if (runs := field.of(task, name))] or [0]
+        counts = [len(own) for task in field.tasks if (own := field.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
         # A training of another program is named as what it is, such as the mean of training episodes.
         meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in field.results if run.contender == name)

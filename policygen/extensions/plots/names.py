@@ -35,7 +35,7 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
 
 def left_out(names: Mapping[str, str]) -> dict[str, str]:
     """Return whole names by short ones, for a caption; of names with all their parts only the shortened parts."""
-    found = {}
+    found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")
         found |= dict(zip(own, parts, strict=True)) if len(own) == len(parts) else {short: whole}

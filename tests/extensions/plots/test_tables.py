@@ -195,6 +195,22 @@ def test_an_unfinished_run_has_a_row_without_a_score(runs: list[Path], tmp_path:
     frame = tidy([runs[0], folder])
     assert frame["finished"].tolist() == [True, False]
     assert pd.isna(frame.loc[1, "final_mean"])
+    assert tidy([folder]).columns.tolist() == frame.columns.tolist()
+
+
+def test_a_baseline_has_columns_of_its_own_and_its_setting_stays(tmp_path: Path) -> None:
+    (tmp_path / "rule.txt").write_text("left = 0\nright = angle")
+    small = {"iterations": 1, "episodes": 4, "warmup_episodes": 2, "final_episodes": 10, "out": tmp_path, "jobs": 1}
+    runs = [policygen.run("cartpole", baseline=str(tmp_path / "rule.txt"), score="cvar:0.5", **small).folder]
+    runs.append(policygen.run("cartpole", **small).folder)
+    (first, second), final = tidy(runs).to_dict("records"), summary_of(runs[0])["final"]
+    assert first["baseline"] == str(tmp_path / "rule.txt")
+    assert first["baseline_gain"] == pytest.approx(first["final_score"] - first["baseline_score"])
+    # The score is what the interval encloses: here the mean of the worse half.
+    assert first["final_score"] == final["aggregated"][1]
+    assert first["final_low"] <= first["final_score"] < first["final_mean"] == final["mean"]
+    assert pd.isna(second["baseline_score"])
+    assert second["final_score"] == second["final_mean"]
 
 
 def test_bad_input_is_one_sentence(runs: list[Path], tmp_path: Path, line: Line) -> None:
