@@ -2,7 +2,7 @@
 FROM python:3.13-slim
 RUN pip install --no-cache-dir uv
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY policygen policygen
 COPY templates templates
 COPY envs envs

@@ -17,8 +17,8 @@ test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(DEV)
-	$(BIN)/ruff format --check policygen tests results/benchmarks
-	$(BIN)/ruff check policygen tests results/benchmarks
+	$(BIN)/ruff format --check policygen tests results/benchmarks hatch_build.py
+	$(BIN)/ruff check policygen tests results/benchmarks hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -141,8 +141,8 @@ tuned-structures: $(DEV)
 	  cat $(STRUCTURES)/table.md; } > results/benchmarks/tuned_structures.md
 
 format: $(DEV)
-	$(BIN)/ruff format policygen tests results/benchmarks
-	$(BIN)/ruff check --fix policygen tests results/benchmarks
+	$(BIN)/ruff format policygen tests results/benchmarks hatch_build.py
+	$(BIN)/ruff check --fix policygen tests results/benchmarks hatch_build.py
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/_generated docs/notebooks docs/results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """Settings of Sphinx, and what is generated for it: copies of guides and results, settings, templates' variables.
 
-`make docs` builds the site into docs/_build/html; a warning, such as a broken link, fails the build.
+`make docs` builds the site into docs/_build/html; a warning, such as a broken link, fails the build. Lines that begin
+with `%` are for readers of the sources, such as on GitHub: the site leaves them out.
 """
 
 from __future__ import annotations

@@ -80,7 +80,27 @@ MISTAKES = {
     "an unknown id": (("run", "CartPole-v9"), "CartPole-v9"),
     "a missing task file": (("run", "./nope.toml"), "there is no task file ./nope.toml"),
     "no task": (("run",), "Missing argument 'TASK'"),
-    "an unknown option": (("run", "cartpole", "--iteration", "3"), "No such option"),
+    "an unknown option": (
+        ("run", "cartpole", "--iteration", "3"),
+        "No such option '--iteration'. (Did you mean one of",
+    ),
+    "a setting as an option": (
+        ("run", "cartpole", "--final-episodes", "3"),
+        "No such option '--final-episodes': write --set final_episodes=VALUE",
+    ),
+    "a setting as an option of a sweep": (
+        ("sweep", "cartpole", "--policy", "table"),
+        "No such option '--policy': write --set policy=VALUE, or --grid policy=A,B for runs of each value",
+    ),
+    "a setting that a resumed run keeps": (
+        ("resume", "latest", "--final-episodes", "3"),
+        "No such option '--final-epis",
+    ),
+    "the seed of a sweep": (
+        ("sweep", "cartpole", "--seed", "3"),
+        "No such option '--seed'. (Did you mean one of: '--seeds'",
+    ),
+    "a setting where there is none": (("eval", "latest", "--policy", "table"), "No such option '--policy'."),
     "an option that is no number": (("run", "cartpole", "--iterations", "many"), "'many' is not a valid integer"),
     "a number out of range": (("run", "cartpole", "--iterations", "0"), "iterations"),
     "a negative seed": (("run", "cartpole", "--seed", "-1"), "seed"),

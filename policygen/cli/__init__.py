@@ -11,7 +11,7 @@ import click
 
 from policygen import __version__
 from policygen.cli.experiments import compare, data, dataset, finetune, sweep
-from policygen.cli.options import code_of, fail, installed, say
+from policygen.cli.options import code_of, fail, installed, say, unknown_option
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
     check,
@@ -77,6 +77,8 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
+    except click.NoSuchOption as error:
+        code = fail(unknown_option(error), error.exit_code)
     except click.ClickException as error:
         code = fail(error.format_message(), error.exit_code)
     except PolicygenError as error:

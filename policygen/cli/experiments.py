@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
 @BASE_URL
 @click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
+@click.option("--episodes", type=int, help="Episodes per score while searching (default 20, or the suite's).")
 @click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
@@ -83,7 +84,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
     limits = _limits(options)
-    each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
+    each = {name: options[name] for name in ("iterations", "episodes", "max_episodes") if options[name] is not None}
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     varied = {text.partition("=")[0] for one in product.grid for text in one}
     twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]

@@ -74,6 +74,19 @@ def code_of(error: PolicygenError) -> int:
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
 
 
+def unknown_option(error: click.NoSuchOption) -> str:
+    """Return the sentence about an option that does not exist; it says how a setting of this name is written."""
+    from policygen.runs.config import CHANGEABLE, RunConfig
+
+    command = error.ctx.command.name if error.ctx is not None else None
+    settings = CHANGEABLE if command == "resume" else {*RunConfig.model_fields} - {"task", "seed"}
+    name = error.option_name.lstrip("-").replace("-", "_")
+    if name not in settings or command not in ("run", "distill", "mcp", "prompt", "sweep", "new", "resume"):
+        return error.format_message()
+    grid = f", or --grid {name}=A,B for runs of each value" if command == "sweep" else ""
+    return f"{error.message.rstrip('.')}: write --set {name}=VALUE{grid}"
+
+
 class RunPath(click.Path):
     """A path, or `latest`: the newest run folder in results/."""
 

@@ -6,7 +6,7 @@ Contenders to play are policies, best policies of runs, and agents of other libr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from policygen.extensions.plots.groups import (
     unique_runs,
     without_extensions,
 )
+from policygen.extensions.plots.names import short_names, short_paths
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.robust import scores_of
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
@@ -83,6 +84,18 @@ class Field:
     def scores(self, task: str, contender: str) -> Numbers:
         """Return the scores of these runs, shape (runs,)."""
         return np.array([result.score for result in self.of(task, contender)], dtype=np.float64)
+
+
+def contender_names(field: Field) -> dict[str, str]:
+    """Return a short name for each contender, for tables on paper and axes."""
+    if field.unit == "episode":
+        return short_paths(field.contenders)
+    return short_names(field.contenders, [column.name for column in field.published])
+
+
+def with_names(field: Field, names: Mapping[str, str]) -> Field:
+    """Return the comparison with other names of its contenders."""
+    return replace(field, results=tuple(replace(one, contender=names[one.contender]) for one in field.results))
 
 
 def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Field:

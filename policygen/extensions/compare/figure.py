@@ -17,7 +17,7 @@ import numpy as np
 
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, points_of
-from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.contenders import Field, contender_names
 from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
@@ -47,7 +47,7 @@ _RC: dict[Any, Any] = {
     "ytick.labelsize": 6.5,
     "legend.fontsize": 7,
     "axes.linewidth": 0.6,
-    "savefig.dpi": 300,
+    "figure.dpi": 300,
 }
 
 
@@ -104,7 +104,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         for place, task in enumerate(tasks):
             _draw_task(panels[place], field, task, x)
             if place % across == 0:
-                panels[place].set_ylabel("best mean return")
+                panels[place].set_ylabel(f"best {_statistic(field)}\nper episode")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
@@ -115,6 +115,12 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
             _draw_points(points, field)
         _draw_legend(figure, field, across)
         return figure
+
+
+def _statistic(field: Field) -> str:
+    """Name the scores; those of a task are all of one kind, which a note names if tasks differ."""
+    names = {run.aggregate.of_returns for run in field.results}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def _looks(field: Field) -> dict[str, dict[str, Any]]:
@@ -211,11 +217,11 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
 
 
 def _draw_points(axes: Axes, field: Field) -> None:
-    found, looks = aggregates(field), _looks(field)
+    found, looks, short = aggregates(field), _looks(field), contender_names(field)
     for i, (name, (mean, interval)) in enumerate(found.items()):
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
         axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
-    axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
+    axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(short[name], 22) for name in found])
     axes.set_ylim(-len(found) + 0.4, 0.6)
     axes.set_title("mean over all tasks")
     axes.set_xlabel("normalised score, 95% interval")
@@ -228,8 +234,11 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
 
     handles: list[Line2D | Patch] = []
     for name, look in _looks(field).items():
-        counts = [len(field.of(task, name)) for task in field.tasks]
+        counts = [len(own) for task in field.tasks if (own := field.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
+        # A training of another program is named as what it is, such as the mean of training episodes.
+        meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in field.results if run.contender == name)
+        runs = "; ".join(filter(None, (runs, *meanings)))
         handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))
     if field.published:
         names = ", ".join(column.name for column in field.published)

@@ -22,18 +22,21 @@ from policygen.extensions.compare.comparison import (
     rows_of,
     surely_highest,
 )
-from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.contenders import Field, contender_names, with_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
+from policygen.extensions.plots.names import left_out
 from policygen.extensions.plots.style import check_suffix
-from policygen.extensions.plots.tables import as_csv, markdown_cell
+from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_start, markdown_cell, with_minus_signs
 from policygen.files import write_named
 from policygen.progress import duration
 
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
 FORMATS = ("md", "csv", "tex", "html", "json")
-WIDEST_COLUMN = 6  # columns of a LaTeX table; a wider one spans both columns of a page
-COSTS = "Costs: means over runs"  # the title of a section
+# Characters of a LaTeX table's rows: a wider one spans both columns of a page; a still wider one has the smallest type.
+WIDEST_COLUMN, WIDEST_PAGE = 55, 110
+COSTS = "Costs: means over runs; std is the standard deviation of the scores"  # the title of a section
+IN_COMMON = "All runs: "  # begins the note about settings that all runs share
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
@@ -45,12 +48,13 @@ _ADDRESS = re.compile(r"https?://[^\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of texts; `bold` holds the (row, column) of bold cells."""
+    """A table of texts; `bold` holds the (row, column) of bold cells, `caption` explains the numbers on paper."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     bold: frozenset[tuple[int, int]] = frozenset()
+    caption: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,9 @@ class Report:
 def report_of(field: Field) -> Report:
     """Build the tables, notes and sentence of a comparison."""
     rows, pairs = rows_of(field), pairs_of(field)
-    samples = "episodes" if field.unit == "episode" else "runs"
-    sections = [_scores(field, rows, pairs)]
+    statistics = _statistics(field, rows)
+    scores = _scores(field, rows, pairs)
+    sections = [replace(scores, caption=" ".join(statistics))]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
         sections.append(points)
     if (violations := _violations(field)).rows:
@@ -76,13 +81,10 @@ def report_of(field: Field) -> Report:
     if pairs:
         sections.append(_differences(pairs))
     notes = [
-        f"Scores: mean ± standard deviation over {samples} [95% bootstrap interval of the mean]. Bold: significantly "
-        "above all others in its row (p ≤ 0.05, Holm-corrected). All comparisons are of means.",
+        *statistics,
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
-    if any(1 < row.runs < FEWEST_FOR_INTERVAL for row in rows):
-        notes.insert(1, f"Intervals from fewer than {FEWEST_FOR_INTERVAL} {samples} are too narrow.")
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
         notes.append(NORMALISED)
         if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
@@ -92,6 +94,19 @@ def report_of(field: Field) -> Report:
             "Published means are tested with Welch's t-test if their spread and runs are known, else as exact values."
         )
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
+
+
+def _statistics(field: Field, rows: Sequence[ComparisonRow]) -> list[str]:
+    """Say what a score, its spread and its interval are, and over how many runs."""
+    samples = "episodes" if field.unit == "episode" else "runs"
+    fewest, most = min(row.runs for row in rows), max(row.runs for row in rows)
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    what = f"mean ± standard deviation over {count} {samples} [95% bootstrap interval of the mean]"
+    bold = "Bold: significantly above all others in its row (p ≤ 0.05, Holm-corrected). All comparisons are of means."
+    words = [f"Scores: {what if most > 1 else 'of a single run each'}. {bold}"]
+    if any(1 < row.runs < FEWEST_FOR_INTERVAL for row in rows):
+        words.append(f"Intervals from fewer than {FEWEST_FOR_INTERVAL} {samples} are too narrow.")
+    return words
 
 
 def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Table:
@@ -119,7 +134,8 @@ def _with_spread(mean: float | None, std: float | None) -> str:
 
 def _points(field: Field) -> Table:
     rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
-    return Table("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
+    header = ("contender", "mean normalised score [95% interval, stratified by task]")
+    return Table("Over all tasks", header, rows, caption=f"Over all tasks, with bootstrap intervals. {NORMALISED}")
 
 
 def _violations(field: Field) -> Table:
@@ -138,7 +154,8 @@ def _violations(field: Field) -> Table:
             worst = f"{sums.worst:.4g} with seed {sums.seed}" if known else ""
             rows.append((task, contender, name, share, worst))
     header = ("task", "contender", "requirement", "episodes that violate it (95% upper bound)", "worst value")
-    return Table("Requirements", header, tuple(rows))
+    caption = "Requirements: share of all final episodes that violate one (one-sided bound of Clopper and Pearson)."
+    return Table("Requirements", header, tuple(rows), caption=caption)
 
 
 def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:
@@ -173,14 +190,16 @@ def _differences(pairs: Sequence[Pair]) -> Table:
         "A": lambda pair: pair.first,
         "B": lambda pair: pair.second,
         "B - A [95% interval]": lambda pair: f"{number(pair.gain)}{in_brackets(pair.interval)}",
-        "P(B > A), ties count half": lambda pair: f"{pair.better:.2f}",
+        "P(B > A)": lambda pair: f"{pair.better:.2f}",
         "p": lambda pair: _p(pair.p),
         "p, Holm": lambda pair: _p(pair.corrected),
         f"{unit}s": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
-        f"more {unit}s needed": _more_seeds,
+        f"more {unit}s": _more_seeds,
     }
-    title = f"Differences of means over shared {unit}s; p-values of permutation tests, Holm-corrected"
-    return _section(title, columns, pairs)
+    title = (
+        f"Differences of means over shared {unit}s [95% bootstrap interval]; P(B > A) counts a tie half; p-values of "
+    )
+    return _section(f"{title}permutation tests, Holm-corrected", columns, pairs)
 
 
 def _p(value: float) -> str:
@@ -206,7 +225,7 @@ def write_report(field: Field, path: Path) -> list[Path]:
     check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
     if kind in _WRITERS:
-        write_named(path, _WRITERS[kind](report_of(field)))
+        write_named(path, _WRITERS[kind](field))
         return [path]
     records = {"scores": _row_records(field), "runs": _run_records(field), "pairs": _pair_records(field)}
     if kind == "json":
@@ -284,17 +303,27 @@ def as_markdown(report: Report, *, details: bool = True) -> str:
     return "\n".join([*parts, notes, f"{markdown_cell(report.sentence)}\n"])
 
 
-def _as_latex(report: Report) -> str:
-    parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"]
+def _as_latex(field: Field) -> str:
+    """Format the comparison as LaTeX: short names in the tables, whole ones in the caption of the first."""
+    short = contender_names(field)
+    report = report_of(with_names(field, short))
+    whole = "; ".join(f"{own}: {name}" for own, name in left_out(short).items())
+    common = [note for note in report.notes if note.startswith(IN_COMMON)]
+    parts = [LATEX_PACKAGES]
     for section in report.sections:
+        first = section == report.sections[0]
+        words = [f"{section.caption or section.title}".removesuffix("."), *([whole, *common] if first else [])]
+        caption = ". ".join(_latex(_ADDRESS.sub("ADDRESS", one.removesuffix("."))) for one in words if one)
+        caption += "" if first or not whole else r". Names as in Table~\ref{tab:scores}"
         rows = [[_latex(name) for name in section.header], *_cells(section, _latex, r"\bfseries {}")]
         header, *lines = [f"{' & '.join(row)} \\\\" for row in rows]
         body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
         aligned = "".join("r" if _holds_numbers(column) else "l" for column in zip(*section.rows, strict=True))
-        label = re.sub(r"[^a-z]+", "-", section.title.partition(":")[0].lower()).strip("-")
-        place = "table*" if len(section.header) > WIDEST_COLUMN else "table"
+        label = re.split("[:;]| of ", section.title.lower())[0].replace(" ", "-")
+        wide = sum(max(map(len, column)) + 1 for column in zip(section.header, *section.rows, strict=True))
+        place = "table*" if wide > WIDEST_COLUMN else "table"
         parts.append(
-            f"\\begin{{{place}}}\n\\centering\n\\caption{{{_latex(section.title)}.}}\n\\label{{tab:{label}}}\n"
+            f"\\begin{{{place}}}\n{latex_start(wide > WIDEST_PAGE)}\n\\caption{{{caption}.}}\n\\label{{tab:{label}}}\n"
             f"\\begin{{tabular}}{{{aligned}}}\n{body}\n\\end{{tabular}}\n\\end{{{place}}}\n"
         )
     notes = [_ADDRESS.sub("ADDRESS", " ".join(note.split())) for note in (*report.notes, report.sentence)]
@@ -306,7 +335,8 @@ def _holds_numbers(column: Sequence[str]) -> bool:
 
 
 def _latex(text: str) -> str:
-    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$")
+    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$")
+    plain = with_minus_signs(plain)
     return (
         f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
     )  # LaTeX would read it as an argument of the `\\` before
@@ -325,4 +355,8 @@ def _as_html(report: Report) -> str:
     return f"<!DOCTYPE html>\n<html>\n{head}\n<body>\n{body}\n</body>\n</html>\n"
 
 
-_WRITERS: dict[str, Callable[[Report], str]] = {"md": as_markdown, "tex": _as_latex, "html": _as_html}
+_WRITERS: dict[str, Callable[[Field], str]] = {
+    "md": lambda field: as_markdown(report_of(field)),
+    "tex": _as_latex,
+    "html": lambda field: _as_html(report_of(field)),
+}

@@ -285,7 +285,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     _title(axes, f"{groups[0].task}: {subject}")
-    _label(axes, x, end, f"{_aggregates(curves)} of the best so far")
+    _label(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
 
 
 def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:

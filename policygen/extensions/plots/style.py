@@ -40,7 +40,7 @@ _RC: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.fontsize": 9,
     "legend.frameon": False,
-    "savefig.dpi": 150,
+    "figure.dpi": 150,  # also of files
     "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # names may contain dollar signs
     "svg.hashsalt": "policygen",  # the same picture gives the same file

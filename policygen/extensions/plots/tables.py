@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,20 @@ import numpy as np
 
 from policygen.episodes.score import Score
 from policygen.errors import PlaceError, UsageError
+from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
+from policygen.extensions.plots.names import left_out, short_names
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, curve_csv
+from policygen.runs.records import FinalScore, Summary, curve_csv
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
 FORMATS = ("md", "csv", "tex", "html")
+LATEX_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 
 _COLUMNS = [
     *("task", "proposals", "policy", "what", "seed", "attempts", "llm_calls", "search_episodes"),
@@ -171,8 +174,37 @@ def _as_cell(value: Any) -> Any:
 
 
 def _as_latex(frame: pd.DataFrame) -> str:
-    table = _styled(frame, "latex").to_latex(hrules=True, convert_css=True)
-    return f"% needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}\n{table}"
+    """Format a `comparison` for paper: short names of models, and what all rows share only in the caption."""
+    short = short_names(frame["proposals"].unique().tolist())
+    common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
+    words = [
+        "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
+        "statistics than means), of a mean of runs over these runs (bootstrap)",
+        "; ".join(f"{own}: {name}" for own, name in left_out(short).items()) if "proposals" not in common else "",
+        f"All rows: {', '.join(common.values())}" if common else "",
+    ]
+    styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")
+    table = styled.to_latex(
+        hrules=True,
+        convert_css=True,
+        caption=f"{escaped('. '.join(filter(None, words)))}.",
+        label="tab:runs",
+        environment="table*",  # as wide as a page of two columns
+        position_float="centering",
+        column_format="l" * (3 - len(common)) + "r" * (len(_HEADER) - 3),
+    )
+    table = table.replace(" over runs", "")  # the caption says so
+    return LATEX_PACKAGES + with_minus_signs(table).replace(r"\centering", latex_start(True), 1)
+
+
+def latex_start(is_wide: bool) -> str:
+    """Return what begins a table for paper: the sizes of its type and gaps."""
+    return rf"\centering\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
+
+
+def with_minus_signs(text: str) -> str:
+    """Return LaTeX text with minus signs before numbers, where a hyphen would be printed."""
+    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text)
 
 
 def _as_html(frame: pd.DataFrame) -> str:
@@ -196,6 +228,11 @@ _WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
 }
 
 
+# Fields of a summary without a column: settings, and what is no single value.
+_ELSEWHERE = ("task", "gym_id", "policy_kind", "llm", "seed", "finished", "shares", "perturbed_by", "assumed")
+_OF_SCORE = ("score", "low", "high", "mean", "std", "exact", "played")
+
+
 # --- tidy tables -----------------------------------------------------------------------------------------------------
 
 
@@ -206,13 +243,7 @@ def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
         curves: return a row for each attempt of each run instead.
 
     Returns:
-        Columns of a run: `run` (its folder), `task`, `gym_id`, every setting under its name, `templates` (a
-        digest), `finished`, and the fields of `summary.json`, three of them renamed because settings have their
-        names (`iterations` to `rounds`, `episodes` to `search_episodes`, `repairs` to `repair_requests`);
-        `final_mean`, `final_std`, `final_low`, `final_high`, `final_exact` and `final_played` (episodes) for
-        the final score, likewise `perturbed_...`; and `violated_NAME`, the share of the final episodes that
-        violate the requirement NAME. Columns of an attempt: `run`, `task`, `llm`, `policy`, `seed`, those of
-        `learning_curve.csv`, and `kind`, `model`, `repairs` and `verdict`. Unknown values are missing.
+        The columns that docs/files.md lists. Unknown values are missing.
 
     Raises:
         LogbookError: a folder is not a run, or is damaged.
@@ -251,27 +282,33 @@ def _settings(member: Member) -> dict[str, Any]:
     for name, value in member.config.model_dump(mode="json", exclude={"task"}).items():
         row[name] = json.dumps(value) if isinstance(value, dict) else value
     row |= {"templates": member.templates, "finished": member.finished}
-    if member.summary is None:
-        return row
-    # Settings keep their names; fields of the summary with the name of a setting get another.
+    known = _results(member.summary or Summary())
+    return row | (known if member.finished else dict.fromkeys(known))
+
+
+def _results(summary: Summary) -> dict[str, Any]:
+    """Return the columns of a run's results; settings keep their names, and results of the same name get another."""
     own = {"iterations": "rounds", "episodes": "search_episodes", "repairs": "repair_requests"}
-    for name, value in asdict(member.summary).items():
-        if name in ("final", "perturbed"):
-            row |= _final(name, value)
-        elif name not in ("shares", "perturbed_by", "assumed", "task", "gym_id", "policy_kind", "llm", "seed"):
-            row[own.get(name, name)] = value
-    return row
+    baseline = summary.baseline
+    scores = {"final": summary.final, "perturbed": summary.perturbed, "baseline": baseline.score if baseline else None}
+    row: dict[str, Any] = {}
+    for one in fields(Summary):
+        if one.name in scores:
+            row |= _columns(one.name, scores[one.name])
+        elif one.name not in _ELSEWHERE:
+            row[own.get(one.name, one.name)] = getattr(summary, one.name)
+    row["baseline_gain"] = baseline.gain if baseline else None
+    violations = summary.final.violations if summary.final is not None else ()
+    return row | {f"violated_{one.name}": one.share for one in violations}
 
 
-def _final(name: str, score: dict[str, Any] | None) -> dict[str, Any]:
-    if score is None:
-        return {}
-    low, high = score["ci95"] or (None, None)
-    row = {f"{name}_{column}": score[column] for column in ("mean", "std", "exact")}
-    row |= {f"{name}_low": low, f"{name}_high": high, f"{name}_played": score["episodes"]}
-    if name == "final":
-        row |= {f"violated_{one['name']}": one["violated"] / one["episodes"] for one in score["violations"]}
-    return row
+def _columns(name: str, score: FinalScore | None) -> dict[str, Any]:
+    """Return the columns of a score; `NAME_score` is the statistic that `NAME_low` and `NAME_high` enclose."""
+    values: tuple[Any, ...] = (None,) * 7
+    if score is not None:
+        low, high = score.ci95 or (None, None)
+        values = (score.value, low, high, score.mean, score.std, score.exact, score.episodes)
+    return dict(zip((f"{name}_{one}" for one in _OF_SCORE), values, strict=True))
 
 
 def _attempts(member: Member) -> pd.DataFrame:

@@ -15,13 +15,14 @@ import pytest
 from chat_server import ChatServer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 from support import Line, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.comparison import Pair, pairs_of, points_of, rows_of
 from policygen.extensions.compare.contenders import Field, read_field
-from policygen.extensions.compare.figure import comparison_figure
+from policygen.extensions.compare.figure import comparison_figure, plot_comparison
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import as_markdown, report_of, write_report
 from policygen.extensions.compare.words import number, verdict
@@ -192,11 +193,10 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     assert r"\bfseries" in latex
     assert r"2.333 $\pm$ 1.366" in latex
     for part in (
-        r"\caption{Scores.}",
+        r"\caption{Scores: mean $\pm$ standard deviation over 6 runs [95\% bootstrap interval of the mean].",
         r"\label{tab:scores}",
         r"\begin{tabular}{lrrr}",
-        r"\end{table}",
-        r"\begin{table*}",
+        r"\end{table*}",
     ):
         assert part in latex, part
     assert "A \\& B" in latex
@@ -214,6 +214,34 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     assert pairs["gain"].tolist() == pytest.approx([73 / 3])
     with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
         write_report(field, Path("c.doc"))
+
+
+def test_latex_has_short_names_and_its_captions_say_what_they_and_the_numbers_mean(tmp_path: Path) -> None:
+    names = (
+        "compatible:qwen3@https://host.example/v1, equations, refine cma:7900",
+        "builtin (no language model), table policy, refine none",
+    )
+    parts = [results(task, name, [-1, 2, -4]) for task in ("t", "u") for name in names]
+    field = replace(field_of(*parts), notes=("all runs: iterations 3",))
+    (path,) = write_report(field, tmp_path / "c.tex")
+    text = path.read_text()
+    obeyed = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert obeyed.isascii()  # no package reads every sign
+    assert "task & qwen3 & builtin \\\\" in obeyed
+    first, *others = re.findall(r"\\caption\{(.*)\}$", obeyed, re.MULTILINE)
+    assert "over 3 runs [95\\% bootstrap interval of the mean]" in first
+    assert (
+        "qwen3: compatible:qwen3@ADDRESS, equations, refine cma:7900; builtin: builtin (no language model), " in first
+    )
+    assert first.endswith("All runs: iterations 3.")
+    assert len(others) == 3
+    assert all(words.endswith(r"Names as in Table~\ref{tab:scores}.") for words in others)
+    assert "stratified by task" in obeyed
+    assert "permutation tests, Holm-corrected" in others[-1]
+    assert "$-$1.000 $\\pm$ 3.000" in obeyed  # a minus sign, no hyphen
+    alone = field_of(results("t", "A", [1.0, 2.0]))
+    (path,) = write_report(alone, tmp_path / "alone.tex")
+    assert r"\end{table}" in path.read_text()  # it fits one column
 
 
 def test_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
@@ -297,7 +325,21 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     axes = comparison_figure(field_of(early, late)).axes[0]
     ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
     assert [[100.0, 200.0], [10.0, 10.0]] in ways
-    assert axes.get_ylabel() == "best mean return"
+    assert axes.get_ylabel() == "best mean return\nper episode"
+
+
+def test_a_training_is_named_as_one_and_axes_have_short_names(tmp_path: Path) -> None:
+    names = ("openai:m, refine none", "builtin (no language model), refine q")
+    parts = [results(task, name, [1, 2, 4]) for task in ("t", "u") for name in names]
+    training = replace(results("t", "PPO", [3], None)[0], meaning="mean of the last 100 training episodes")
+    figure = comparison_figure(field_of(*parts, [training]))
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "PPO (n = 1; mean of the last 100 training episodes)" in said
+    assert "builtin (no language model), refine q (n = 3)" in said
+    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["m", "builtin"]
+    plot_comparison(field_of(*parts), tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as image:
+        assert image.width == pytest.approx(7.16 * 300, abs=1)  # as journals ask for
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     marks = [container.lines[0] for container in axes.containers]
     assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
     assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
-    assert axes.get_ylabel() == "mean return of the best so far"
+    assert axes.get_ylabel() == "mean return per episode, best so far"
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     assert figure.get_supxlabel().startswith("Curves are scores on each run's own search seeds")

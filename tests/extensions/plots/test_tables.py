@@ -92,11 +92,21 @@ def test_latex_is_latex_with_its_special_characters_escaped(awkward: list[Path],
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     assert len(body) == 1 + 3 + 1
-    assert all(len(re.findall(r"(?<!\\)&", line)) == 9 for line in body)
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 6 for line in body)  # three columns are the same in all rows
     assert not re.search(r"(?<!\\)[_%#$]", "\n".join(body))
-    assert body[1].startswith(r"my\_lake \& <co> 50\% & compatible:a|b\_*c* & table & 0 &")
+    assert r"All rows: my\_lake \& \textless{}co\textgreater{} 50\%, compatible:a|b\_*c*, table." in text
+    assert "of a mean of runs over these runs (bootstrap)" in text
+    assert body[1].startswith("0 &")
     assert r"\bfseries 0.5000" in body[-1]
     assert "|" not in text.replace("a|b", "")
+
+
+def test_latex_names_models_without_their_providers_and_says_so(tmp_path: Path) -> None:
+    runs = [finished(tmp_path, 0, -1.5), finished(tmp_path, 0, 2.0, llm="compatible:m", refine="coordinate:300")]
+    text = write_table(runs, tmp_path / "runs.tex").read_text()
+    assert re.search(r"^builtin & table & 0 & .* & \$-\$1\.5 & ", text, re.MULTILINE)
+    assert re.search(r"^m & table, refine coordinate:300 & 0 & ", text, re.MULTILINE)
+    assert "builtin: builtin (no language model); m: compatible:m. All rows: frozenlake." in text
 
 
 def test_csv_is_numbers_that_a_program_reads(awkward: list[Path], tmp_path: Path) -> None:
@@ -185,6 +195,22 @@ def test_an_unfinished_run_has_a_row_without_a_score(runs: list[Path], tmp_path:
     frame = tidy([runs[0], folder])
     assert frame["finished"].tolist() == [True, False]
     assert pd.isna(frame.loc[1, "final_mean"])
+    assert tidy([folder]).columns.tolist() == frame.columns.tolist()
+
+
+def test_a_baseline_has_columns_of_its_own_and_its_setting_stays(tmp_path: Path) -> None:
+    (tmp_path / "rule.txt").write_text("left = 0\nright = angle")
+    small = {"iterations": 1, "episodes": 4, "warmup_episodes": 2, "final_episodes": 10, "out": tmp_path, "jobs": 1}
+    runs = [policygen.run("cartpole", baseline=str(tmp_path / "rule.txt"), score="cvar:0.5", **small).folder]
+    runs.append(policygen.run("cartpole", **small).folder)
+    (first, second), final = tidy(runs).to_dict("records"), summary_of(runs[0])["final"]
+    assert first["baseline"] == str(tmp_path / "rule.txt")
+    assert first["baseline_gain"] == pytest.approx(first["final_score"] - first["baseline_score"])
+    # The score is what the interval encloses: here the mean of the worse half.
+    assert first["final_score"] == final["aggregated"][1]
+    assert first["final_low"] <= first["final_score"] < first["final_mean"] == final["mean"]
+    assert pd.isna(second["baseline_score"])
+    assert second["final_score"] == second["final_mean"]
 
 
 def test_bad_input_is_one_sentence(runs: list[Path], tmp_path: Path, line: Line) -> None:
