@@ -19,6 +19,7 @@ from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, points_of
 from policygen.extensions.compare.contenders import Field, contender_names
 from policygen.extensions.compare.results import Result
+from policygen.extensions.compare.words import number
 from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 
@@ -156,7 +157,7 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     margin = 0.07 * (high - low) or 0.5
     axes.set_ylim(low - margin, high + margin)
     if begin < low - margin:
-        note = f"curves begin at {begin:.3g}"
+        note = f"curves begin at {number(begin)}"
         axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", fontsize=5.5, color=GREY, in_layout=False)
     axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
     axes.set_title(task)

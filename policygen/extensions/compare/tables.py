@@ -35,12 +35,13 @@ FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful o
 FORMATS = ("md", "csv", "tex", "html", "json")
 # Characters of a LaTeX table's rows: a wider one spans both columns of a page; a still wider one has the smallest type.
 WIDEST_COLUMN, WIDEST_PAGE = 55, 110
-COSTS = "Costs: means over runs; std is the standard deviation of the scores"  # the title of a section
+COSTS = "Costs: means over runs"  # the title of a section
 IN_COMMON = "All runs: "  # begins the note about settings that all runs share
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
 )
+BETTER = "P(B > A): probability that a result of B is better than one of A; ties count half."
 T = TypeVar("T")
 _NUMBER = re.compile(r"[-+<≥≤$ ]*[\d.,]+")
 _ADDRESS = re.compile(r"https?://[^\s,;]+")
@@ -85,6 +86,7 @@ def report_of(field: Field) -> Report:
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
+    notes += [BETTER] if pairs else []
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
         notes.append(NORMALISED)
         if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
@@ -176,7 +178,7 @@ def _costs(rows: Sequence[ComparisonRow]) -> Table:
         "episodes": lambda row: _count(row.episodes),
         "time": lambda row: "" if row.seconds is None else duration(row.seconds),
     }
-    return _section(COSTS, columns, rows)
+    return replace(_section(COSTS, columns, rows), caption=f"{COSTS}; std: standard deviation of the scores.")
 
 
 def _count(value: float | None) -> str:
@@ -196,10 +198,8 @@ def _differences(pairs: Sequence[Pair]) -> Table:
         f"{unit}s": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
         f"more {unit}s": _more_seeds,
     }
-    title = (
-        f"Differences of means over shared {unit}s [95% bootstrap interval]; P(B > A) counts a tie half; p-values of "
-    )
-    return _section(f"{title}permutation tests, Holm-corrected", columns, pairs)
+    title = f"Differences of means over shared {unit}s; p-values of permutation tests, Holm-corrected"
+    return replace(_section(title, columns, pairs), caption=f"{title}; bootstrap intervals. {BETTER}")
 
 
 def _p(value: float) -> str:

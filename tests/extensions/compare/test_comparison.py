@@ -319,6 +319,18 @@ def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: 
         assert box.x1 <= figure.bbox.x1, text
 
 
+def test_a_panel_that_leaves_out_where_curves_begin_says_so() -> None:
+    def texts(first: float) -> list[str]:
+        (run,) = results("t", "A", [100.0])
+        spent = {"episodes": np.arange(1.0, 101.0)}
+        curve = np.concatenate([[first], np.full(99, 100.0)])
+        axes = comparison_figure(field_of([replace(run, spent=spent, curve=curve)])).axes[0]
+        return [text.get_text() for text in axes.texts]
+
+    assert texts(-1000.0) == ["curves begin at -1,000"]
+    assert texts(100.0) == []
+
+
 def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     early, late = results("t", "A", [10, 10, 10]), results("t", "B", [20, 20, 20])
     late = [replace(run, spent={"episodes": run.spent["episodes"] * 2}) for run in late]

@@ -21,6 +21,9 @@ def test_formats(tmp_path: Path) -> None:
         first = path.read_bytes()
         assert first.startswith(magic)
         assert plot_policy(a_policy(LAKE), path).read_bytes() == first
+    pdf = (tmp_path / "policy.pdf").read_bytes()
+    assert b"/CIDFontType2" in pdf  # a TrueType font, as journals ask for
+    assert b"/Type3" not in pdf
     assert plot_runs(str(run), str(tmp_path / "curve.svg")).read_bytes().startswith(b"<?xml")
     assert not list(tmp_path.glob(".*"))
 
