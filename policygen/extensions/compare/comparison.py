@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.contenders import ComparedScores
 from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.statistics import (
     Interval,
@@ -70,7 +70,7 @@ class Pair:
         seeds: shared seeds per task; 0 if runs are not paired.
         more: further seeds likely needed to settle the difference: 0 if settled, None if no number would do.
         fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
-        unit: as in `Field`: with `episode`, seeds and runs are episodes.
+        unit: as in `ComparedScores`: with `episode`, seeds and runs are episodes.
     """
 
     task: str
@@ -98,12 +98,12 @@ class _Evidence:
     telling: float = 1.0
 
 
-def rows_of(field: Field) -> list[ComparisonRow]:
+def rows_of(compared: ComparedScores) -> list[ComparisonRow]:
     """Return a row for each task and contender that has a score."""
     return [
         _row(task, contender, runs)
-        for task, contender in itertools.product(field.tasks, field.contenders)
-        if (runs := field.of(task, contender))
+        for task, contender in itertools.product(compared.tasks, compared.contenders)
+        if (runs := compared.of(task, contender))
     ]
 
 
@@ -130,32 +130,32 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
     )
 
 
-def points_of(field: Field, task: str, contender: str) -> Numbers:
+def points_of(compared: ComparedScores, task: str, contender: str) -> Numbers:
     """Return normalised scores: 0 is the mean of random actions, 100 the best known (or solved) score.
 
     An unknown end is the lowest or the highest score in the comparison. Shape (runs,).
     """
-    runs = [result for result in field.results if result.task == task]
-    published = [column.scores[task][0] for column in field.published if task in column.scores]
+    runs = [result for result in compared.results if result.task == task]
+    published = [column.scores[task][0] for column in compared.published if task in column.scores]
     scores = [*(run.score for run in runs if run.score is not None), *published]
     random = [run.random for run in runs if run.random is not None]
     target = next((run.target for run in runs if run.target is not None), None)
     zero = float(np.mean(random)) if random else min(scores, default=0.0)
     hundred = target if target is not None and target > zero else max(scores, default=1.0)
     span = hundred - zero if hundred > zero else 1.0
-    points: Numbers = 100.0 * (field.scores(task, contender) - zero) / span
+    points: Numbers = 100.0 * (compared.scores(task, contender) - zero) / span
     return points
 
 
-def pairs_of(field: Field) -> list[Pair]:
+def pairs_of(compared: ComparedScores) -> list[Pair]:
     """Compare every two contenders on each of their common tasks, and on all of them together."""
     single: list[_Evidence] = []
     together: list[_Evidence] = []
-    for first, second in itertools.combinations(field.contenders, 2):
-        common = [task for task in field.tasks if field.of(task, first) and field.of(task, second)]
-        single += [_pair(field, [task], first, second) for task in common]
+    for first, second in itertools.combinations(compared.contenders, 2):
+        common = [task for task in compared.tasks if compared.of(task, first) and compared.of(task, second)]
+        single += [_pair(compared, [task], first, second) for task in common]
         if len(common) > 1:
-            together.append(_pair(field, common, first, second))
+            together.append(_pair(compared, common, first, second))
     return [*_corrected(single), *_corrected(together)]
 
 
@@ -188,19 +188,20 @@ def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
     return max(1, needed - have, lacking) if needed is not None else None, fewest
 
 
-def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evidence:
+def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: str) -> _Evidence:
     """Compare two contenders: on one task in its own units, on several with normalised scores."""
 
     def scores_of(contender: str) -> list[Numbers]:
         return [
-            field.scores(task, contender) if len(tasks) == 1 else points_of(field, task, contender) for task in tasks
+            compared.scores(task, contender) if len(tasks) == 1 else points_of(compared, task, contender)
+            for task in tasks
         ]
 
     ones, others = scores_of(first), scores_of(second)
     counts = (min(len(one) for one in ones), min(len(other) for other in others))
     better, telling, seeds = probability_of_improvement(others, ones), 1.0, 0
     sides = [
-        (_by_seed(field, task, first, one), _by_seed(field, task, second, other))
+        (_by_seed(compared, task, first, one), _by_seed(compared, task, second, other))
         for task, one, other in zip(tasks, ones, others, strict=True)
     ]
     if all(mine.keys() & theirs.keys() for mine, theirs in sides):
@@ -219,14 +220,14 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evide
         p = shuffle_p(others, ones)
         spread = float(np.hypot(_spread(ones), _spread(others)))
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts, unit=field.unit)
+    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts, unit=compared.unit)
     return _Evidence(pair, spread, telling)
 
 
-def _by_seed(field: Field, task: str, contender: str, scores: Numbers) -> dict[int, float]:
+def _by_seed(compared: ComparedScores, task: str, contender: str, scores: Numbers) -> dict[int, float]:
     """Return the mean of these scores by seed."""
     found: dict[int, list[float]] = {}
-    for run, score in zip(field.of(task, contender), scores.tolist(), strict=True):
+    for run, score in zip(compared.of(task, contender), scores.tolist(), strict=True):
         if run.seed is not None:
             found.setdefault(run.seed, []).append(score)
     return {seed: float(np.mean(own)) for seed, own in found.items()}
@@ -238,36 +239,38 @@ def _spread(strata: Sequence[Numbers]) -> float:
     return float(np.sqrt(sum(variances))) / len(strata)
 
 
-def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
+def aggregates(compared: ComparedScores) -> dict[str, tuple[float, Interval | None]]:
     """Return mean normalised score and interval, over all tasks, of contenders that have runs of every task."""
     found = {}
-    for contender in field.contenders:
-        if all(field.of(task, contender) for task in field.tasks):
-            strata = [points_of(field, task, contender) for task in field.tasks]
+    for contender in compared.contenders:
+        if all(compared.of(task, contender) for task in compared.tasks):
+            strata = [points_of(compared, task, contender) for task in compared.tasks]
             found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
     return found
 
 
-def best_published(field: Field, task: str) -> float | None:
+def best_published(compared: ComparedScores, task: str) -> float | None:
     """Return the highest published mean of a task."""
-    return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
+    return max((column.scores[task][0] for column in compared.published if task in column.scores), default=None)
 
 
-def standings(field: Field, contender: str) -> dict[str, PublishedRank]:
+def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRank]:
     """Compare the mean of a contender with the published means, by task.
 
     `above`: a test against each published mean is significant, corrected for the number of tasks (see
     `p_against_mean`). `highest`: the mean is higher, but not significantly. `level`: it equals the best published mean
     to the printed digits.
     """
-    compared: dict[str, tuple[float, float]] = {}
-    for task in field.tasks:
-        best, scores = best_published(field, task), field.scores(task, contender)
+    with_published: dict[str, tuple[float, float]] = {}
+    for task in compared.tasks:
+        best, scores = best_published(compared, task), compared.scores(task, contender)
         if best is not None and len(scores):
-            columns = [(*column.scores[task], column.runs) for column in field.published if task in column.scores]
-            compared[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
+            columns = [(*column.scores[task], column.runs) for column in compared.published if task in column.scores]
+            with_published[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
     found: dict[str, PublishedRank] = {}
-    for (task, (gain, _)), level in zip(compared.items(), holm([p for _, p in compared.values()]), strict=True):
+    for (task, (gain, _)), level in zip(
+        with_published.items(), holm([p for _, p in with_published.values()]), strict=True
+    ):
         if abs(gain) < PUBLISHED_DIGITS:
             found[task] = "level"
         else:
@@ -275,15 +278,15 @@ def standings(field: Field, contender: str) -> dict[str, PublishedRank]:
     return found
 
 
-def surely_highest(field: Field, pairs: Sequence[Pair], task: str) -> str | None:
+def surely_highest(compared: ComparedScores, pairs: Sequence[Pair], task: str) -> str | None:
     """Return the contender significantly above all other contenders and published columns on a task, if any."""
-    present = [name for name in field.contenders if field.of(task, name)]
+    present = [name for name in compared.contenders if compared.of(task, name)]
     sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SURE]
     beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]
     for name in present:
         if sum(winner == name for winner, _ in beaten) < len(present) - 1:
             continue
-        standing = standings(field, name).get(task)
+        standing = standings(compared, name).get(task)
         if standing == "above" or (standing is None and len(present) > 1):
             return name
     return None

@@ -52,7 +52,7 @@ _NAMED = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ComparedScores:
     """The runs and published scores of a comparison.
 
     Attributes:
@@ -86,19 +86,19 @@ class Field:
         return np.array([result.score for result in self.of(task, contender)], dtype=np.float64)
 
 
-def contender_names(field: Field) -> dict[str, str]:
+def contender_names(compared: ComparedScores) -> dict[str, str]:
     """Return a short name for each contender, for tables on paper and axes."""
-    if field.unit == "episode":
-        return short_paths(field.contenders)
-    return short_names(field.contenders, [column.name for column in field.published])
+    if compared.unit == "episode":
+        return short_paths(compared.contenders)
+    return short_names(compared.contenders, [column.name for column in compared.published])
 
 
-def with_names(field: Field, names: Mapping[str, str]) -> Field:
+def with_names(compared: ComparedScores, names: Mapping[str, str]) -> ComparedScores:
     """Return the comparison with other names of its contenders."""
-    return replace(field, results=tuple(replace(one, contender=names[one.contender]) for one in field.results))
+    return replace(compared, results=tuple(replace(one, contender=names[one.contender]) for one in compared.results))
 
 
-def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Field:
+def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> ComparedScores:
     """Read all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for runs of other programs.
 
     Args:
@@ -151,7 +151,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
     ]
     published, missing = _published(list(dict.fromkeys(suites)), results)
-    return Field(tuple(results), published, (*notes, *missing))
+    return ComparedScores(tuple(results), published, (*notes, *missing))
 
 
 def _baselines(members: Sequence[Member]) -> list[Result]:
@@ -309,23 +309,23 @@ def read_or_play(
     episodes: int | None = None,
     seed: int | None = None,
     trust: bool = False,
-) -> Field:
+) -> ComparedScores:
     """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
 
     Raises:
-        UsageError: an option is of the other way, or see `read_field` and `play_field`.
+        UsageError: an option is of the other way, or see `read_scores` and `play_scores`.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
     if task is not None or any(map(_has_no_score, sources)):
         if by is not None or suite is not None:
             option = "--by" if by is not None else "--suite"
             raise UsageError(f"{option} is for the scores of runs, and these contenders are played; leave it out")
-        return play_field(sources, task, trust=trust, **asked)
+        return play_scores(sources, task, trust=trust, **asked)
     if asked:
         raise UsageError(
             f"--{next(iter(asked))} is for policies that are played; to play those of runs, add --task TASK"
         )
-    return read_field(sources, by=by, suite=suite)
+    return read_scores(sources, by=by, suite=suite)
 
 
 def _has_no_score(source: str) -> bool:
@@ -333,9 +333,9 @@ def _has_no_score(source: str) -> bool:
     return ("=" not in source and is_guest(source)) or find_run(source).is_file()
 
 
-def play_field(
+def play_scores(
     sources: Sequence[str], task_name: str | None = None, *, episodes: int = 100, seed: int = 0, trust: bool = False
-) -> Field:
+) -> ComparedScores:
     """Play all contenders on the same episodes; each episode is a result, paired by its seed.
 
     Args:
@@ -372,7 +372,7 @@ def play_field(
         exact = exact_score(agent, mdp, task.max_steps) if mdp is not None and isinstance(agent, Policy) else None
         notes += [f"exact score of {name}: {exact.mean:.4f}"] if exact is not None else []
     results = [result for name, score in scores.items() for result in _results(task, name, score)]
-    return Field(tuple(results), notes=tuple(notes), unit="episode")
+    return ComparedScores(tuple(results), notes=tuple(notes), unit="episode")
 
 
 def _contenders(sources: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, points_of
-from policygen.extensions.compare.contenders import Field, contender_names
+from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
 from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
@@ -52,7 +52,7 @@ _RC: dict[Any, Any] = {
 }
 
 
-def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
+def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
     """Draw a comparison into `path`; return the path.
 
     Each task has a panel. Its curves are means of the best score so far, on each run's own search seeds, with a 95%
@@ -71,60 +71,60 @@ def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str 
         LogbookError: the file cannot be written.
     """
     check_suffix(Path(path))
-    return save(comparison_figure(field, columns=columns, x=x), Path(path))
+    return save(comparison_figure(compared, columns=columns, x=x), Path(path))
 
 
-def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") -> Figure:
+def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "episodes") -> Figure:
     """Build the figure that `plot_comparison` saves."""
     if columns not in WIDTHS or x not in X_AXES:
         raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
-    if field.unit == "episode":
+    if compared.unit == "episode":
         raise UsageError("policies that are played for a comparison have no learning curves: write .md, .html or .json")
-    without = next((run for run in field.results if len(run.curve) and x not in run.spent), None)
+    without = next((run for run in compared.results if len(run.curve) and x not in run.spent), None)
     if x in ("seconds", "usd") and without is not None:
         why = f"its file has no column `{x}`" if without.seed is None else "the price of a model is unknown"
         raise PlaceError(f"{without.contender} on {without.task}: {why}; choose another --x")
-    if not any(np.any(run.spent.get(x, 0)) for run in field.results):
+    if not any(np.any(run.spent.get(x, 0)) for run in compared.results):
         raise PlaceError(f"no run counts {x}; choose another --x")
     with style():
         import matplotlib
         from matplotlib.figure import Figure
 
         matplotlib.rcParams.update(_RC)
-        tasks = field.tasks
+        tasks = compared.tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        has_aggregates = len(tasks) > 1 and len(aggregates(field)) > 1
+        has_aggregates = len(tasks) > 1 and len(aggregates(compared)) > 1
         stacked = 3 - columns  # a column is too narrow for the last two side by side
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_aggregates else [])
-        legend = 0.16 * (2 + math.ceil((len(field.contenders) + bool(field.published)) / across))
+        legend = 0.16 * (2 + math.ceil((len(compared.contenders) + bool(compared.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
         # Subfigures: a long name below must not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
-            _draw_task(panels[place], field, task, x)
+            _draw_task(panels[place], compared, task, x)
             if place % across == 0:
-                panels[place].set_ylabel(f"best {_statistic(field)}\nper episode")
+                panels[place].set_ylabel(f"best {_statistic(compared)}\nper episode")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
             panel.remove()
         if has_aggregates:
             profiles, points = parts[1].subplots(stacked, columns)
-            _draw_profiles(profiles, field)
-            _draw_points(points, field)
-        _draw_legend(figure, field, across)
+            _draw_profiles(profiles, compared)
+            _draw_points(points, compared)
+        _draw_legend(figure, compared, across)
         return figure
 
 
-def _statistic(field: Field) -> str:
+def _statistic(compared: ComparedScores) -> str:
     """Name the scores; those of a task are all of one kind, which a note names if tasks differ."""
-    names = {run.aggregate.of_returns for run in field.results}
+    names = {run.aggregate.of_returns for run in compared.results}
     return names.pop() if len(names) == 1 else "score"
 
 
-def _looks(field: Field) -> dict[str, dict[str, Any]]:
+def _looks(compared: ComparedScores) -> dict[str, dict[str, Any]]:
     """Return colour, line and mark of each contender, the same in all panels."""
     return {
         name: {
@@ -132,27 +132,27 @@ def _looks(field: Field) -> dict[str, dict[str, Any]]:
             "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
             "marker": MARKERS[i % len(MARKERS)],
         }
-        for i, name in enumerate(field.contenders)
+        for i, name in enumerate(compared.contenders)
     }
 
 
-def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
+def _draw_task(axes: Axes, compared: ComparedScores, task: str, x: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    looks = _looks(field)
+    looks = _looks(compared)
     seen: list[float] = []
-    end = max((run.total(x) or 0.0 for run in field.results if run.task == task), default=0.0) or 1.0
-    drawn = [name for name in field.contenders if field.of(task, name)]
+    end = max((run.total(x) or 0.0 for run in compared.results if run.task == task), default=0.0) or 1.0
+    drawn = [name for name in compared.contenders if compared.of(task, name)]
     begin = math.inf
     for i, name in enumerate(drawn):
-        levels, lowest = _draw_curve(axes, field.of(task, name), x, looks[name], end)
+        levels, lowest = _draw_curve(axes, compared.of(task, name), x, looks[name], end)
         seen, begin = [*seen, *levels], min(begin, lowest)
-        scores = field.scores(task, name)
+        scores = compared.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
         axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), linewidth=0.8, **look)
         seen += [mean, *(interval or ())]
-    seen += _draw_references(axes, field, task)
+    seen += _draw_references(axes, compared, task)
     low, high = min(seen, default=0.0), max(seen, default=1.0)
     margin = 0.07 * (high - low) or 0.5
     axes.set_ylim(low - margin, high + margin)
@@ -188,25 +188,25 @@ def _draw_curve(
     return levels, float(band.centre.min())
 
 
-def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
+def _draw_references(axes: Axes, compared: ComparedScores, task: str) -> list[float]:
     """Draw published columns and random actions; return the levels that the y axis must include."""
-    published = [column.scores[task][0] for column in field.published if task in column.scores]
+    published = [column.scores[task][0] for column in compared.published if task in column.scores]
     for level in published:
         axes.axhline(level, color=GREY, linewidth=0.4, alpha=0.7, zorder=1)
     if published:
         axes.axhline(max(published), color="black", linewidth=0.8, zorder=1)
-    random = [run.random for run in field.results if run.task == task and run.random is not None]
+    random = [run.random for run in compared.results if run.task == task and run.random is not None]
     if random:
         axes.axhline(float(np.mean(random)), color=GREY, linestyle=":", linewidth=0.8, zorder=1)
     # The axis includes the two best published levels; one far below would squeeze the curves.
     return sorted(published)[-2:]
 
 
-def _draw_profiles(axes: Axes, field: Field) -> None:
+def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
     thresholds = np.linspace(0, 110, 111)
-    for name in aggregates(field):
-        look = _looks(field)[name]
-        profile = performance_profile([points_of(field, task, name) for task in field.tasks], thresholds)
+    for name in aggregates(compared):
+        look = _looks(compared)[name]
+        profile = performance_profile([points_of(compared, task, name) for task in compared.tasks], thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
     axes.set_xlim(0, 110)
@@ -217,8 +217,8 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
     axes.tick_params(**_TICKS)
 
 
-def _draw_points(axes: Axes, field: Field) -> None:
-    found, looks, short = aggregates(field), _looks(field), contender_names(field)
+def _draw_points(axes: Axes, compared: ComparedScores) -> None:
+    found, looks, short = aggregates(compared), _looks(compared), contender_names(compared)
     for i, (name, (mean, interval)) in enumerate(found.items()):
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
         axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
@@ -229,27 +229,27 @@ def _draw_points(axes: Axes, field: Field) -> None:
     axes.tick_params(**_TICKS)
 
 
-def _draw_legend(figure: Figure, field: Field, across: int) -> None:
+def _draw_legend(figure: Figure, compared: ComparedScores, across: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = []
-    for name, look in _looks(field).items():
-        counts = [len(own) for task in field.tasks if (own := field.of(task, name))] or [0]
+    for name, look in _looks(compared).items():
+        counts = [len(own) for task in compared.tasks if (own := compared.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
         # A training of another program is named as what it is, such as the mean of training episodes.
-        meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in field.results if run.contender == name)
+        meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in compared.results if run.contender == name)
         runs = "; ".join(filter(None, (runs, *meanings)))
         handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))
-    if field.published:
-        names = ", ".join(column.name for column in field.published)
+    if compared.published:
+        names = ", ".join(column.name for column in compared.published)
         best = Line2D([], [], color="black", linewidth=0.8, label="best published score")
         others = Line2D([], [], color=GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
         handles += [best, others]
-    if any(run.random is not None for run in field.results):
+    if any(run.random is not None for run in compared.results):
         handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="random actions"))
     handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds"))
-    if any(len(field.of(task, name)) > 1 for task in field.tasks for name in field.contenders):
+    if any(len(compared.of(task, name)) > 1 for task in compared.tasks for name in compared.contenders):
         handles.append(Patch(color=GREY, alpha=0.2, linewidth=0, label="95% interval over runs"))
     widest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))

@@ -22,7 +22,7 @@ from policygen.extensions.compare.comparison import (
     rows_of,
     surely_highest,
 )
-from policygen.extensions.compare.contenders import Field, contender_names, with_names
+from policygen.extensions.compare.contenders import ComparedScores, contender_names, with_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.names import left_out
@@ -67,40 +67,42 @@ class Report:
     sentence: str
 
 
-def report_of(field: Field) -> Report:
+def report_of(compared: ComparedScores) -> Report:
     """Build the tables, notes and sentence of a comparison."""
-    rows, pairs = rows_of(field), pairs_of(field)
-    statistics = _statistics(field, rows)
-    scores = _scores(field, rows, pairs)
+    rows, pairs = rows_of(compared), pairs_of(compared)
+    statistics = _statistics(compared, rows)
+    scores = _scores(compared, rows, pairs)
     sections = [replace(scores, caption=" ".join(statistics))]
-    if len(field.tasks) > 1 and (points := _points(field)).rows:
+    if len(compared.tasks) > 1 and (points := _points(compared)).rows:
         sections.append(points)
-    if (violations := _violations(field)).rows:
+    if (violations := _violations(compared)).rows:
         sections.append(violations)
-    if field.unit == "seed":
+    if compared.unit == "seed":
         sections.append(_costs(rows))
     if pairs:
         sections.append(_differences(pairs))
     notes = [
         *statistics,
-        *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
-        *(f"{column.name}: {column.source}." for column in field.published),
+        *(f"{note[:1].upper()}{note[1:]}." for note in compared.notes),
+        *(f"{column.name}: {column.source}." for column in compared.published),
     ]
     notes += [BETTER] if pairs else []
-    if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
+    if any(pair.task == ALL_TASKS for pair in pairs) or len(compared.tasks) > 1:
         notes.append(NORMALISED)
-        if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
+        if lacking := [
+            name for name in compared.contenders if not all(compared.of(task, name) for task in compared.tasks)
+        ]:
             notes.append(f"No mean over all tasks, because runs of some tasks are missing: {', '.join(lacking)}.")
-    if field.published:
+    if compared.published:
         notes.append(
             "Published means are tested with Welch's t-test if their spread and runs are known, else as exact values."
         )
-    return Report(tuple(sections), tuple(notes), verdict(field, pairs))
+    return Report(tuple(sections), tuple(notes), verdict(compared, pairs))
 
 
-def _statistics(field: Field, rows: Sequence[ComparisonRow]) -> list[str]:
+def _statistics(compared: ComparedScores, rows: Sequence[ComparisonRow]) -> list[str]:
     """Say what a score, its spread and its interval are, and over how many runs."""
-    samples = "episodes" if field.unit == "episode" else "runs"
+    samples = "episodes" if compared.unit == "episode" else "runs"
     fewest, most = min(row.runs for row in rows), max(row.runs for row in rows)
     count = str(most) if fewest == most else f"{fewest} to {most}"
     what = f"mean ± standard deviation over {count} {samples} [95% bootstrap interval of the mean]"
@@ -111,17 +113,17 @@ def _statistics(field: Field, rows: Sequence[ComparisonRow]) -> list[str]:
     return words
 
 
-def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Table:
+def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Table:
     """Build the table of scores: tasks down, contenders and published columns across."""
     by_place = {(row.task, row.contender): _score(row) for row in rows}
     cells, bold = [], set()
-    for i, task in enumerate(field.tasks):
-        own = [by_place.get((task, contender), "") for contender in field.contenders]
-        published = [_with_spread(*column.scores.get(task, (None, None))) for column in field.published]
-        if (best := surely_highest(field, pairs, task)) is not None:
-            bold.add((i, 1 + field.contenders.index(best)))
+    for i, task in enumerate(compared.tasks):
+        own = [by_place.get((task, contender), "") for contender in compared.contenders]
+        published = [_with_spread(*column.scores.get(task, (None, None))) for column in compared.published]
+        if (best := surely_highest(compared, pairs, task)) is not None:
+            bold.add((i, 1 + compared.contenders.index(best)))
         cells.append((task, *own, *published))
-    header = ("task", *field.contenders, *(column.name for column in field.published))
+    header = ("task", *compared.contenders, *(column.name for column in compared.published))
     return Table("Scores", header, tuple(cells), frozenset(bold))
 
 
@@ -134,18 +136,18 @@ def _with_spread(mean: float | None, std: float | None) -> str:
     return "" if mean is None else f"{number(mean)}{spread}"
 
 
-def _points(field: Field) -> Table:
-    rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
+def _points(compared: ComparedScores) -> Table:
+    rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(compared).items())
     header = ("contender", "mean normalised score [95% interval, stratified by task]")
     return Table("Over all tasks", header, rows, caption=f"Over all tasks, with bootstrap intervals. {NORMALISED}")
 
 
-def _violations(field: Field) -> Table:
+def _violations(compared: ComparedScores) -> Table:
     """Build the table of violated requirements, as shares of the episodes of all runs' final scores."""
     rows = []
-    for task, contender in itertools.product(field.tasks, field.contenders):
+    for task, contender in itertools.product(compared.tasks, compared.contenders):
         by_name: dict[str, list[Violations]] = {}
-        for run in field.of(task, contender):
+        for run in compared.of(task, contender):
             for one in run.violations:
                 by_name.setdefault(one.name, []).append(one)
         for name, found in by_name.items():
@@ -213,7 +215,7 @@ def _more_seeds(pair: Pair) -> str:
 # --- as files --------------------------------------------------------------------------------------------------------
 
 
-def write_report(field: Field, path: Path) -> list[Path]:
+def write_report(compared: ComparedScores, path: Path) -> list[Path]:
     """Write a comparison as .md, .csv, .tex, .html or .json; returns what was written.
 
     CSV writes two more files: NAME-runs.csv with a row for each run, and NAME-pairs.csv with a row for each pair.
@@ -225,17 +227,17 @@ def write_report(field: Field, path: Path) -> list[Path]:
     check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
     if kind in _WRITERS:
-        write_named(path, _WRITERS[kind](field))
+        write_named(path, _WRITERS[kind](compared))
         return [path]
-    records = {"scores": _row_records(field), "runs": _run_records(field), "pairs": _pair_records(field)}
+    records = {"scores": _row_records(compared), "runs": _run_records(compared), "pairs": _pair_records(compared)}
     if kind == "json":
-        report = report_of(field)
+        report = report_of(compared)
         counts = [
             {"task": run.task, "contender": run.contender, **asdict(one)}
-            for run in field.results
+            for run in compared.results
             for one in run.violations
         ]
-        words = {"requirements": counts, "unit": field.unit, "notes": report.notes, "sentence": report.sentence}
+        words = {"requirements": counts, "unit": compared.unit, "notes": report.notes, "sentence": report.sentence}
         write_named(path, json.dumps({**records, **words}, indent=1, ensure_ascii=False) + "\n")
         return [path]
     import pandas as pd  # slow to import
@@ -247,34 +249,34 @@ def write_report(field: Field, path: Path) -> list[Path]:
     return [places[name] for name in written]
 
 
-def _row_records(field: Field) -> list[dict[str, Any]]:
+def _row_records(compared: ComparedScores) -> list[dict[str, Any]]:
     """Return a record for each task and contender, published columns included; numbers are not rounded."""
     records: list[dict[str, Any]] = []
-    for row in rows_of(field):
+    for row in rows_of(compared):
         record = asdict(row)
         record["mean_low"], record["mean_high"] = record.pop("mean_interval") or (None, None)
-        best = best_published(field, row.task)
+        best = best_published(compared, row.task)
         records.append({**record, "published": False, "best_published": best, "source": ""})
-    for column in field.published:
+    for column in compared.published:
         for task, (mean, std) in column.scores.items():
             values = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
             records.append({**values, "published": True, "source": column.source})
     return records
 
 
-def _run_records(field: Field) -> list[dict[str, Any]]:
+def _run_records(compared: ComparedScores) -> list[dict[str, Any]]:
     """Return a record for each run: its final score and costs."""
     columns = ("task", "contender", "seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
     return [
         {**{column: getattr(run, column) for column in columns}, "episodes": run.total("episodes")}
-        for task, name in itertools.product(field.tasks, field.contenders)
-        for run in field.of(task, name)
+        for task, name in itertools.product(compared.tasks, compared.contenders)
+        for run in compared.of(task, name)
     ]
 
 
-def _pair_records(field: Field) -> list[dict[str, Any]]:
+def _pair_records(compared: ComparedScores) -> list[dict[str, Any]]:
     records = []
-    for pair in pairs_of(field):
+    for pair in pairs_of(compared):
         record = asdict(pair)
         record["low"], record["high"] = record.pop("interval") or (None, None)
         record["first_runs"], record["second_runs"] = record.pop("runs")
@@ -303,10 +305,10 @@ def as_markdown(report: Report, *, details: bool = True) -> str:
     return "\n".join([*parts, notes, f"{markdown_cell(report.sentence)}\n"])
 
 
-def _as_latex(field: Field) -> str:
+def _as_latex(compared: ComparedScores) -> str:
     """Format the comparison as LaTeX: short names in the tables, whole ones in the caption of the first."""
-    short = contender_names(field)
-    report = report_of(with_names(field, short))
+    short = contender_names(compared)
+    report = report_of(with_names(compared, short))
     whole = "; ".join(f"{own}: {name}" for own, name in left_out(short).items())
     common = [note for note in report.notes if note.startswith(IN_COMMON)]
     parts = [LATEX_PACKAGES]
@@ -355,8 +357,8 @@ def _as_html(report: Report) -> str:
     return f"<!DOCTYPE html>\n<html>\n{head}\n<body>\n{body}\n</body>\n</html>\n"
 
 
-_WRITERS: dict[str, Callable[[Field], str]] = {
-    "md": lambda field: as_markdown(report_of(field)),
+_WRITERS: dict[str, Callable[[ComparedScores], str]] = {
+    "md": lambda compared: as_markdown(report_of(compared)),
     "tex": _as_latex,
-    "html": lambda field: _as_html(report_of(field)),
+    "html": lambda compared: _as_html(report_of(compared)),
 }

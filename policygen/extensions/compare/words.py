@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from policygen.extensions.compare.comparison import SURE, Pair, rows_of, standings
-from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.contenders import ComparedScores
 from policygen.extensions.plots.statistics import Interval
 
 MOST_SENTENCES = 4
@@ -27,36 +27,36 @@ def in_brackets(interval: Interval | None) -> str:
     return f" [{number(interval[0])}, {number(interval[1])}]" if interval is not None else ""
 
 
-def verdict(field: Field, pairs: Sequence[Pair]) -> str:
+def verdict(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     """Summarise the comparison in a few sentences."""
     sentences = []
-    contenders = field.contenders
+    contenders = compared.contenders
     if len(contenders) > 1:
-        sentences.append(_between(field, pairs))
-    sentences += [_against_published(field, contender) for contender in contenders[:3] if field.published]
-    return " ".join(filter(None, sentences)) or _alone(field)
+        sentences.append(_between(compared, pairs))
+    sentences += [_against_published(compared, contender) for contender in contenders[:3] if compared.published]
+    return " ".join(filter(None, sentences)) or _alone(compared)
 
 
-def _alone(field: Field) -> str:
-    rows = rows_of(field)
+def _alone(compared: ComparedScores) -> str:
+    rows = rows_of(compared)
     if len(rows) == 1:
         row = rows[0]
         score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
-        return f"{row.contender} scores {score} on {row.task}; {_count(row.runs, field.unit)}."
+        return f"{row.contender} scores {score} on {row.task}; {_count(row.runs, compared.unit)}."
     return f"{len(rows)} results of one contender; add another contender to compare it with."
 
 
-def _between(field: Field, pairs: Sequence[Pair]) -> str:
+def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     """Describe the differences between the contenders, by the pairs over most tasks."""
     widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
     found = list(widest.values())
     if not found:
         return "No two contenders have runs of the same task."
-    if len(found) < math.comb(len(field.contenders), 2) or len({(pair.task, pair.tasks) for pair in found}) > 1:
+    if len(found) < math.comb(len(compared.contenders), 2) or len({(pair.task, pair.tasks) for pair in found}) > 1:
         return " ".join(map(_in_words, found[:MOST_SENTENCES]))  # not all on the same tasks
     if len(found) == 1:
         return _in_words(found[0])
-    gains = dict.fromkeys(field.contenders, 0.0)
+    gains = dict.fromkeys(compared.contenders, 0.0)
     for pair in found:
         gains[pair.second] += pair.gain
         gains[pair.first] -= pair.gain
@@ -132,9 +132,9 @@ def _count(count: int, unit: str) -> str:
     return f"{count} {unit}{'s' * (count > 1)} each"
 
 
-def _against_published(field: Field, contender: str) -> str:
+def _against_published(compared: ComparedScores, contender: str) -> str:
     """Count the tasks on which a contender is above, level with or below the published columns."""
-    found = standings(field, contender)
+    found = standings(compared, contender)
     if not found:
         return ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policygen.errors import LogbookError, PolicygenError
-from policygen.extensions.compare.contenders import Field, read_field
+from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.tables import Report, report_of
 from policygen.extensions.page.attempts import score_words
@@ -58,16 +58,16 @@ def read_sweep(folder: Path) -> SweepContent:
     rows = [_row(folder, cell) for cell in cells_of(plan)]
     finished = [row for row in rows if row.state == "finished"]
     count = f"all {len(rows)}" if len(finished) == len(rows) else f"{len(finished)} of {len(rows)}"
-    field = None
+    compared = None
     if finished:
         with suppress(PolicygenError):  # damaged runs: the list of runs says so
-            field = read_field([str(folder)])
+            compared = read_scores([str(folder)])
     return SweepContent(
         folder,
         ", ".join(dict.fromkeys(row.cell.entry.task for row in rows)),
         f"{count} runs are finished",
-        report_of(field) if field is not None else None,
-        _curves(field) if field is not None else None,
+        report_of(compared) if compared is not None else None,
+        _curves(compared) if compared is not None else None,
         rows,
         _policies(folder, finished),
         plan.settings,
@@ -87,9 +87,9 @@ def _row(folder: Path, cell: Cell) -> RunRow:
     return RunRow(cell, "finished", summary.final, dollars(summary.usd) if summary.is_language_model else "")
 
 
-def _curves(field: Field) -> Picture | None:
+def _curves(compared: ComparedScores) -> Picture | None:
     try:
-        return picture(comparison_figure(field), "Curves of all runs")
+        return picture(comparison_figure(compared), "Curves of all runs")
     except PolicygenError:
         return None
 

@@ -21,7 +21,7 @@ from support import Line, sentences
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.comparison import Pair, pairs_of, points_of, rows_of
-from policygen.extensions.compare.contenders import Field, read_field
+from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure, plot_comparison
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import as_markdown, report_of, write_report
@@ -49,29 +49,29 @@ def results(task: str, name: str, scores: list[float], first_seed: int | None = 
     return made
 
 
-def field_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> Field:
-    return Field(tuple(result for part in parts for result in part), published)
+def compared_scores_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> ComparedScores:
+    return ComparedScores(tuple(result for part in parts for result in part), published)
 
 
-def duel(a: list[float], b: list[float], first_seed: int | None = 100) -> tuple[Field, Pair]:
+def duel(a: list[float], b: list[float], first_seed: int | None = 100) -> tuple[ComparedScores, Pair]:
     """The comparison of A's and B's scores on the task t; B's seeds begin with `first_seed`."""
-    field = field_of(results("t", "A", a), results("t", "B", b, first_seed))
-    (pair,) = pairs_of(field)
-    return field, pair
+    compared = compared_scores_of(results("t", "A", a), results("t", "B", b, first_seed))
+    (pair,) = pairs_of(compared)
+    return compared, pair
 
 
 def test_a_pair_is_compared_over_the_seeds_that_both_have() -> None:
     a = results("t", "A", [10, 50, 30, 20, 0, 5, 9, 10, 44, 70])
     b = results("t", "B", [41, 82, 60, 52, 30, 36, 41, 40, 75, 102])
-    (pair,) = pairs_of(field_of(a, b[::-1]))
+    (pair,) = pairs_of(compared_scores_of(a, b[::-1]))
     assert pair.gain == pytest.approx(31.1)  # of differences 30 to 32, whatever the spread between seeds
     assert pair.interval is not None
     assert 30 < pair.interval[0] < 31.1 < pair.interval[1] < 32
     assert (pair.seeds, pair.p, pair.more) == (10, 2 / 2**10, 0)
     assert 0.5 < pair.better < 1  # among all runs, whatever their seeds
-    sentence = verdict(field_of(a, b), pairs_of(field_of(a, b)))
+    sentence = verdict(compared_scores_of(a, b), pairs_of(compared_scores_of(a, b)))
     assert re.fullmatch(r"B is better than A by 31\.10 \[30\.\d+, 31\.\d+\] on t; 10 seeds each\.", sentence)
-    assert verdict(field_of(b, a), pairs_of(field_of(b, a))) == sentence
+    assert verdict(compared_scores_of(b, a), pairs_of(compared_scores_of(b, a))) == sentence
 
 
 def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
@@ -85,32 +85,32 @@ def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
 def test_an_open_question_says_how_many_more_seeds_would_settle_it() -> None:
     rng = np.random.default_rng(1)
     a = rng.normal(50, 5, 8)
-    field, pair = duel(a.tolist(), (a + rng.normal(2, 6, 8)).tolist())
+    compared, pair = duel(a.tolist(), (a + rng.normal(2, 6, 8)).tolist())
     assert pair.corrected > 0.05
     assert pair.more is not None
     assert pair.more > 0
-    sentence = verdict(field, [pair])
+    sentence = verdict(compared, [pair])
     assert "is open" in sentence
     assert f"about {pair.more} more seeds each would settle it" in sentence
-    field, noisy = duel([0] * 4, [10, -9, 10, -9.5])
+    compared, noisy = duel([0] * 4, [10, -9, 10, -9.5])
     assert noisy.more is not None
     assert noisy.more > 100  # a guess at many seeds is no number
-    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(field, [noisy])
+    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(compared, [noisy])
 
 
 def test_so_few_seeds_can_settle_nothing_and_the_sentence_says_so() -> None:
-    field, pair = duel([10, 20, 30], [20, 30.5, 40])
+    compared, pair = duel([10, 20, 30], [20, 30.5, 40])
     assert (pair.p, pair.more, pair.fewest) == (0.25, 3, 6)  # 2/2^6 is the first below 0.05
-    assert "about 3 more seeds each would settle it (this test needs at least 6 seeds)" in (verdict(field, [pair]))
+    assert "about 3 more seeds each would settle it (this test needs at least 6 seeds)" in (verdict(compared, [pair]))
     _, unpaired = duel([10, 20, 30], [100, 110, 120], None)
     assert (unpaired.seeds, unpaired.more, unpaired.fewest) == (0, 1, 4)
-    assert "about 1 more seed each would settle it (this test needs at least 4 seeds" in verdict(field, [unpaired])
-    three = pairs_of(field_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
+    assert "about 1 more seed each would settle it (this test needs at least 4 seeds" in verdict(compared, [unpaired])
+    three = pairs_of(compared_scores_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
     assert {pair.fewest for pair in three} == {7}  # three tests share the level, and 2/2^7 is below a third of it
 
 
 def test_nothing_is_bold_where_nothing_is_compared() -> None:
-    alone = report_of(field_of(results("t", "A", [10, 20, 30])))
+    alone = report_of(compared_scores_of(results("t", "A", [10, 20, 30])))
     assert not alone.sections[0].bold
     assert "Intervals from fewer than 5 runs are too narrow." in alone.notes
     open_one = report_of(duel([1, 2, 3, 4, 5], [2, 3, 4, 5, 6])[0])
@@ -121,33 +121,35 @@ def test_nothing_is_bold_where_nothing_is_compared() -> None:
 
 
 def test_contenders_that_score_the_same_are_level() -> None:
-    for (field, pair), basis in (
+    for (compared, pair), basis in (
         (duel([5, 5], [5], None), "2 and 1 runs, not paired"),
         (duel([500] * 5, [500] * 5), "5 seeds each"),
     ):
-        assert verdict(field, [pair]) == f"A and B are level on t; {basis}."
+        assert verdict(compared, [pair]) == f"A and B are level on t; {basis}."
 
 
 def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
-    field = field_of(
+    compared = compared_scores_of(
         results("one", "A", [10, 10, 10]), results("one", "B", [20, 20, 20]),
         results("two", "A", [50, 50, 50, 50]), results("two", "B", [80, 80, 80, 80]),
     )  # fmt: skip
-    together = [pair for pair in pairs_of(field) if pair.tasks == 2]
+    together = [pair for pair in pairs_of(compared) if pair.tasks == 2]
     assert [pair.gain for pair in together] == [20.0]
-    assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(field, pairs_of(field))
-    assert points_of(field, "two", "A").tolist() == [50.0] * 4
+    assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(compared, pairs_of(compared))
+    assert points_of(compared, "two", "A").tolist() == [50.0] * 4
 
 
 def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
     rng = np.random.default_rng(3)
     base = rng.normal(50, 3, 10)
     gains = {"A": 0, "B": 0.2, "C": 9}
-    field = field_of(*(results("t", n, (base + gain + rng.normal(0, 1, 10)).tolist()) for n, gain in gains.items()))
-    pairs = pairs_of(field)
+    compared = compared_scores_of(
+        *(results("t", n, (base + gain + rng.normal(0, 1, 10)).tolist()) for n, gain in gains.items())
+    )
+    pairs = pairs_of(compared)
     assert len(pairs) == 3
     assert all(pair.corrected >= pair.p for pair in pairs)
-    assert verdict(field, pairs).startswith(
+    assert verdict(compared, pairs).startswith(
         "C has the highest mean of 3 on t, significantly above A and B; 10 seeds each."
     )
 
@@ -157,16 +159,16 @@ def test_published_columns_stand_beside_ours_and_a_test_says_what_is_above_them(
         Published("they", "a paper", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0), "sure": (90.0, 2.0)}),
         Published("others", "a page", None, {"few": (90.0, None), "sure": (10.0, None), "level": (100.0, None)}),
     )
-    field = field_of(
+    compared = compared_scores_of(
         results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
         results("few", "A", [100, 100]), results("lower", "A", [95, 97]), results("level", "A", [100, 100]),
         published=published,
     )  # fmt: skip
-    assert verdict(field, []) == (
+    assert verdict(compared, []) == (
         "A is significantly above all published columns on 1 of 5 tasks, highest, but not significantly, on 2 "
         "(noisy, few), level with the best on 1 (level), below the best on 1 (lower)."
     )
-    report = report_of(field)
+    report = report_of(compared)
     assert report.sections[0].bold == {(0, 1)}
     text = as_markdown(report)
     assert re.search(r"\| sure \| \*\*95\.62 ± 1\.061 \[9.*\]\*\* \| 90\.00 ± 2\.000 \| 10\.00 \|", text)
@@ -176,19 +178,19 @@ def test_published_columns_stand_beside_ours_and_a_test_says_what_is_above_them(
 
 def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
     a = results("t", "A", [1, 2])
-    (row,) = rows_of(field_of(a))
+    (row,) = rows_of(compared_scores_of(a))
     assert (row.calls, row.tokens, row.usd, row.episodes, row.seconds) == (5.0, 1000.0, 0.5, 100.0, 12.0)
-    (row,) = rows_of(field_of([Result("t", "A", 1.0, 1), *a[1:]]))
+    (row,) = rows_of(compared_scores_of([Result("t", "A", 1.0, 1), *a[1:]]))
     assert (row.usd, row.runs) == (None, 2)
 
 
 def test_every_format_holds_the_figures(tmp_path: Path) -> None:
-    field = field_of(
+    compared = compared_scores_of(
         results("t_1", "A & B <c>", [1, 2, 4] * 2), results("t_1", "D|e", [25, 26, 29] * 2),
         published=(Published("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
     )  # fmt: skip
     for name in ("c.md", "c.tex", "c.html", "c.csv"):
-        write_report(field, Path(name))
+        write_report(compared, Path(name))
     latex = Path("c.tex").read_text()
     assert r"\bfseries" in latex
     assert r"2.333 $\pm$ 1.366" in latex
@@ -213,7 +215,7 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     pairs = pd.read_csv("c-pairs.csv")
     assert pairs["gain"].tolist() == pytest.approx([73 / 3])
     with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
-        write_report(field, Path("c.doc"))
+        write_report(compared, Path("c.doc"))
 
 
 def test_latex_has_short_names_and_its_captions_say_what_they_and_the_numbers_mean(tmp_path: Path) -> None:
@@ -222,8 +224,8 @@ def test_latex_has_short_names_and_its_captions_say_what_they_and_the_numbers_me
         "builtin (no language model), table policy, refine none",
     )
     parts = [results(task, name, [-1, 2, -4]) for task in ("t", "u") for name in names]
-    field = replace(field_of(*parts), notes=("all runs: iterations 3",))
-    (path,) = write_report(field, tmp_path / "c.tex")
+    compared = replace(compared_scores_of(*parts), notes=("all runs: iterations 3",))
+    (path,) = write_report(compared, tmp_path / "c.tex")
     text = path.read_text()
     obeyed = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     assert obeyed.isascii()  # no package reads every sign
@@ -239,16 +241,18 @@ def test_latex_has_short_names_and_its_captions_say_what_they_and_the_numbers_me
     assert "stratified by task" in obeyed
     assert "permutation tests, Holm-corrected" in others[-1]
     assert "$-$1.000 $\\pm$ 3.000" in obeyed  # a minus sign, no hyphen
-    alone = field_of(results("t", "A", [1.0, 2.0]))
+    alone = compared_scores_of(results("t", "A", [1.0, 2.0]))
     (path,) = write_report(alone, tmp_path / "alone.tex")
     assert r"\end{table}" in path.read_text()  # it fits one column
 
 
 def test_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
     evil = "=cmd|'/C calc'!A0\n\\input|evil ^^5cinput"
-    field = field_of(results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]), results("[9cm]", "+B", [1]))
+    compared = compared_scores_of(
+        results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]), results("[9cm]", "+B", [1])
+    )
     for name in ("c.csv", "c.tex"):
-        write_report(field, Path(name))
+        write_report(compared, Path(name))
     for name in ("c.csv", "c-pairs.csv"):
         for cells in pd.read_csv(name).select_dtypes(exclude="number").to_numpy().tolist():
             assert not [cell for cell in cells if str(cell).startswith(("=", "+", "@"))], name
@@ -307,7 +311,7 @@ def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: 
         for who in ("builtin (no language model)", "openai:gpt-5-mini, refine auto")
     ]
     published = (Published("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
-    figure = comparison_figure(field_of(*parts, published=published), columns=columns)
+    figure = comparison_figure(compared_scores_of(*parts, published=published), columns=columns)
     wide, high = figure.get_size_inches()
     assert wide == {1: 3.5, 2: 7.16}[columns]
     assert high <= height
@@ -324,7 +328,7 @@ def test_a_panel_that_leaves_out_where_curves_begin_says_so() -> None:
         (run,) = results("t", "A", [100.0])
         spent = {"episodes": np.arange(1.0, 101.0)}
         curve = np.concatenate([[first], np.full(99, 100.0)])
-        axes = comparison_figure(field_of([replace(run, spent=spent, curve=curve)])).axes[0]
+        axes = comparison_figure(compared_scores_of([replace(run, spent=spent, curve=curve)])).axes[0]
         return [text.get_text() for text in axes.texts]
 
     assert texts(-1000.0) == ["curves begin at -1,000"]
@@ -334,7 +338,7 @@ def test_a_panel_that_leaves_out_where_curves_begin_says_so() -> None:
 def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     early, late = results("t", "A", [10, 10, 10]), results("t", "B", [20, 20, 20])
     late = [replace(run, spent={"episodes": run.spent["episodes"] * 2}) for run in late]
-    axes = comparison_figure(field_of(early, late)).axes[0]
+    axes = comparison_figure(compared_scores_of(early, late)).axes[0]
     ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
     assert [[100.0, 200.0], [10.0, 10.0]] in ways
     assert axes.get_ylabel() == "best mean return\nper episode"
@@ -344,12 +348,12 @@ def test_a_training_is_named_as_one_and_axes_have_short_names(tmp_path: Path) ->
     names = ("openai:m, refine none", "builtin (no language model), refine q")
     parts = [results(task, name, [1, 2, 4]) for task in ("t", "u") for name in names]
     training = replace(results("t", "PPO", [3], None)[0], meaning="mean of the last 100 training episodes")
-    figure = comparison_figure(field_of(*parts, [training]))
+    figure = comparison_figure(compared_scores_of(*parts, [training]))
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "PPO (n = 1; mean of the last 100 training episodes)" in said
     assert "builtin (no language model), refine q (n = 3)" in said
     assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["m", "builtin"]
-    plot_comparison(field_of(*parts), tmp_path / "c.png")
+    plot_comparison(compared_scores_of(*parts), tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as image:
         assert image.width == pytest.approx(7.16 * 300, abs=1)  # as journals ask for
 
@@ -372,11 +376,11 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
     longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
     Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
     sources = ["swept", *map(str, longer), "PPO=ppo.csv"]
-    field = read_field(sources)
-    assert field.tasks == ["cartpole", "frozenlake", "nim"]
-    assert field.contenders == ["iterations 1", "iterations 4", "PPO"]
-    assert field.scores("cartpole", "PPO").tolist() == [200.0]
-    assert any("training episodes" in note for note in field.notes)
+    compared = read_scores(sources)
+    assert compared.tasks == ["cartpole", "frozenlake", "nim"]
+    assert compared.contenders == ["iterations 1", "iterations 4", "PPO"]
+    assert compared.scores("cartpole", "PPO").tolist() == [200.0]
+    assert any("training episodes" in note for note in compared.notes)
     done = line("compare", *sources, "-o", "c.md", "-o", "c.png", "--columns", 1)
     assert done.code == 0, done.err
     assert {"c.md", "c.png"} <= {path.name for path in tmp_path.iterdir()}
@@ -390,18 +394,18 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
 
 def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> None:
     swept("quick:nim", 100, 101, settings=("stop_at=2",))
-    fresh = read_field(["swept"])
+    fresh = read_scores(["swept"])
     unpublished = "suite quick has no published columns; --suite finite or props15 have some for these tasks"
     assert unpublished in fresh.notes
     assert any("iterations 1" in note for note in fresh.notes)
     before = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
     assert line("resume", "swept/nim-builtin-s100", "--iterations", 2).code == 0
-    field = read_field(["swept"])
-    assert field.contenders == fresh.contenders
-    assert "1 of 2 runs was extended to 2 iterations" in field.notes
-    assert not any("iterations 1" in note for note in field.notes)
+    compared = read_scores(["swept"])
+    assert compared.contenders == fresh.contenders
+    assert "1 of 2 runs was extended to 2 iterations" in compared.notes
+    assert not any("iterations 1" in note for note in compared.notes)
     for picture_or_table in (
-        read_field(["swept/nim-builtin-s100", "swept/nim-builtin-s101"]).notes,
+        read_scores(["swept/nim-builtin-s100", "swept/nim-builtin-s101"]).notes,
         [text.get_text() for text in runs_figure(cell_folders(Path("swept"))).axes[0].get_legend().get_texts()],
         comparison(cell_folders(Path("swept")))["what"],
     ):
@@ -417,12 +421,12 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
         for iterations in (1, 2)
         for grid in ("free", "fixed")
     ]
-    field = read_field(folders, by="grid")
-    assert field.contenders == ["grid free", "grid fixed"]
-    assert any("runs that differ in iterations are averaged, as --by grid asks" in note for note in field.notes)
-    assert read_field(folders, by="task").contenders == ["all runs"]
-    assert len(read_field(folders).contenders) == 4
-    assert read_field(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
+    compared = read_scores(folders, by="grid")
+    assert compared.contenders == ["grid free", "grid fixed"]
+    assert any("runs that differ in iterations are averaged, as --by grid asks" in note for note in compared.notes)
+    assert read_scores(folders, by="task").contenders == ["all runs"]
+    assert len(read_scores(folders).contenders) == 4
+    assert read_scores(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
 
 
 @pytest.mark.parametrize(
@@ -453,11 +457,11 @@ def test_unfinished_runs_are_left_out_and_counted() -> None:
     assert json.loads((other / "summary.json").read_text())["llm_calls"] == 0
     assert pd.read_csv(other / "learning_curve.csv")["calls"].tolist() == [0] * 2
     (other / "summary.json").unlink()
-    field = read_field([str(whole), str(other)])
-    assert len(field.results) == 1
-    assert "1 unfinished runs are left out" in field.notes
+    compared = read_scores([str(whole), str(other)])
+    assert len(compared.results) == 1
+    assert "1 unfinished runs are left out" in compared.notes
     with pytest.raises(LogbookError, match="no run is finished"):
-        read_field([str(other)])
+        read_scores([str(other)])
 
 
 def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they_stand() -> None:
@@ -471,29 +475,31 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     last = json.loads((folder / "attempts.jsonl").read_text().splitlines()[-1])
     assert [last[name] for name in ("episodes", "env_steps", "validated_episodes")] == [324, said["env_steps"], 300]
     assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
-    assert (rows_of(read_field([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
+    assert (rows_of(read_scores([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
     assert comparison([folder])["search_episodes"].tolist() == [324]
-    (result,) = read_field([str(folder)]).results
+    (result,) = read_scores([str(folder)]).results
     for x, label, end in (
         ("env_steps", "environment steps", said["env_steps"]),
         ("seconds", "wall-clock time [s]", last["wall_seconds"]),
     ):
         assert result.total(x) == pytest.approx(end, abs=0.001)
-        axes = comparison_figure(read_field([str(folder)]), x=x).axes[0]
+        axes = comparison_figure(read_scores([str(folder)]), x=x).axes[0]
         assert axes.get_xlabel() == label
         assert pytest.approx(end, abs=0.001) in [
             drawn.get_xdata()[-1] for drawn in axes.lines if len(drawn.get_xdata())
         ]
     with pytest.raises(LogbookError, match="compatible:m on pong: the price of a model is unknown; choose another --x"):
-        comparison_figure(read_field([str(folder)]), x="usd")
+        comparison_figure(read_scores([str(folder)]), x="usd")
     assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
 
 
 def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
     # By an interquartile mean A would be first: B has three high runs, and A is a little better in the others.
     scores = {"A": [10.0] * 12, "B": [9.0] * 9 + [90.0] * 3}
-    field = field_of(*(results(task, name, values) for task in ("t", "u") for name, values in scores.items()))
-    report = report_of(field)
+    compared = compared_scores_of(
+        *(results(task, name, values) for task in ("t", "u") for name, values in scores.items())
+    )
+    report = report_of(compared)
     over_all = next(section for section in report.sections if section.title == "Over all tasks")
     assert {name: float(cell.split(" [")[0]) for name, cell in over_all.rows} == {"A": 10.0, "B": 29.25}
     assert "B is ahead by 19.25" in report.sentence or "B is better than A by 19.25" in report.sentence
@@ -512,7 +518,7 @@ def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_sta
         done = line("compare", folder, source)
         (said,) = sentences(done.err)
         assert (done.code, words in said) == (2, True), said
-    field = read_field([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")
-    header = report_of(field).sections[0].header
+    compared = read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")
+    header = report_of(compared).sections[0].header
     assert {"PPO", "PPO (published)"} <= set(header)
     assert len(set(header)) == len(header)

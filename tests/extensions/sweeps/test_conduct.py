@@ -33,7 +33,7 @@ from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.compare.contenders import read_field
+from policygen.extensions.compare.contenders import read_scores
 from policygen.extensions.sweeps.conduct import Sweep, open_sweep
 from policygen.extensions.sweeps.plan import SweepLimits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
@@ -242,8 +242,8 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
     assert done.code == 0, done.err
     assert "builtin reads no prompt" in done.err
     note = "builtin reads no prompt: templates make no difference to its runs"
-    assert note in read_field(["swept"]).notes
-    assert note not in read_field(["swept/frozenlake-builtin-calm-s0"]).notes
+    assert note in read_scores(["swept"]).notes
+    assert note not in read_scores(["swept/frozenlake-builtin-calm-s0"]).notes
     assert idle_templates(plan_of("nim", llms=["builtin", "replay:x"], templates=["a", "b"]))
     assert not idle_templates(plan_of("nim", llms=["manual"], templates=["a", "b"]))
     assert not idle_templates(plan_of("nim", templates=["a"]))
