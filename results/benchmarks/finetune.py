@@ -1,0 +1,206 @@
+"""Measures what stands in finetune.md: a small transformer trained on searches by sft, rft, dpo and grpo.
+
+python results/benchmarks/finetune.py [train] [runs] [page] [--seeds SEED ...] [--anew]
+
+Needs `pip install "policygen[finetune]"`, and Linux for the memory of each training. Set OMP_NUM_THREADS=1. Every
+training is a row of finetune.csv for each task that its model is asked for, and is not made again unless `--anew` forgets
+them all. `runs` lets the models take part in runs (finetune_runs.csv). `page` writes the tables of finetune.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from measurements import HERE, Measurements, parser_of
+
+import policygen
+from policygen.episodes.score import half_interval
+from policygen.extensions.training.dataset import Row, make_dataset
+from policygen.extensions.training.finetune import FORMS, Settings, finetune, sample_replies
+from policygen.extensions.training.reward import reward
+from policygen.runs.attempt import text_digest
+
+sys.path.append(str(HERE.parent.parent / "tests"))
+from tiny_model import make_tiny_model  # beside the tests, which train it, too
+
+TASKS = ("cartpole", "pendulum")
+COLUMNS = (
+    *("task", "method", "seed", "on", "readable", "mean", "solved", "distinct", "replies"),
+    *("seconds", "memory", "ended"),
+)
+MEASURED = Measurements("finetune", COLUMNS)
+PLAYED = Measurements("finetune_runs", ("task", "model", "seed", "score", "readable", "seconds"))
+PLACE = HERE.parent.parent / "build" / "finetune"
+SEARCHES = 10  # of plain search, for each task and seed
+REPLIES = 100  # of a model, for each row
+EPISODES = 20  # that score each of these replies; no training plays them
+COMMON = {"max_tokens": 72, "episodes": 10, "batch": 16}
+SFT = Settings("sft", epochs=6, learning_rate=2e-3, **COMMON)
+METHODS = {
+    "rft": Settings("rft", epochs=4, rounds=8, samples=128, learning_rate=1e-3, **COMMON),
+    "dpo": Settings("dpo", epochs=2, learning_rate=2e-4, beta=0.1, **COMMON),
+    "grpo, beta 0": Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, beta=0.0, **COMMON),
+    "grpo, beta 0.03": Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, beta=0.03, **COMMON),
+}
+SYSTEM = "Write a policy.\n"
+REQUEST = "{{ task.name }}: {% for o in task.observed %}{{ o.name }}, {% endfor %}to {{ outputs | join(', ') }}.\n"
+
+
+def searches(task: str, seed: int) -> list[Path]:
+    """Return runs of plain search with the short prompt, which are made if they are missing."""
+    found = []
+    for number in range(SEARCHES):
+        folder = PLACE / f"{seed}" / "searches" / f"{task}-{number}"
+        if not list(folder.glob("*/summary.json")):
+            shutil.rmtree(folder, ignore_errors=True)
+            policygen.run(
+                task,
+                llm="builtin",
+                policy="linear",
+                template="short",
+                seed=1000 * seed + number,
+                iterations=4,
+                candidates=8,
+                refine="none",
+                episodes=10,
+                final_episodes=2,
+                fragility=False,
+                jobs=1,
+                out=folder,
+            )
+        found += folder.iterdir()
+    return found
+
+
+def shortened(text: str) -> str:
+    """Return a reply of plain search with its weights over standardised quantities as weights of the quantities.
+
+    Weights have two significant digits.
+    """
+    lets = re.findall(r"let (n_\w+) = \((\w+) ([+-]) (\S+)\)/(\S+)", text)
+    scales = {name: (of, float(sign + shift), float(spread)) for name, of, sign, shift, spread in lets}
+    lines = []
+    for output, terms in re.findall(r"^(?!let )(\w+) = (.*)$", text, flags=re.MULTILINE):
+        weights, bias = {}, 0.0
+        for sign, number, name in re.findall(r"([+-]?) ?([\d.e-]+\d|\d)(?:\*(\w+))?", terms):
+            of, shift, spread = scales[name] if name else ("", 1.0, 1.0)
+            weight = float(sign + number) / spread
+            bias += weight * shift
+            if name:
+                weights[of] = weight
+        equation = " ".join(f"{weight:+.2g}*{of}" for of, weight in weights.items() if weight)
+        lines.append(f"{output} = {equation} {bias:+.2g}" if equation else f"{output} = 0")
+    return "\n".join(["```", *lines, "```"])
+
+
+def rows_of(method: str, tasks: Sequence[str], seed: int) -> list[Row]:
+    """Return the rows of `policygen dataset` for a method, with shortened replies."""
+    folders = [folder for task in tasks for folder in searches(task, seed)]
+    rows = make_dataset(folders, FORMS[method], top=1.0 if method == "sft" else None, test=0, comments=False).rows
+    for row in rows:
+        row["incumbent"] = ""  # the short prompt does not show it
+        for name in {"completion", "chosen", "rejected"} & row.keys():
+            row[name] = [{**message, "content": shortened(message["content"])} for message in row[name]]
+    # Prompts are all the same, but the incumbents that a dataset tells apart are not.
+    return list({json.dumps(row["prompt"]): row for row in rows}.values()) if FORMS[method] == "grpo" else rows
+
+
+def answers(model: Path, task: str, seed: int) -> dict[str, Any]:
+    """Ask a model for policies for a task, and score them on episodes that no training plays."""
+    (row,) = rows_of("rft", [task], seed)
+    texts = sample_replies(str(model), [row] * REPLIES, dataclasses.replace(SFT, seed=seed))
+    scored = reward(task, EPISODES, seed=seed + 1, jobs=1).scored(texts, kind=["linear"] * REPLIES)
+    scores = [one.score for one in scored if one.score is not None]
+    policies = {text_digest(one.policy) for one in scored if one.policy}
+    solved = policygen.load_task(task).solved
+    assert solved is not None
+    return {
+        "readable": len(scores) / REPLIES,
+        "mean": f"{statistics.mean(one.mean for one in scores):.6g}" if scores else "",
+        "solved": sum(one.mean >= solved for one in scores) / REPLIES,
+        "distinct": len(policies),
+        "replies": REPLIES,
+    }
+
+
+def trained(on: str, method: str, seed: int) -> list[dict[str, Any]]:
+    """Train a model and return a row for each task; `on` is a task, or for sft both."""
+    place = PLACE / f"{seed}"
+    tasks = TASKS if on == "both" else (on,)
+    rows = rows_of(method.split(",")[0], tasks, seed)
+    settings = dataclasses.replace(SFT if method == "sft" else METHODS[method], seed=seed)
+    model = place / f"{on}-{method.replace(', ', '-').replace(' ', '')}"
+    shutil.rmtree(model, ignore_errors=True)
+    base = place / ("base" if method == "sft" else "both-sft")
+    if method == "sft":
+        texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
+        make_tiny_model(base, context=256, hidden=128, layers=4, texts=texts, seed=seed)
+
+    def train() -> dict[str, Any]:
+        result = finetune(rows, [], str(base), out=model, settings=settings, say=functools.partial(print, flush=True))
+        return {"ended": result.ended}
+
+    cost = apart(train)
+    return [{"on": task, **answers(model, task, seed), **cost} for task in TASKS]
+
+
+def apart(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what `work` does in a process of its own, with its seconds and its peak memory in MiB."""
+
+    def target() -> None:
+        began = time.perf_counter()
+        found = work()
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        found |= {"seconds": f"{time.perf_counter() - began:.1f}", "memory": f"{memory:.0f}"}
+        sender.send(found)
+
+    # Forked, so that imports count neither as time nor, beyond what they need, as memory.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target)
+    process.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise RuntimeError("the training failed, see above") from None
+    process.join()
+    return dict(found)
+
+
+def prepare() -> None:
+    """Change to the folder of the models, with the templates of the short prompt."""
+    (PLACE / "templates").mkdir(parents=True, exist_ok=True)
+    (PLACE / "templates" / "system.j2").write_text(SYSTEM)
+    (PLACE / "templates" / "short.j2").write_text(REQUEST)
+    os.chdir(PLACE)
+
+
+def main() -> None:
+    """Measure what is asked for, seed by seed, and write the page's tables."""
+    parser = parser_of(__doc__, range(200, 205))
+    asked = MEASURED.asked(parser, TASKS, "train", "runs", "page")
+    if "train" in asked.what:
+        prepare()
+        for seed in asked.seeds:
+            MEASURED.once(("both", "sft", seed), functools.partial(trained, "both", "sft", seed))
+            for method, task in itertools.product(METHODS, asked.tasks):
+                MEASURED.once((task, method, seed), functools.partial(trained, task, method, seed))
+
+
+if __name__ == "__main__":
+    main()
