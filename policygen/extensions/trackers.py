@@ -306,16 +306,14 @@ def training_reports(names: Sequence[str], out: Path, part: str) -> Iterator[lis
         UsageError: the package of a tracker is not installed.
     """
     found = [tracker.name for tracker in trackers(names)]
-    stated = {
-        "TENSORBOARD_LOGGING_DIR": str(out / "tensorboard" / part),
-        "WANDB_PROJECT": _PROJECT,
-        "WANDB_MODE": "offline",
-        "WANDB_DIR": str(out),
-        "WANDB_SILENT": "true",
-        "MLFLOW_EXPERIMENT_NAME": _PROJECT,
-    }
+    stated: dict[str, str] = {}
+    if "tensorboard" in found:
+        stated["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard" / part)
+    if "wandb" in found:
+        stated |= {"WANDB_PROJECT": _PROJECT, "WANDB_MODE": "offline", "WANDB_DIR": str(out), "WANDB_SILENT": "true"}
     if "mlflow" in found:
-        stated["MLFLOW_TRACKING_URI"] = _store(out.absolute().parent / "mlflow.db")
+        stated |= {"MLFLOW_EXPERIMENT_NAME": _PROJECT}
+        stated |= {"MLFLOW_TRACKING_URI": _store(out.absolute().parent / "mlflow.db")}
     new = {name: value for name, value in stated.items() if name not in os.environ}
     os.environ.update(new)
     try:
