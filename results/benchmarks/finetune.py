@@ -3,8 +3,8 @@
 python results/benchmarks/finetune.py [train] [runs] [page] [--seeds SEED ...] [--anew]
 
 Needs `pip install "policygen[finetune]"`, and Linux for the memory of each training. Set OMP_NUM_THREADS=1. Every
-training is a row of finetune.csv for each task that its model is asked for, and is not made again unless `--anew` forgets
-them all. `runs` lets the models take part in runs (finetune_runs.csv). `page` writes the tables of finetune.md.
+training has a row of finetune.csv for each task that its model is asked for, and is not made again unless `--anew`
+forgets them all. `runs` lets the models take part in runs (finetune_runs.csv). `page` writes the tables of finetune.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ COLUMNS = (
     *("seconds", "memory", "ended"),
 )
 MEASURED = Measurements("finetune", COLUMNS)
-PLAYED = Measurements("finetune_runs", ("task", "model", "seed", "score", "readable", "seconds"))
+PLAYED = Measurements("finetune_runs", ("task", "model", "seed", "score", "attempts", "readable", "seconds"))
+TRAINED = range(200, 205)  # seeds of the trainings
+PAIRED = range(200, 210)  # seeds of the runs; each model takes part in two
+PROPOSERS = ("builtin", "sft on both", "rft on it", "rft on the other", "grpo, beta 0.03 on the other")
 PLACE = HERE.parent.parent / "build" / "finetune"
 SEARCHES = 10  # of plain search, for each task and seed
 REPLIES = 100  # of a model, for each row
@@ -143,7 +146,7 @@ def trained(on: str, method: str, seed: int) -> list[dict[str, Any]]:
     tasks = TASKS if on == "both" else (on,)
     rows = rows_of(method.split(",")[0], tasks, seed)
     settings = dataclasses.replace(SFT if method == "sft" else METHODS[method], seed=seed)
-    model = place / f"{on}-{method.replace(', ', '-').replace(' ', '')}"
+    model = folder_of(on, method, seed)
     shutil.rmtree(model, ignore_errors=True)
     base = place / ("base" if method == "sft" else "both-sft")
     if method == "sft":
@@ -182,6 +185,116 @@ def apart(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return dict(found)
 
 
+def untrained(seed: int) -> list[dict[str, Any]]:
+    """Return a row for each task of the model before all training."""
+    return [{"on": task, **answers(PLACE / f"{seed}" / "base", task, seed)} for task in TASKS]
+
+
+def folder_of(task: str, method: str, seed: int) -> Path:
+    """Return the folder of a trained model."""
+    return PLACE / f"{seed}" / f"{task}-{method.replace(', ', '-').replace(' ', '')}"
+
+
+def played(task: str, model: str, seed: int) -> list[dict[str, Any]]:
+    """Carry out a run with a model of another seed or with plain search; return its row.
+
+    A run without any policy counts with the score of its random actions.
+    """
+    llm = "builtin"
+    if model != "builtin":
+        method, _, on = model.partition(" on ")
+        where = {"both": "both", "it": task, "the other": TASKS[1 - TASKS.index(task)]}[on]
+        llm = f"local:{folder_of(where, method, TRAINED[seed % len(TRAINED)])}"
+    began = time.perf_counter()
+    result = policygen.run(
+        task,
+        llm=llm,
+        policy="linear",
+        template="short",
+        seed=seed,
+        iterations=10,
+        repairs=0,
+        refine="none",
+        episodes=20,
+        final_episodes=100,
+        max_output_tokens=COMMON["max_tokens"],
+        fragility=False,
+        jobs=1,
+        out=PLACE / "runs",
+    )
+    random, *attempts = result.attempts
+    score = result.final or random.score
+    assert score is not None
+    return [
+        {
+            "score": f"{score.mean:.6g}",
+            "attempts": len(attempts),
+            "readable": sum(one.policy is not None for one in attempts),
+            "seconds": f"{time.perf_counter() - began:.1f}",
+        }
+    ]
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the mean with half of Student's 95% interval."""
+    half = f" ± {half_interval(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{form}}{half}" if values else ""
+
+
+def quality(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the cells about replies: readable, mean return, solved, different policies."""
+    means = [row["mean"] for row in rows if row["readable"]]
+    return [
+        spread([100 * row["readable"] for row in rows], ".0f"),
+        spread(means, ".0f") + (f" ({len(means)} seeds)" if 0 < len(means) < len(rows) else ""),
+        spread([100 * row["solved"] for row in rows], ".0f"),
+        spread([row["distinct"] for row in rows], ".0f"),
+    ]
+
+
+def lines() -> Iterator[str]:
+    """Yield the table of the trainings, each judged on its own task."""
+    yield "| task | training | seeds | readable % | mean return | solved % | different | seconds | MiB |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for task in TASKS:
+        for method in ("untrained", "sft", *METHODS):
+            of = "both" if method in ("untrained", "sft") else task
+            if rows := [row for row in MEASURED.rows(of, method) if row["on"] == task]:
+                cost = [statistics.mean(row[name] for row in rows) for name in ("seconds", "memory")]
+                costs = [f"{one:.0f}" for one in cost] if any(cost) else ["", ""]
+                cells = [task, method if of == "both" else f"sft, then {method}", f"{len(rows)}"]
+                yield f"| {' | '.join([*cells, *quality(rows), *costs])} |"
+
+
+def transfer_lines() -> Iterator[str]:
+    """Yield the table of models asked for the task that they were not trained on last."""
+    yield "| asked for | last trained on | training | seeds | readable % | mean return | solved % | different |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for other, task in zip(TASKS, reversed(TASKS), strict=True):
+        before = [row for row in MEASURED.rows("both", "sft") if row["on"] == task]
+        yield f"| {task} | both | sft | {len(before)} | {' | '.join(quality(before))} |"
+        for method in METHODS:
+            if rows := [row for row in MEASURED.rows(other, method) if row["on"] == task]:
+                yield f"| {task} | {other} | sft, then {method} | {len(rows)} | {' | '.join(quality(rows))} |"
+
+
+def run_lines() -> Iterator[str]:
+    """Yield the table of runs, paired with those of plain search with the same seed."""
+    yield "| run on | proposals from | seeds | readable % | final score | minus builtin, paired | minus sft, paired |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for task, model in itertools.product(TASKS, PROPOSERS):
+        rows = {row["seed"]: row for row in PLAYED.rows(task, model)}
+        gains = []
+        for other in ("builtin", "sft on both"):
+            scores = {row["seed"]: row["score"] for row in PLAYED.rows(task, other)}
+            pairs = [row["score"] - scores[seed] for seed, row in rows.items() if seed in scores]
+            gains.append(spread(pairs, "+.0f").replace("± +", "± ") if other != model else "")
+        readable = [100 * row["readable"] / row["attempts"] for row in rows.values()]
+        name = model if model == "builtin" else f"`local:`, {model}"
+        cells = [task, name, f"{len(rows)}", spread(readable, ".0f")]
+        yield f"| {' | '.join([*cells, spread([row['score'] for row in rows.values()], '.0f'), *gains])} |"
+
+
 def prepare() -> None:
     """Change to the folder of the models, with the templates of the short prompt."""
     (PLACE / "templates").mkdir(parents=True, exist_ok=True)
@@ -192,14 +305,21 @@ def prepare() -> None:
 
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's tables."""
-    parser = parser_of(__doc__, range(200, 205))
+    parser = parser_of(__doc__)
     asked = MEASURED.asked(parser, TASKS, "train", "runs", "page")
+    prepare()
     if "train" in asked.what:
-        prepare()
-        for seed in asked.seeds:
+        for seed in asked.seeds or TRAINED:
             MEASURED.once(("both", "sft", seed), functools.partial(trained, "both", "sft", seed))
+            MEASURED.once(("both", "untrained", seed), functools.partial(untrained, seed))
             for method, task in itertools.product(METHODS, asked.tasks):
                 MEASURED.once((task, method, seed), functools.partial(trained, task, method, seed))
+    if "runs" in asked.what:
+        for seed, task, model in itertools.product(asked.seeds or PAIRED, asked.tasks, PROPOSERS):
+            PLAYED.once((task, model, seed), functools.partial(played, task, model, seed))
+    if "page" in asked.what:
+        for table in (lines(), transfer_lines(), run_lines()):
+            MEASURED.write_table(table)
 
 
 if __name__ == "__main__":

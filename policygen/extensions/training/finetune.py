@@ -258,10 +258,11 @@ class _Trainee:
             "dataloader_pin_memory": self._cuda,
         }
         ended: list[str] = []
+        lost: list[str] = []
         interruption = _Interruption(say)
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Says the loss and the time left; ends a training that is interrupted, or whose loss is not a number."""
+            """Says the loss and the time left; ends a training that is interrupted or can no longer learn."""
 
             began = time.perf_counter()
 
@@ -278,8 +279,13 @@ class _Trainee:
                 say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}{gained}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
                     why = f"the loss was no longer a number at step {state.global_step}"
-                    ended.append(f"{why}; lower --learning-rate; the weights are those before")
-                    control.should_training_stop = True
+                    lost.append(f"{why}; lower --learning-rate; the weights are those before")
+                elif logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
+                    ended.append(
+                        f"all replies had the same reward, {logs['reward']:.3g}, in the steps to {state.global_step}; "
+                        "if that is low, lower --learning-rate or state a --beta"
+                    )
+                control.should_training_stop |= bool(lost or ended)
 
         with training_reports(self._track, self.out, place.name) as reports:
             trainer = self._trainer(rows, common | {"report_to": reports}, Progress())
@@ -290,11 +296,11 @@ class _Trainee:
                 shutil.rmtree(damaged)  # its writer was killed
             with interruption:
                 trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
-        if ended:
+        if lost:
             for name, one in trained.items():
                 one.data.copy_(before[name])
         self.model, self._adapter = trainer.model, None
-        return ended[0] if ended else ""
+        return next(iter(lost + ended), "")
 
     def _trainer(self, rows: Sequence[Row], common: dict[str, Any], callback: Any) -> Any:
         """Return TRL's trainer of the method."""
