@@ -53,12 +53,16 @@ REPLIES = 100  # of a model, for each row
 EPISODES = 20  # that score each of these replies; no training plays them
 COMMON = {"max_tokens": 72, "episodes": 10, "batch": 16}
 SFT = Settings("sft", epochs=6, learning_rate=2e-3, **COMMON)
+GRPO = Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, **COMMON)
 METHODS = {
     "rft": Settings("rft", epochs=4, rounds=8, samples=128, learning_rate=1e-3, **COMMON),
     "dpo": Settings("dpo", epochs=2, learning_rate=2e-4, beta=0.1, **COMMON),
-    "grpo, beta 0": Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, beta=0.0, **COMMON),
-    "grpo, beta 0.03": Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, beta=0.03, **COMMON),
+    "grpo, beta 0": dataclasses.replace(GRPO, beta=0.0),
+    "grpo, beta 0.03": dataclasses.replace(GRPO, beta=0.03),
+    "grpo, beta 0, rate 2e-3": dataclasses.replace(GRPO, beta=0.0, learning_rate=2e-3),
+    "grpo, beta 0.03, rate 2e-3": dataclasses.replace(GRPO, beta=0.03, learning_rate=2e-3),
 }
+FAST = [method for method in METHODS if "rate" in method]  # on the first task only
 SYSTEM = "Write a policy.\n"
 REQUEST = "{{ task.name }}: {% for o in task.observed %}{{ o.name }}, {% endfor %}to {{ outputs | join(', ') }}.\n"
 
@@ -246,7 +250,7 @@ def quality(rows: Sequence[dict[str, Any]]) -> list[str]:
     means = [row["mean"] for row in rows if row["readable"]]
     return [
         spread([100 * row["readable"] for row in rows], ".0f"),
-        spread(means, ".0f") + (f" ({len(means)} seeds)" if 0 < len(means) < len(rows) else ""),
+        spread(means, ".0f") + (f" ({len(means)} of {len(rows)})" if 0 < len(means) < len(rows) else ""),
         spread([100 * row["solved"] for row in rows], ".0f"),
         spread([row["distinct"] for row in rows], ".0f"),
     ]
@@ -312,7 +316,9 @@ def main() -> None:
         for seed in asked.seeds or TRAINED:
             MEASURED.once(("both", "sft", seed), functools.partial(trained, "both", "sft", seed))
             MEASURED.once(("both", "untrained", seed), functools.partial(untrained, seed))
-            for method, task in itertools.product(METHODS, asked.tasks):
+            # Trainings at the fast rate come last, on the first task.
+            usual = itertools.product([method for method in METHODS if method not in FAST], asked.tasks)
+            for method, task in [*usual, *((method, TASKS[0]) for method in FAST)]:
                 MEASURED.once((task, method, seed), functools.partial(trained, task, method, seed))
     if "runs" in asked.what:
         for seed, task, model in itertools.product(asked.seeds or PAIRED, asked.tasks, PROPOSERS):
