@@ -46,7 +46,7 @@ MEASURED = Measurements("finetune", COLUMNS)
 PLAYED = Measurements("finetune_runs", ("task", "model", "seed", "score", "attempts", "readable", "seconds"))
 TRAINED = range(200, 205)  # seeds of the trainings
 PAIRED = range(200, 210)  # seeds of the runs; each model takes part in two
-PROPOSERS = ("builtin", "sft on both", "rft on it", "rft on the other", "grpo, beta 0.03 on the other")
+PROPOSERS = ("builtin", "sft on both", "rft on it", "rft on the other")
 PLACE = HERE.parent.parent / "build" / "finetune"
 SEARCHES = 10  # of plain search, for each task and seed
 REPLIES = 100  # of a model, for each row
@@ -166,13 +166,11 @@ def trained(on: str, method: str, seed: int) -> list[dict[str, Any]]:
 
 
 def apart(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `work` does in a process of its own, with its seconds and its peak memory in MiB."""
+    """Return what `work` does in a process of its own, with its CPU seconds and its peak memory in MiB."""
 
     def target() -> None:
-        began = time.perf_counter()
-        found = work()
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        found |= {"seconds": f"{time.perf_counter() - began:.1f}", "memory": f"{memory:.0f}"}
+        found, usage = work(), resource.getrusage(resource.RUSAGE_SELF)
+        found |= {"seconds": f"{usage.ru_utime + usage.ru_stime:.1f}", "memory": f"{usage.ru_maxrss / 1024:.0f}"}
         sender.send(found)
 
     # Forked, so that imports count neither as time nor, beyond what they need, as memory.
@@ -209,7 +207,7 @@ def played(task: str, model: str, seed: int) -> list[dict[str, Any]]:
         method, _, on = model.partition(" on ")
         where = {"both": "both", "it": task, "the other": TASKS[1 - TASKS.index(task)]}[on]
         llm = f"local:{folder_of(where, method, TRAINED[seed % len(TRAINED)])}"
-    began = time.perf_counter()
+    began = time.process_time()
     result = policygen.run(
         task,
         llm=llm,
@@ -234,7 +232,7 @@ def played(task: str, model: str, seed: int) -> list[dict[str, Any]]:
             "score": f"{score.mean:.6g}",
             "attempts": len(attempts),
             "readable": sum(one.policy is not None for one in attempts),
-            "seconds": f"{time.perf_counter() - began:.1f}",
+            "seconds": f"{time.process_time() - began:.1f}",
         }
     ]
 
@@ -258,14 +256,14 @@ def quality(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def lines() -> Iterator[str]:
     """Yield the table of the trainings, each judged on its own task."""
-    yield "| task | training | seeds | readable % | mean return | solved % | different | seconds | MiB |"
+    yield "| task | training | seeds | readable % | mean return | solved % | different | CPU s | MiB |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for task in TASKS:
         for method in ("untrained", "sft", *METHODS):
             of = "both" if method in ("untrained", "sft") else task
             if rows := [row for row in MEASURED.rows(of, method) if row["on"] == task]:
-                cost = [statistics.mean(row[name] for row in rows) for name in ("seconds", "memory")]
-                costs = [f"{one:.0f}" for one in cost] if any(cost) else ["", ""]
+                known = [[row[name] for row in rows if row[name]] for name in ("seconds", "memory")]
+                costs = [f"{statistics.mean(some):.0f}" if some else "" for some in known]
                 cells = [task, method if of == "both" else f"sft, then {method}", f"{len(rows)}"]
                 yield f"| {' | '.join([*cells, *quality(rows), *costs])} |"
 
@@ -310,15 +308,15 @@ def prepare() -> None:
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's tables."""
     parser = parser_of(__doc__)
+    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
     asked = MEASURED.asked(parser, TASKS, "train", "runs", "page")
     prepare()
     if "train" in asked.what:
         for seed in asked.seeds or TRAINED:
             MEASURED.once(("both", "sft", seed), functools.partial(trained, "both", "sft", seed))
             MEASURED.once(("both", "untrained", seed), functools.partial(untrained, seed))
-            # Trainings at the fast rate come last, on the first task.
-            usual = itertools.product([method for method in METHODS if method not in FAST], asked.tasks)
-            for method, task in [*usual, *((method, TASKS[0]) for method in FAST)]:
+        for method, seed, task in itertools.product(asked.methods, asked.seeds or TRAINED, asked.tasks):
+            if method not in FAST or task == TASKS[0]:
                 MEASURED.once((task, method, seed), functools.partial(trained, task, method, seed))
     if "runs" in asked.what:
         for seed, task, model in itertools.product(asked.seeds or PAIRED, asked.tasks, PROPOSERS):
