@@ -238,17 +238,17 @@ def played(task: str, model: str, seed: int) -> list[dict[str, Any]]:
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Return the mean with half of Student's 95% interval."""
-    half = f" ± {half_interval(values):{form}}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{form}}{half}" if values else ""
+    """Return the mean with half of Student's 95% interval; fewer than five values themselves."""
+    if len(values) < 5:
+        return " / ".join(f"{value:{form}}" for value in values)
+    return f"{statistics.mean(values):{form}} ± {half_interval(values):{form.removeprefix('+')}}"
 
 
 def quality(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the cells about replies: readable, mean return, solved, different policies."""
-    means = [row["mean"] for row in rows if row["readable"]]
     return [
         spread([100 * row["readable"] for row in rows], ".0f"),
-        spread(means, ".0f") + (f" ({len(means)} of {len(rows)})" if 0 < len(means) < len(rows) else ""),
+        spread([row["mean"] for row in rows if row["readable"]], ".0f"),
         spread([100 * row["solved"] for row in rows], ".0f"),
         spread([row["distinct"] for row in rows], ".0f"),
     ]
@@ -290,7 +290,7 @@ def run_lines() -> Iterator[str]:
         for other in ("builtin", "sft on both"):
             scores = {row["seed"]: row["score"] for row in PLAYED.rows(task, other)}
             pairs = [row["score"] - scores[seed] for seed, row in rows.items() if seed in scores]
-            gains.append(spread(pairs, "+.0f").replace("± +", "± ") if other != model else "")
+            gains.append(spread(pairs, "+.0f") if other != model else "")
         readable = [100 * row["readable"] / row["attempts"] for row in rows.values()]
         name = model if model == "builtin" else f"`local:`, {model}"
         cells = [task, name, f"{len(rows)}", spread(readable, ".0f")]

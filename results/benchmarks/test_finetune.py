@@ -35,12 +35,16 @@ def test_tables_average_over_seeds_and_leave_out_means_that_do_not_exist(
 ) -> None:
     measured = Measurements("none", finetune.COLUMNS)
     measured.file, measured.page = tmp_path / "none.csv", tmp_path / "none.md"
-    for seed, readable, mean in ((200, 0.5, "100"), (201, 0.0, "")):
-        row = {"on": "cartpole", "readable": readable, "mean": mean, "solved": 0, "distinct": 3, "replies": 100}
+    for seed in range(200, 205):
+        row = {"on": "cartpole", "readable": 0.5, "mean": "100", "solved": 0, "distinct": 3, "memory": 600}
+        if seed == 204:
+            row |= {"readable": 0.0, "mean": ""}
         measured.once(("cartpole", "rft", seed), lambda row=row: [row])
     monkeypatch.setattr(finetune, "MEASURED", measured)
     measured.page.write_text("text\n\n| other |\n| --- |\n\n| task |\n\nend\n")
     measured.write_table(finetune.lines())
     table = measured.page.read_text()
-    assert "| cartpole | sft, then rft | 2 | 25 ± 318 | 100 (1 of 2) | 0 ± 0 | 3 ± 0 |  |  |\n\nend\n" in table
+    assert (
+        "| cartpole | sft, then rft | 5 | 40 ± 28 | 100 / 100 / 100 / 100 | 0 ± 0 | 3 ± 0 |  | 600 |\n\nend\n" in table
+    )
     assert table.startswith("text\n\n| other |\n| --- |\n\n| task | training |")
