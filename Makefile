@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping mediating learning distill first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping mediating learning distill finetune-bench first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -77,6 +77,12 @@ learning: $(DEV)
 # PyTorch: .venv/bin/pip install -e '.[bench]' before.
 distill: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/distill.py --anew
+
+# A small transformer trained on searches by sft, rft, dpo and grpo: results/benchmarks/finetune.md. Takes an hour; installs
+# PyTorch as test-local does.
+finetune-bench: $(DEV)
+	$(PIP_INSTALL) -e '.[finetune]'
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/finetune.py --anew
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs

@@ -192,7 +192,7 @@ def test_any_attempt_of_a_run_is_shown_scored_exported_and_filmed(line: Line, st
     assert "return 500" in filmed.out
     for words, said in (
         ((folder, "--attempt", 9), "has no attempt 9: its last one is 3"),
-        ((folder / "best.json", "--attempt", 1), "--attempt 1 needs a run's folder"),
+        ((folder / "best.json", "--attempt", 1), "--attempt 1 needs the folder of a run"),
     ):
         refused = line("eval", *words)
         assert refused.code != 0

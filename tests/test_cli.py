@@ -339,7 +339,7 @@ def test_prompt_of_a_run_is_its_next_one_and_settings_can_be_tried_on_it(lake_ru
     assert {path.name: path.read_bytes() for path in lake_run.iterdir()} == before
     refused = line("prompt", lake_run, "--ablate", "knowledge")
     assert refused.code == 2
-    assert "use names without --ablate; preview the task instead" in refused.err
+    assert "preview the task itself to see another --ablate" in refused.err
 
 
 def test_latest_is_the_newest_run_for_a_prompt_and_for_replies(line: Line) -> None:

@@ -117,7 +117,7 @@ def test_without_what_windows_lacks_all_cores_are_used_and_no_step_is_watched(mo
     assert portable.usable_cores() == os.cpu_count()
     monkeypatch.setattr("policygen.tasks.faults.ALARM", 0)
     with Watchdog(0.01, lambda: 0) as watchdog:
-        assert not watchdog._on
+        assert not watchdog._active
 
 
 def test_a_file_that_another_program_has_open_is_replaced_later(

@@ -14,6 +14,7 @@ import click
 from policygen.cli.options import (
     BASE_URL,
     PATH,
+    TRACKED,
     TRUST,
     Place,
     RunPath,
@@ -322,7 +323,8 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
-def finetune(sources: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
+@click.option("--track", type=TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
+def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[str, ...], **stated: Any) -> None:
     """Train a language model of your own on runs, or on datasets of `policygen dataset`.
 
     sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
@@ -342,5 +344,11 @@ def finetune(sources: tuple[Path, ...], base: str, output: Path, **stated: Any) 
         made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
         rows, held_out = made.rows, made.test
     settings = Settings(method, **{name: value for name, value in stated.items() if value is not None})
-    result = train(rows, held_out, base, out=output, settings=settings, say=say)
+    try:
+        result = train(rows, held_out, base, out=output, settings=settings, say=say, track=track)
+    except KeyboardInterrupt:
+        saved = max(output.glob("checkpoints/*/checkpoint-*"), key=lambda path: path.stat().st_mtime, default=None)
+        state = f"{saved} holds the weights; repeat the command to continue from there" if saved else "Nothing is saved"
+        say(f"\nInterrupted. {state}.", err=True)
+        raise SystemExit(130) from None
     say(f"{output}: use it with --llm local:{output}" + (f"; ended early: {result.ended}" if result.ended else ""))

@@ -193,9 +193,10 @@ CACHE = click.option(
     help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
     "no effect on builtin and replays.",
 )
+TRACKED = click.Choice(["tensorboard", "wandb", "mlflow"])
 TRACK = click.option(
     "--track",
-    type=click.Choice(["tensorboard", "wandb", "mlflow"]),
+    type=TRACKED,
     multiple=True,
     help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
 )

@@ -12,8 +12,8 @@ import math
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -293,3 +293,31 @@ def trackers(names: Sequence[str]) -> tuple[Tracker, ...]:
         UsageError: the package of a tracker is not installed.
     """
     return tuple(TRACKERS[name]() for name in dict.fromkeys(names))
+
+
+@contextmanager
+def training_reports(names: Sequence[str], out: Path, part: str) -> Iterator[list[str]]:
+    """Yield the trackers for `report_to` of transformers' trainers, which write to this machine as those of runs do.
+
+    They are set by environment variables. TensorBoard (in a folder of its own for each `part` of a training) and W&B
+    write in the folder `out`, MLflow beside it, unless the user's variables say otherwise.
+
+    Raises:
+        UsageError: the package of a tracker is not installed.
+    """
+    found = [tracker.name for tracker in trackers(names)]
+    stated: dict[str, str] = {}
+    if "tensorboard" in found:
+        stated["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard" / part)
+    if "wandb" in found:
+        stated |= {"WANDB_PROJECT": _PROJECT, "WANDB_MODE": "offline", "WANDB_DIR": str(out), "WANDB_SILENT": "true"}
+    if "mlflow" in found:
+        stated |= {"MLFLOW_EXPERIMENT_NAME": _PROJECT}
+        stated |= {"MLFLOW_TRACKING_URI": _store(out.absolute().parent / "mlflow.db")}
+    new = {name: value for name, value in stated.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield found
+    finally:
+        for name in new:
+            os.environ.pop(name, None)

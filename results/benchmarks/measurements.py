@@ -50,10 +50,10 @@ class Measurements:
         return tuple(row[name] for name in self.columns[:3])
 
     def write_table(self, lines: Iterable[str]) -> None:
-        """Replace the page's table."""
+        """Replace the page's table whose first column has the same name."""
         table = "\n".join(lines) + "\n"
-        text = self.page.read_text()
-        self.page.write_text(re.sub(r"(?ms)^\| task \|.*?(?=^\s*$|\Z)", lambda _: table, text, count=1))
+        text, first = self.page.read_text(), re.escape(table[: table.index("|", 1)])
+        self.page.write_text(re.sub(rf"(?ms)^{first}\|.*?(?=^\s*$|\Z)", lambda _: table, text, count=1))
 
     def asked(self, parser: argparse.ArgumentParser, tasks: Iterable[str], *what: str) -> argparse.Namespace:
         """Read the command line: parts of the benchmark, tasks, and whether to forget all measurements."""

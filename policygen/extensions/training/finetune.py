@@ -13,7 +13,10 @@ import hashlib
 import json
 import math
 import shutil
+import signal
+import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,16 +24,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import PlaceError, UsageError
+from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
-from policygen.extensions.training.reward import UNREADABLE, Reward, reward
+from policygen.extensions.training.reward import UNREADABLE, Reward, Scored, reward
 from policygen.files import json_line, read_plain, write_atomically
 from policygen.llm.local import load_chat_model
+from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]
 FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # of the dataset of a method
 LARGE = 50_000_000  # parameters from which on only an adapter is trained
+_PROBED = 4  # prompts whose replies have to differ in reward before `grpo`
 MOST_TESTED = 64  # replies that are judged before and after training
 _STATE, _CARD, _CHECKPOINTS = "finetune.json", "README.md", "checkpoints"
+_UNREADABLE = "no reply can be read: train with --method sft first, on good replies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Replies to held-out prompts: the share that holds a playable policy, and the mean reward, -0.1 to about 1."""
+    """Replies to held-out prompts.
+
+    Attributes:
+        readable: share that holds a playable policy.
+        reward: mean, -0.1 to about 1.
+        replies: their number.
+        distinct: number of different policies; a model that always writes the same one has collapsed.
+    """
 
     readable: float
     reward: float
     replies: int
+    distinct: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +113,14 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def finetune(
-    rows: Sequence[Row], test: Sequence[Row], base: str, *, out: Path, settings: Settings, say: Callable[[str], None]
+    rows: Sequence[Row],
+    test: Sequence[Row],
+    base: str,
+    *,
+    out: Path,
+    settings: Settings,
+    say: Callable[[str], None],
+    track: Sequence[str] = (),
 ) -> Trained:
     """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
 
@@ -106,24 +128,31 @@ def finetune(
         rows: rows of the form that the method takes (`FORMS`).
         test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
         say: called with lines about the progress.
+        track: trackers that also get the figures, as of `--track`; see `policygen.extensions.trackers`.
 
     A training that was interrupted continues from its last checkpoint in `out`.
 
     Raises:
-        UsageError: the extra is not installed, the model cannot be used, or no row can be.
+        UsageError: the extra or a tracker is not installed, the model cannot be used, no row can be, or the replies
+            leave nothing to learn from.
         PlaceError: `out` holds something else.
+        KeyboardInterrupt: SIGINT arrived; a step in progress was finished and saved before.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
+    trackers(track)
+    _refuse_mixed(rows)
     digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
     _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
     began = time.perf_counter()
-    model = _Trainee(base, settings, out)
+    model = _Trainee(base, settings, out, track)
     rows = model.fitting(rows, say)
     judge = _Judge(model, test or rows, settings)
     before = judge.judged()
     say(f"before: {_described(before)}")
-    ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows, say)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
+        ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows, say)
     after = judge.judged()
     say(f"after:  {_described(after)}")
     result = Trained(before, after, time.perf_counter() - began, ended)
@@ -132,6 +161,21 @@ def finetune(
     for left in (_CHECKPOINTS, _STATE):
         shutil.rmtree(out / left) if (out / left).is_dir() else (out / left).unlink(missing_ok=True)
     return result
+
+
+def sample_replies(source: str, rows: Sequence[Row], settings: Settings) -> list[str]:
+    """Return a reply of the model `source`, a folder or a name in the hub, to the prompt of each row."""
+    return _Trainee(source, settings, Path()).replies(rows)
+
+
+def _refuse_mixed(rows: Sequence[Row]) -> None:
+    """Refuse tables and equations under the same prompt, which cannot say which of them is meant."""
+    kinds = {json_line([row["prompt"], row["kind"]]): json_line(row["prompt"]) for row in rows}
+    if len(set(kinds.values())) < len(kinds):
+        raise UsageError(
+            "the rows have tables and equations under the same prompt: train on one kind of policy, or name the kind "
+            "in the prompt's template (variable `kind`)"
+        )
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
@@ -148,10 +192,10 @@ def _claim(out: Path, state: dict[str, Any]) -> None:
 class _Trainee:
     """A model in training, and what TRL's trainers need of it."""
 
-    def __init__(self, base: str, settings: Settings, out: Path) -> None:
+    def __init__(self, base: str, settings: Settings, out: Path, track: Sequence[str] = ()) -> None:
         import torch
 
-        self.settings, self.out = settings, out
+        self.settings, self.out, self._track = settings, out, track
         self.tokenizer, self.model = load_chat_model(base)
         if hasattr(self.model, "merge_and_unload"):  # an adapter on its base becomes one model
             self.model = self.model.merge_and_unload()
@@ -193,11 +237,8 @@ class _Trainee:
 
     def trained(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
         """Train on `rows` by the method's trainer; return why it ended early, or nothing."""
-        import trl
-        from datasets import Dataset, disable_progress_bars
         from transformers import PrinterCallback, TrainerCallback
 
-        disable_progress_bars()
         method, settings = self.settings.method, self.settings
         place = self.out / _CHECKPOINTS / (name or method)
         common: dict[str, Any] = {
@@ -207,35 +248,71 @@ class _Trainee:
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
             "seed": settings.seed,
             "bf16": self._cuda and self.large,
-            "gradient_checkpointing": self.large,
+            **({"gradient_checkpointing": True} if self.large else {}),  # a name that transformers 6 will change
             "logging_steps": 10,
             "logging_nan_inf_filter": False,  # else a loss that is no number would be hidden
-            "save_strategy": "epoch",
+            "save_strategy": "steps",
+            "save_steps": 0.1,  # share of all steps
             "save_total_limit": 1,
-            "report_to": ["tensorboard"] if find_spec("tensorboardX") else [],
             "disable_tqdm": True,
             "dataloader_pin_memory": self._cuda,
         }
         ended: list[str] = []
+        lost: list[str] = []
+        interruption = _Interruption(say)
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Says the loss and the time left, and ends a training whose loss is no longer a number."""
+            """Says the loss and the time left; ends a training that is interrupted or can no longer learn."""
 
             began = time.perf_counter()
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if interruption.arrived:
+                    control.should_save = control.should_training_stop = True
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
                 if "loss" not in (logs or {}):
                     return
                 loss, left = float(logs["loss"]), state.max_steps - state.global_step
                 seconds = left * (time.perf_counter() - self.began) / max(1, state.global_step)
-                say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}, {seconds:.0f} s left")
+                gained = f", reward {float(logs['reward']):.3f}" if "reward" in logs else ""
+                say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}{gained}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
                     why = f"the loss was no longer a number at step {state.global_step}"
-                    ended.append(f"{why}; lower --learning-rate; the weights are those before")
-                    control.should_training_stop = True
+                    lost.append(f"{why}; lower --learning-rate; the weights are those before")
+                elif logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
+                    ended.append(
+                        f"all replies had the same reward, {logs['reward']:.3g}, in the steps to {state.global_step}; "
+                        "if that is low, lower --learning-rate or state a --beta"
+                    )
+                control.should_training_stop |= bool(lost or ended)
 
-        given = {"processing_class": self.tokenizer, "callbacks": [Progress()], "peft_config": self._adapter}
+        with training_reports(self._track, self.out, place.name) as reports:
+            trainer = self._trainer(rows, common | {"report_to": reports}, Progress())
+            trainer.remove_callback(PrinterCallback)
+            trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
+            before = {name: one.detach().cpu().clone() for name, one in trained.items()}
+            for damaged in {*place.glob("checkpoint-*")} - {file.parent for file in place.glob("*/trainer_state.json")}:
+                shutil.rmtree(damaged)  # its writer was killed
+            with interruption:
+                trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
+        if lost:
+            for name, one in trained.items():
+                one.data.copy_(before[name])
+        self.model, self._adapter = trainer.model, None
+        return next(iter(lost + ended), "")
+
+    def _trainer(self, rows: Sequence[Row], common: dict[str, Any], callback: Any) -> Any:
+        """Return TRL's trainer of the method."""
+        import trl
+        from datasets import Dataset, disable_progress_bars
+
+        disable_progress_bars()
+        method, settings = self.settings.method, self.settings
+        given = {"processing_class": self.tokenizer, "callbacks": [callback], "peft_config": self._adapter}
         if method == "grpo":
+            rewarded = _reward(rows, settings, settings.seed)
+            self._refuse_without_spread(rows, rewarded)
             columns = [{key: row[key] for key in ("prompt", "task", "kind", "incumbent")} for row in rows]
             config = trl.GRPOConfig(
                 **common,
@@ -243,44 +320,51 @@ class _Trainee:
                 max_completion_length=settings.max_tokens,
                 beta=settings.beta,
             )
-            rewarded = _reward(rows, settings, settings.seed)
-            trainer = trl.GRPOTrainer(self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given)
-        elif method == "dpo":
+            return trl.GRPOTrainer(self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given)
+        if method == "dpo":
             columns = [{key: row[key] for key in ("prompt", "chosen", "rejected")} for row in rows]
             config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
-            trainer = trl.DPOTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
-        else:
-            columns = [{key: row[key] for key in ("prompt", "completion")} for row in rows]
-            config = trl.SFTConfig(**common, max_length=self.context)
-            trainer = trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
-        trainer.remove_callback(PrinterCallback)
-        trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
-        before = {name: one.detach().cpu().clone() for name, one in trained.items()}
-        trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
-        if ended:
-            for name, one in trained.items():
-                one.data.copy_(before[name])
-        self.model, self._adapter = trainer.model, None
-        return ended[0] if ended else ""
+            return trl.DPOTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
+        columns = [{key: row[key] for key in ("prompt", "completion")} for row in rows]
+        config = trl.SFTConfig(**common, max_length=self.context)
+        return trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
 
     def sharpened(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
         rewarded = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
-            texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
-            values = _values(rewarded, [row for row, _ in texts], [text for _, text in texts])
+            texts, values = self._sampled(rows, rewarded)
             kept = _best_quarter(texts, values)
             mean = sum(values) / len(values)
             say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
             if not kept:
                 if number == 1:
-                    raise UsageError("no reply can be read: train with --method sft first, on good replies")
+                    raise UsageError(_UNREADABLE)
                 return f"round {number} had no readable reply"
             if max(values) - min(values) < 1e-9:
                 return f"all replies of round {number} had the same reward"
             if ended := self.trained(kept, say, f"round-{number}"):
                 return ended
         return ""
+
+    def _sampled(self, rows: Sequence[Row], rewarded: Reward) -> tuple[list[tuple[Row, str]], list[float]]:
+        """Sample replies to each row's prompt; return them with their rows, and their rewards."""
+        texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
+        scored = _scored(rewarded, [row for row, _ in texts], [text for _, text in texts])
+        return texts, [one.reward for one in scored]
+
+    def _refuse_without_spread(self, rows: Sequence[Row], rewarded: Reward) -> None:
+        """Raise UsageError if rewards of sampled replies do not differ, since `grpo` learns from differences only."""
+        _, values = self._sampled(rows[:_PROBED], rewarded)
+        if max(values) <= UNREADABLE:
+            raise UsageError(_UNREADABLE)
+        size = self.settings.samples
+        groups = [values[first : first + size] for first in range(0, len(values), size)]
+        if not any(max(group) > min(group) for group in groups):
+            raise UsageError(
+                f"all {size} replies to a prompt have the same reward, {values[0]:.3g}, which teaches nothing: train "
+                "with --method sft on replies that differ, or ask for more --samples or --episodes"
+            )
 
     def replies(self, rows: Sequence[Row]) -> list[str]:
         """Sample a reply to each row's prompt, a batch at a time."""
@@ -319,6 +403,31 @@ class _Trainee:
         return peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
+class _Interruption:
+    """Takes note of the first SIGINT while it is entered, and raises KeyboardInterrupt at its end; a second is obeyed.
+
+    A checkpoint that is being written is therefore completed. Other threads than the main one get no signals.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.arrived, self._say = False, say
+
+    def __enter__(self) -> None:
+        self._main = threading.current_thread() is threading.main_thread()
+        self._before = signal.signal(signal.SIGINT, self._note) if self._main else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)
+        if self.arrived:
+            raise KeyboardInterrupt
+
+    def _note(self, *_: object) -> None:
+        self.arrived = True
+        signal.signal(signal.SIGINT, self._before)
+        self._say("interrupted: this step is finished and saved first; interrupt again to stop at once")
+
+
 class _Judge:
     """Judges a model by its replies to the same prompts, on episodes that training does not use."""
 
@@ -330,18 +439,20 @@ class _Judge:
 
     def judged(self) -> Judged:
         """Judge the model as it is now."""
-        values = _values(self._reward, self._rows, self._model.replies(self._rows))
-        readable = sum(value > UNREADABLE for value in values)
-        return Judged(readable / len(values), sum(values) / len(values), len(values))
+        scored = _scored(self._reward, self._rows, self._model.replies(self._rows))
+        readable = [one for one in scored if one.reward > UNREADABLE]
+        distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
+        count = len(scored)
+        return Judged(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
 
 
 def _reward(rows: Sequence[Row], settings: Settings, seed: int) -> Reward:
     return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed)
 
 
-def _values(rewarded: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[float]:
+def _scored(rewarded: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[Scored]:
     columns = {name: [row.get(name) for row in rows] for name in ("task", "kind", "incumbent")}
-    return rewarded(None, list(texts), **columns)
+    return rewarded.scored(list(texts), **columns)
 
 
 def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> list[Row]:
@@ -358,7 +469,10 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
 
 
 def _described(judged: Judged) -> str:
-    return f"{judged.readable:.0%} of {judged.replies} replies can be read, mean reward {judged.reward:.3f}"
+    return (
+        f"{judged.readable:.0%} of {judged.replies} replies can be read, mean reward {judged.reward:.3f}, "
+        f"{judged.distinct} different policies"
+    )
 
 
 def _card(base: str, digest: str, count: int, settings: Settings, result: Trained) -> str:
@@ -376,9 +490,9 @@ def _card(base: str, digest: str, count: int, settings: Settings, result: Traine
         f"{result.before.replies} replies to held-out prompts, scored on {settings.episodes} episodes that training",
         "did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.",
         "",
-        "| | replies with a policy | mean reward |",
-        "|---|---|---|",
-        f"| before | {result.before.readable:.0%} | {result.before.reward:.3f} |",
-        f"| after | {result.after.readable:.0%} | {result.after.reward:.3f} |",
+        "| | replies with a policy | mean reward | different policies |",
+        "|---|---|---|---|",
+        f"| before | {result.before.readable:.0%} | {result.before.reward:.3f} | {result.before.distinct} |",
+        f"| after | {result.after.readable:.0%} | {result.after.reward:.3f} | {result.after.distinct} |",
     ]
     return "\n".join(lines) + "\n"

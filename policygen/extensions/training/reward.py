@@ -106,6 +106,15 @@ def reward(
     return Reward(tasks, scales, episode_seeds(seed, "reward", episodes), kind, jobs)
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A completion's policy, its score and its reward; without a policy that can be played, no score."""
+
+    policy: Policy | None
+    score: Score | None
+    reward: float
+
+
 @dataclass(frozen=True)
 class Reward:
     """A function from prompts and completions to rewards, with the signature of TRL's `GRPOTrainer`.
@@ -125,7 +134,11 @@ class Reward:
         return f"policygen_{'_'.join(self.tasks)}"
 
     def __call__(self, prompts: object, completions: Sequence[Any], **columns: Any) -> list[float]:
-        """Return the reward of each completion; prompts and other columns than the following are ignored.
+        """Return the reward of each completion, see `scored`; prompts and unknown columns are ignored."""
+        return [one.reward for one in self.scored(completions, **columns)]
+
+    def scored(self, completions: Sequence[Any], **columns: Any) -> list[Scored]:
+        """Return the policy, the score and the reward of each completion; unknown columns are ignored.
 
         The reward is -0.1 without a policy that can be played; 0 if the policy is no better than random actions, or
         violates a hard requirement too often; else linear from there to the target, 1, and beyond it.
@@ -144,12 +157,13 @@ class Reward:
         if any(not isinstance(values, list | tuple) or len(values) != len(completions) for values in rows):
             raise UsageError(f"a column needs a list with one value for each of the {len(completions)} completions")
         policies = [self._policy(*row) for row in zip(completions, *rows, strict=True)]
-        rewards: dict[tuple[str, bytes], float] = {}
+        found: dict[tuple[str, bytes], Scored] = {}
         for name, task in self.tasks.items():
             own = {text_digest(policy): policy for policy in policies if policy and policy.task.name == name}
-            for digest, score in zip(own, self._scores(task, list(own.values())), strict=True):
-                rewards[name, digest] = self._value(name, score)
-        return [rewards[one.task.name, text_digest(one)] if one else UNREADABLE for one in policies]
+            for (digest, policy), score in zip(own.items(), self._scores(task, list(own.values())), strict=True):
+                found[name, digest] = Scored(policy, score, self._value(name, score))
+        unreadable = Scored(None, None, UNREADABLE)
+        return [found[one.task.name, text_digest(one)] if one else unreadable for one in policies]
 
     def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:
         """Read the policy in a completion as a run reads a reply."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from tiny_model import make_tiny_model
 from policygen.cli import commands
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.training.finetune import Settings, finetune, read_rows
+from policygen.llm.local import load_chat_model
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
 for name in ("trl", "peft", "datasets"):
@@ -94,6 +99,8 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
     card = (out / "README.md").read_text()
     assert f"trained by policygen ({method})" in card
     assert f"| after | {result.after.readable:.0%} |" in card
+    assert 1 < result.after.distinct < 32  # two digits, mostly from 1 to 3
+    assert f"| {result.after.distinct} |" in card
 
 
 def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before(taught: Path, tmp_path: Path) -> None:
@@ -102,6 +109,13 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before
     assert "the loss was no longer a number at step 10" in result.ended
     assert result.after.readable > 0.5
     assert "ended early: the loss" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_policy_gradients_end_when_all_replies_have_the_same_reward(taught: Path, tmp_path: Path) -> None:
+    settings = Settings("grpo", epochs=200, samples=4, learning_rate=0.1, beta=0, **FEW)
+    result = finetune(rows()[:1], [], str(taught), out=tmp_path / "out", settings=settings, say=print)
+    assert "all replies had the same reward, -0.1, in the steps to" in result.ended
+    assert result.after.readable == 0  # the weights are kept: the reward might as well be 1
 
 
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
@@ -122,6 +136,81 @@ def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> Non
     long = [row | {"prompt": [{"role": "user", "content": "spin " * 2000}]} for row in rows(completion=GOOD)[:3]]
     with pytest.raises(UsageError, match="all 3 are longer than the model's context of 512 tokens"):
         finetune(long, [], str(base), out=tmp_path / "long", settings=Settings("sft"), say=say)
+
+
+def test_policy_gradients_need_replies_that_can_be_read_and_differ(base: Path, taught: Path, tmp_path: Path) -> None:
+    settings = Settings("grpo", samples=4, **FEW)
+    with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
+        finetune(rows(), [], str(base), out=tmp_path / "a", settings=settings, say=print)
+    greedy = shutil.copytree(taught, tmp_path / "greedy")
+    stated = json.loads((greedy / "generation_config.json").read_text())
+    (greedy / "generation_config.json").write_text(json.dumps(stated | {"top_k": 1}))
+    with pytest.raises(UsageError, match=r"all 4 replies to a prompt have the same reward, .* ask for more --samples"):
+        finetune(rows(), [], str(greedy), out=tmp_path / "b", settings=settings, say=print)
+    settings = Settings("sft", epochs=1, learning_rate=1e-9, **FEW)
+    result = finetune(rows(completion=GOOD), [], str(greedy), out=tmp_path / "c", settings=settings, say=print)
+    assert (result.after.readable, result.after.distinct) == (1, 1)
+
+
+def test_tables_and_equations_need_prompts_that_tell_them_apart(base: Path, tmp_path: Path) -> None:
+    data = rows(completion=GOOD)
+    data[0]["kind"] = "table"
+    with pytest.raises(UsageError, match="tables and equations under the same prompt"):
+        finetune(data, [], str(base), out=tmp_path / "out", settings=Settings("sft"), say=print)
+    assert not (tmp_path / "out").exists()
+    data[0]["prompt"] = [{"role": "user", "content": "a table for cartpole"}]
+    settings = Settings("sft", epochs=1, **FEW)
+    assert finetune(data, [], str(base), out=tmp_path / "out", settings=settings, say=print).ended == ""
+
+
+def test_an_interrupted_training_keeps_its_weights_and_continues(base: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows(completion=GOOD)))
+    command = [sys.executable, "-m", "policygen", "finetune", str(data), "--base", str(base), "-o", str(out)]
+    command += ["--epochs", "50", "--batch", "16", "--learning-rate", "5e-3", "--max-tokens", "32", "--episodes", "2"]
+    command += ["--track", "tensorboard"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None
+        said = next((line for line in process.stdout if line.startswith("step ")), "nothing")
+        assert said.startswith("step 10 of 200"), process.communicate()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, (rest, errors)
+    (saved,) = (out / "checkpoints" / "sft").glob("checkpoint-*")
+    assert f"Interrupted. {saved} holds the weights; repeat the command to continue from there." in errors
+    assert "Traceback" not in errors
+    load_chat_model(str(saved))
+    shutil.copytree(saved, saved.with_name("checkpoint-199"))
+    (saved.with_name("checkpoint-199") / "trainer_state.json").unlink()  # as of a process that was killed
+    done = subprocess.run(command, **pipes, timeout=240)
+    assert done.returncode == 0, done.stderr
+    steps = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("step ")]
+    number = int(saved.name.rpartition("-")[2])
+    assert steps == list(range(-(-number // 10) * 10 + 10 * (number % 10 == 0), 201, 10))
+    assert (out / "model.safetensors").exists()
+    assert b"train/loss" in b"".join(path.read_bytes() for path in (out / "tensorboard" / "sft").iterdir())
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_other_trackers_get_the_figures_on_this_machine(
+    name: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(name, reason=f"needs the extra `{name}`")
+    for variable in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    settings = Settings("sft", epochs=5, **FEW)
+    out = tmp_path / "out"
+    finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=print, track=[name])
+    if name == "wandb":
+        (written,) = (out / "wandb").glob("offline-run-*/*.wandb")
+        assert b"train/loss" in written.read_bytes()
+    else:
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+        (run,) = client.search_runs([client.get_experiment_by_name("policygen").experiment_id])
+        assert any(metric.endswith("loss") for metric in run.data.metrics)
 
 
 def test_files_that_are_no_dataset_are_refused(tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ def test_the_signature_is_that_of_trl(reward: Reward) -> None:
     assert reward.__name__ == "policygen_cartpole"
 
 
+def test_policies_and_scores_behind_the_rewards_are_known(reward: Reward) -> None:
+    found = reward.scored([LEANING, NO_POLICY, LEANING])
+    assert [one.reward for one in found] == reward(None, [LEANING, NO_POLICY, LEANING])
+    assert found[0].policy is not None
+    assert found[0].score == evaluate(found[0].policy, reward.seeds) == found[2].score
+    assert found[0].policy.to_text() == policygen.parse(LEANING, POLE).to_text()
+    assert (found[1].policy, found[1].score) == (None, None)
+
+
 def test_it_is_linear_between_random_actions_and_the_target(reward: Reward) -> None:
     scale = reward.scales["cartpole"]
     policy = policygen.parse(LEANING, POLE)
