@@ -12,7 +12,7 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, attempts_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.compare.contenders import read_field
+from policygen.extensions.compare.contenders import read_scores
 from policygen.extensions.plots.groups import grouped, read_member
 from policygen.files import find_resource
 from policygen.runs.logbook import Logbook
@@ -110,7 +110,7 @@ def test_templates_make_no_difference_to_a_run_that_reads_no_prompts() -> None:
     begun.finish()
     after = policygen.run("frozenlake", seed=3, **settings).folder
     assert labels(before, folder, after) == ["builtin (no language model), table policy"]
-    field = read_field([str(before), str(folder), str(after)])
+    field = read_scores([str(before), str(folder), str(after)])
     assert field.contenders == ["builtin (no language model)"]
 
 
