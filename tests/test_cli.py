@@ -82,25 +82,25 @@ MISTAKES = {
     "no task": (("run",), "Missing argument 'TASK'"),
     "an unknown option": (
         ("run", "cartpole", "--iteration", "3"),
-        "No such option '--iteration'. (Did you mean one of",
+        "there is no option --iteration; did you mean --",
     ),
     "a setting as an option": (
         ("run", "cartpole", "--final-episodes", "3"),
-        "No such option '--final-episodes': write --set final_episodes=VALUE",
+        "there is no option --final-episodes: write --set final_episodes=VALUE",
     ),
     "a setting as an option of a sweep": (
         ("sweep", "cartpole", "--policy", "table"),
-        "No such option '--policy': write --set policy=VALUE, or --grid policy=A,B for runs of each value",
+        "there is no option --policy: write --set policy=VALUE, or --grid policy=A,B for runs of each value",
     ),
     "a setting that a resumed run keeps": (
         ("resume", "latest", "--final-episodes", "3"),
-        "No such option '--final-epis",
+        "there is no option --final-episodes",
     ),
     "the seed of a sweep": (
         ("sweep", "cartpole", "--seed", "3"),
-        "No such option '--seed'. (Did you mean one of: '--seeds'",
+        "there is no option --seed; did you mean --seeds",
     ),
-    "a setting where there is none": (("eval", "latest", "--policy", "table"), "No such option '--policy'."),
+    "a setting where there is none": (("eval", "latest", "--policy", "table"), "there is no option --policy"),
     "an option that is no number": (("run", "cartpole", "--iterations", "many"), "'many' is not a valid integer"),
     "a number out of range": (("run", "cartpole", "--iterations", "0"), "iterations"),
     "a negative seed": (("run", "cartpole", "--seed", "-1"), "seed"),

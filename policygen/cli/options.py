@@ -82,9 +82,10 @@ def unknown_option(error: click.NoSuchOption) -> str:
     settings = CHANGEABLE if command == "resume" else {*RunConfig.model_fields} - {"task", "seed"}
     name = error.option_name.lstrip("-").replace("-", "_")
     if name not in settings or command not in ("run", "distill", "mcp", "prompt", "sweep", "new", "resume"):
-        return error.format_message()
+        close = " or ".join(error.possibilities or ())
+        return f"there is no option {error.option_name}" + (f"; did you mean {close}?" if close else "")
     grid = f", or --grid {name}=A,B for runs of each value" if command == "sweep" else ""
-    return f"{error.message.rstrip('.')}: write --set {name}=VALUE{grid}"
+    return f"there is no option {error.option_name}: write --set {name}=VALUE{grid}"
 
 
 class RunPath(click.Path):
