@@ -24,7 +24,8 @@ from policygen.tasks.task import Task
 
 DOCS = CHECKOUT / "docs"
 GRAMMAR = (DOCS / "language.lark").read_text(encoding="utf-8")
-BEYOND = ("has another", "too large")  # an equation written twice, and limits: no grammar of this kind can say them
+# An equation written twice, limits, and a START outside its range: no grammar of this kind can say them.
+BEYOND = ("has another", "too large", "START must lie between LOW and HIGH")
 PRINTABLE = st.characters(codec="ascii")
 PENDULUM = policygen.load_task("pendulum")
 CARTPOLE = policygen.load_task("cartpole")
