@@ -17,6 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.prompts.account import reached_its_goal
 from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.task import Task
+from policygen.tasks.vocabulary import DERIVED
 
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
 MOST_READ = 20  # quantities of a trace if the best policy consists of equations
@@ -43,8 +44,8 @@ class Relevance:
             best observation's; the model is a parabola over the observation after the step. Plus 1 if the documentation
             names the observation where it describes reward or ends. 0 for those in `further`.
         variance: over all steps.
-        further: observations that share one description, such as the six forces and torques on each body. They follow
-            from positions and velocities, which have a description each, and are shown after them.
+        further: observations that follow from positions and velocities, such as the forces on each body, and are shown
+            after them.
         turn: number of the prompt; it selects which of the remaining quantities are shown.
     """
 
@@ -89,18 +90,11 @@ def relevance_of(trajectories: Sequence[Trajectory], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        further = _sharing_a_description(task)
+        further = frozenset(o.name for o in task.observations if DERIVED.match(o.about))
         found = np.where([name in further for name in names], 0.0, documented + np.maximum(*relative))
         varying = after.var(axis=0)
     relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
     return Relevance(relevance, variance, further)
-
-
-def _sharing_a_description(task: Task) -> frozenset[str]:
-    """Return the observations whose description another one has, if there are others."""
-    count = Counter(o.about for o in task.observations)
-    shared = frozenset(o.name for o in task.observations if o.about and count[o.about] > 1)
-    return shared if len(shared) < len(task.observations) else frozenset()
 
 
 def _explained(columns: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -25,6 +24,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context, revised
 from policygen.tasks.spaces import Actuator, Observation, ObservedText
 from policygen.tasks.task import Optimum, Task
+from policygen.tasks.vocabulary import DERIVED
 
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
 MOST_OBJECTIVES = 3  # last objectives that are shown, beside that of the best policy
@@ -83,24 +83,22 @@ def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
     for (names, about), run in itertools.groupby(groups, _of_any_body):
         first, *others = run
         if others:
-            bodies = ", ".join(_OF_BODY.findall(" ".join(group[0].about for group in (first, *others))))
-            entries.append(replace(first[0], name=names, about=f"{about}; BODY: {bodies}"))
+            bodies = ", ".join(DERIVED.sub(r"\1", group[0].about).partition(":")[0] for group in (first, *others))
+            entries.append(replace(first[0], name=f"{names} (BODY: {bodies})", about=about))
         else:
             entries.append(replace(first[0], name=", ".join(o.name for o in first)))
     return tuple(entries)
 
 
-_OF_BODY = re.compile(r"of body (\w+)")  # as `tasks.vocabulary` describes what is observed of each body
-
-
 def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
     """Return names and description of a group, with `BODY` for the name of the body that the description names."""
     names, about = [o.name for o in group], group[0].about
-    body = _OF_BODY.search(about)
-    if not body or not all(name.startswith(f"{slug(body[1])}_") for name in names):
+    found = DERIVED.match(about)
+    body = found[1] if found else None
+    if body is None or not all(name.startswith(f"{slug(body)}_") for name in names):
         return ", ".join(names), about
-    own = len(slug(body[1]))
-    return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(body[0], "of BODY")
+    own = len(slug(body))
+    return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(f"of body {body}", "of BODY", 1)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:

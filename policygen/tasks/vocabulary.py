@@ -183,6 +183,9 @@ _PARTS = {
 
 
 _PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
+_EFFORT = "force of the actuator on the joint"
+# The description of a quantity that follows from positions and velocities; group 1 is the body it belongs to, if any.
+DERIVED = re.compile(rf"(?:{'|'.join(_PARTS)}) of body (\w+)(?=:|$)|{_EFFORT}$")
 
 
 def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
@@ -205,9 +208,7 @@ def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> lis
         elif part == "qfrc_actuator" and size:
             first = base.model.nv - size
             joints = [int(base.model.dof_jntid[i]) for i in range(first, base.model.nv)]
-            named += [
-                (slug(f"{base.model.joint(j).name}_effort_name"), "force of the actuator on the joint") for j in joints
-            ]
+            named += [(slug(f"{base.model.joint(j).name}_effort"), _EFFORT) for j in joints]
     if len(named) != len(found):
         return []
     return [replace(o, name=name, about=about) for o, (name, about) in zip(found, named, strict=True)]

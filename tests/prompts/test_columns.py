@@ -111,8 +111,10 @@ def test_the_forces_on_bodies_come_after_positions_and_speeds_and_one_line_lists
     _, request = texts(render_prompt(context, config))
     (line,) = [line for line in request.splitlines() if "_contact_torque_x" in line and line.startswith("- ")]
     assert line.startswith("- BODY_contact_torque_x, BODY_contact_torque_y,")
-    assert line.endswith("N; BODY: torso, front_left_leg, aux_1, body4, front_right_leg, aux_2, body7, back_leg, "
-                         "aux_3, body10, right_back_leg, aux_4, body13")  # fmt: skip
+    assert line.endswith(
+        "(BODY: torso, front_left_leg, aux_1, body4, front_right_leg, aux_2, body7, back_leg, aux_3, body10, "
+        "right_back_leg, aux_4, body13): cfrc_ext of BODY: contact torque in N m and force in N"
+    )
     assert "torso_contact_torque_x" in context.task.observation_names
     worst = views["worst_episodes"][0]
     assert "torso_z" in worst.relevant
@@ -133,6 +135,18 @@ def test_a_policy_that_reads_little_is_shown_with_what_the_reward_depends_on() -
     request = texts(render_prompt(context, config))[1].split("## Worst episode")[1]
     header = next(line for line in request.splitlines() if line.startswith("step")).split()
     assert {"pusher_fingertip_x", "pusher_fingertip_y", "r_shoulder_pan_rate", "r_shoulder_lift_rate"} <= set(header)
+
+
+@pytest.mark.usefixtures("quickly_discovered")
+def test_forces_follow_from_the_state_and_rates_that_share_a_description_do_not() -> None:
+    pytest.importorskip("mujoco")
+    humanoid = policygen.load_task("Humanoid-v5")
+    found = relevance_of([played(np.zeros(9), RNG.normal(size=(10, 348)), np.zeros((9, 17)), ended=False)], humanoid)
+    assert {"abdomen_y_effort", "torso_inertia_0", "pelvis_speed_vx"} <= found.further
+    assert len(found.further) == 348 - 45
+    walker = policygen.load_task("bipedalwalker")
+    steps = played(np.zeros(9), RNG.normal(size=(10, 24)), np.zeros((9, 4)), ended=False)
+    assert relevance_of([steps], walker).further == frozenset()
 
 
 def test_of_a_walker_height_lean_and_speed_are_always_shown() -> None:

@@ -337,7 +337,7 @@ def test_descriptions_of_observations_go_before_lines_of_the_best_policy() -> No
     _, request = texts(render_prompt(context, config))
     assert context.incumbent.to_text() in request
     assert "- hip_1_angle [rad]\n" in request
-    assert "; BODY: torso, " in request
+    assert "(BODY: torso, " in request
 
 
 def test_the_names_of_reward_terms_are_knowledge() -> None:
