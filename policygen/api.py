@@ -31,7 +31,6 @@ from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
-from policygen.runs.front import smallest_within as choose
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_attempt, kept_episodes, origin_of, policy_text, read_policy
@@ -493,6 +492,7 @@ def export(
     """
     from policygen.extensions.export.formats import c_files, differing_in_single, exported, exported_plant
     from policygen.extensions.export.source import Options
+    from policygen.extensions.simplify.front import smallest_within as choose
 
     if plant and (isinstance(source, Policy) or Path(source).is_file()):
         raise UsageError(

@@ -453,7 +453,7 @@ def export(
         _export_episodes(source, output, trust)
         return
     from policygen import api
-    from policygen.runs.front import smallest_within
+    from policygen.extensions.simplify.front import smallest_within
     from policygen.runs.reading import read_policy
 
     if within is not None:

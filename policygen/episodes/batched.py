@@ -14,7 +14,7 @@ from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.tasks.task import Task
 
 
-class Copies(Protocol):
+class EnvCopies(Protocol):
     """Copies of an environment that step together; those whose episode has ended step too, but are ignored."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
@@ -31,7 +31,13 @@ class Copies(Protocol):
 
 
 def play_batch(
-    task: Task, actor: Actor, seeds: Sequence[int], copies: Copies, first: npt.NDArray[Any], *, most_idle: float = 0.5
+    task: Task,
+    actor: Actor,
+    seeds: Sequence[int],
+    copies: EnvCopies,
+    first: npt.NDArray[Any],
+    *,
+    most_idle: float = 0.5,
 ) -> list[Trajectory]:
     """Play one episode per seed, in the order of the seeds, and close the copies.
 

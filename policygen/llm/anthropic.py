@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, LLMOptions, counted, dropped_warning, joined, short_text, split_thinking
+from policygen.llm.base import (
+    Diagnosis,
+    LLMOptions,
+    counted,
+    dropped_warning,
+    join_paragraphs,
+    short_text,
+    split_thinking,
+)
 from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, requested_wait
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
@@ -76,7 +84,7 @@ class Anthropic(HostedModel):
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
             tokens_out=counted(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or split.unclosed,
-            reasoning=joined(*thinking, split.reasoning),
+            reasoning=join_paragraphs(*thinking, split.reasoning),
             finish_reason=finish,
         )
 

@@ -185,9 +185,9 @@ def split_thinking(text: str) -> SplitReply:
         unclosed = True
         reasoning.append(answer[opening.end() :])
         answer = answer[: opening.start()]
-    return SplitReply(answer.strip(), joined(*reasoning), unclosed)
+    return SplitReply(answer.strip(), join_paragraphs(*reasoning), unclosed)
 
 
-def joined(*parts: str) -> str:
+def join_paragraphs(*parts: str) -> str:
     """Join the non-empty parts, stripped, with an empty line between them."""
     return "\n\n".join(part.strip() for part in parts if part.strip())

@@ -15,7 +15,7 @@ from google import genai
 from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, join_paragraphs, short_text, split_thinking
 from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, rejected_parameter, requested_wait, status_of
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
@@ -86,7 +86,7 @@ class Gemini(HostedModel):
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
             truncated=finish == "MAX_TOKENS" or split.unclosed,
-            reasoning=joined(*(part.text for part in parts if part.text and part.thought), split.reasoning),
+            reasoning=join_paragraphs(*(part.text for part in parts if part.text and part.thought), split.reasoning),
             finish_reason=finish,
         )
 

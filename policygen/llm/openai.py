@@ -18,7 +18,7 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, short_text, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, counted, join_paragraphs, short_text, split_thinking
 from policygen.llm.hosted import (
     HostedModel,
     Refusal,
@@ -124,7 +124,7 @@ class _Chat(HostedModel):
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             truncated=finish == "length" or split.unclosed,
-            reasoning=joined(thinking, split.reasoning),
+            reasoning=join_paragraphs(thinking, split.reasoning),
             finish_reason=finish,
         )
 
@@ -250,7 +250,7 @@ def _reasoning(message: ChatCompletionMessage) -> str:
     extra = message.model_extra or {}
     fields = (extra.get("reasoning"), extra.get("reasoning_content"))
     # Some servers send the same text under both names.
-    return joined(*dict.fromkeys(text for text in fields if isinstance(text, str)))
+    return join_paragraphs(*dict.fromkeys(text for text in fields if isinstance(text, str)))
 
 
 def _message(error: openai.APIStatusError) -> str:

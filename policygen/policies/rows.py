@@ -83,7 +83,7 @@ def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[R
         axis, at = _best_split(block, len(kinds))
         halves = (box[axis][at:], box[axis][:at])
         stack.extend((*box[:axis], half, *box[axis + 1 :]) for half in halves)
-    leaves = joined(leaves)
+    leaves = join_leaves(leaves)
     counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
     common = int(np.argmax(counts))
     rest = [(box, code) for box, code in leaves if code != common]
@@ -108,7 +108,7 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
     return float(-(present * np.log(present / present.sum())).sum())
 
 
-def joined(leaves: list[tuple[tuple[tuple[int, ...], ...], int]]) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
+def join_leaves(leaves: list[tuple[tuple[tuple[int, ...], ...], int]]) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
     """Join leaves of one action that differ in a single dimension, until none do."""
     changed = True
     while changed:

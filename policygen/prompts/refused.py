@@ -29,7 +29,7 @@ MOST_NAMES = 10  # quantities of the row that is shown
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LargestLoss:
     """The steps in which a proposal lost most reward against the best policy: one fifth of the longest episode.
 
     Attributes:
@@ -63,20 +63,20 @@ class RefusedView:
     lines: tuple[str, ...]
     more_lines: int
     tuned: Mapping[str, Sequence[tuple[float, float]]]
-    lost: Loss | None
+    lost: LargestLoss | None
 
 
-def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:
-    """Return the view of an attempt that lost to `rival`, the best at its time; None for a failed attempt."""
+def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:
+    """Return the view of an attempt that lost to `best_then`, the best at its time; None for a failed attempt."""
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
         return None
-    rival_lines = set(_lines_of(rival.policy)) if rival.policy is not None else set()
-    own = [line for line in _lines_of(proposed) if line not in rival_lines and "| --" not in line]
+    best_lines = set(_lines_of(best_then.policy)) if best_then.policy is not None else set()
+    own = [line for line in _lines_of(proposed) if line not in best_lines and "| --" not in line]
     own = decisive_first(own, proposed)
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
-    mine, best = ([e.trajectory for e in buffer.of_attempt(a.number, len(a.played))] for a in (attempt, rival))
+    mine, best = ([e.trajectory for e in buffer.of_attempt(a.number, len(a.played))] for a in (attempt, best_then))
     return RefusedView(
         tuple(own[:MOST_LINES]),
         max(0, len(own) - MOST_LINES),
@@ -113,7 +113,7 @@ def _lines_of(policy: Policy) -> list[str]:
     return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
 
 
-def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task) -> Loss | None:
+def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task) -> LargestLoss | None:
     seeds = {t.seed: t for t in best}
     pairs = [(t, seeds[t.seed]) for t in mine if t.seed in seeds]
     paired = len(pairs) >= 2
@@ -132,7 +132,7 @@ def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajector
     first, last = int(bounds[part]), int(bounds[part + 1]) - 1
     in_part = (own_rewards - best_rewards if paired else own_rewards)[:, part]
     row = _row(attempt, mine[int(np.argmin(in_part))], first, last, task)
-    return Loss(first, last, -float(gained[part]), len(mine), paired, row)
+    return LargestLoss(first, last, -float(gained[part]), len(mine), paired, row)
 
 
 def _in_parts(episodes: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

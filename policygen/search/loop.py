@@ -54,7 +54,8 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                 search.validation = confirm_best(search, runner)
                 reached = reason_to_stop(search.convincing_score, search.task, config)
                 if reason := reached or reason_to_give_up(search.attempts, config):
-                    raise BudgetExhausted(reason)
+                    search.stopped = reason
+                    break
                 runner.isolate(request_log.has_recorded)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
@@ -68,7 +69,8 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     raise runner.budget_error()
                 if config.conversation == "continued":  # only then are the long turns read again
                     search.turns += conversation_turn(asked.proposals[0].exchanges)
-            search.stopped = f"all {config.iterations} iterations are done"
+            else:
+                search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
         yield from _tune_leftover(search, runner)

@@ -13,12 +13,14 @@ import policygen
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
-from policygen.prompts.refused import Loss, refused_view
+from policygen.prompts.refused import LargestLoss, refused_view
 from policygen.prompts.render import render_prompt
 from policygen.runs.attempt import Attempt, Played, saved
 
 
-def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, ended: bool = False) -> Loss | None:
+def lost(
+    mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, ended: bool = False
+) -> LargestLoss | None:
     """What is told of attempt 2 against attempt 1, from the rewards of their episodes on seeds 0, 1, ..."""
     task = policygen.load_task("cartpole")
     buffer = ReplayBuffer()

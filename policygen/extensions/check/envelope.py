@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.errors import UsageError
-from policygen.extensions.check.intervals import EMPTY, Interval, Intervals, enclosing, joined, result
+from policygen.extensions.check.intervals import EMPTY, Interval, Intervals, enclosing, hull, result
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program, program_of
 from policygen.policies.policy import Policy
@@ -197,7 +197,7 @@ def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> di
         after = _after_step(program, {**observed, **values})
         if all(values[slot].low <= x.low and x.high <= values[slot].high for slot, x in after.items()):
             break
-        grown = {slot: joined(values[slot], x) for slot, x in after.items()}
+        grown = {slot: hull(values[slot], x) for slot, x in after.items()}
         factor = 2.0 if rounds < _ROUNDS_BEFORE_FAST_WIDENING else 2.0**rounds
         values = {
             s: _widened(values[s], x, factor) if rounds >= _ROUNDS_BEFORE_WIDENING else x for s, x in grown.items()

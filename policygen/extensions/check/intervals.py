@@ -64,7 +64,7 @@ def _rounded(value: float, towards: float, steps: int) -> float:
     return float(single) if float(single) * value >= 0 else 0.0
 
 
-def joined(*parts: Interval) -> Interval:
+def hull(*parts: Interval) -> Interval:
     """Return the smallest interval around several."""
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
@@ -135,12 +135,12 @@ class Intervals(Arithmetic[Interval]):
 
     def applied(self, node: Call | Previous, arguments: Sequence[Interval]) -> Interval:
         """Return an interval that holds every result."""
-        return joined(*arguments) if isinstance(node, Previous) else result(node.function, *arguments)
+        return hull(*arguments) if isinstance(node, Previous) else result(node.function, *arguments)
 
     def finite(self, value: Interval) -> Interval:
         """Return an interval of finite numbers: NaN is 0, an infinity a million with its sign."""
         parts = [value, *[Interval(0.0, 0.0)] * value.nan]
         parts += [Interval(INFINITE, INFINITE)] * (value.high == math.inf)
         parts += [Interval(-INFINITE, -INFINITE)] * (value.low == -math.inf)
-        found = joined(*parts)
+        found = hull(*parts)
         return Interval(max(found.low, -sys.float_info.max), min(found.high, sys.float_info.max))

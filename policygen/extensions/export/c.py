@@ -18,7 +18,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program
 from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
-from policygen.extensions.export.writing import number, remark
+from policygen.extensions.export.writing import comment_text, number
 from policygen.quantities.compiled import INFINITE
 
 _TESTED_STEPS = 200  # of an episode
@@ -286,7 +286,7 @@ class PolicyInC(PolicyWithArrays, C):
         expected = f" * {allowed} decisions are expected to differ: they are ties, or nearly." if allowed else " *"
         return "\n".join(
             [
-                f"/* Decisions in {len(episodes)} episodes of {remark(self.task.name)}.",
+                f"/* Decisions in {len(episodes)} episodes of {comment_text(self.task.name)}.",
                 f" * A number may differ by {share:g} of its range: {reason}.",
                 expected,
                 f" * cc {name}_test.c {name}.c -lm */",
@@ -346,7 +346,7 @@ class PolicyInC(PolicyWithArrays, C):
         if self.has_memory:
             yield f"struct {self.name}_memory {{"
             for slot, name in zip(self.memory, self.policy.remembers, strict=True):
-                yield f"    {self.real} {slot.removeprefix('memory->')}; /* {remark(name)} */"
+                yield f"    {self.real} {slot.removeprefix('memory->')}; /* {comment_text(name)} */"
             if self.holds:
                 yield f"    {self._kind} held[{len(self.fallback)}]; /* the last action */"
             yield f"}};\n\n{self._reset};"

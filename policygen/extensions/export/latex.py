@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from policygen.extensions.export.program import Program, consecutive, text_lines
-from policygen.extensions.export.writing import ATOM, PRODUCT, SIGN, SUM, Writer, plain_ascii, remark
+from policygen.extensions.export.writing import ATOM, PRODUCT, SIGN, SUM, Writer, comment_text, plain_ascii
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parts import ENDS
@@ -40,7 +40,7 @@ def _lines(program: Program) -> Iterator[str]:
     yield r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}."
     yield f"% A policy ({'table' if isinstance(policy, TablePolicy) else 'equations'}) for {_text(policy.task.name)}."
     # LaTeX has no place for comments among the equations, so each is written here with its line.
-    yield from (f"% {remark(line)}" for line in text_lines(program) if policy.written and "#" in line)
+    yield from (f"% {comment_text(line)}" for line in text_lines(program) if policy.written and "#" in line)
     if program.definitions:
         yield from _aligned([(_name(name), node) for name, node in program.definitions])
     if isinstance(policy, TablePolicy):

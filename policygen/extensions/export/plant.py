@@ -14,7 +14,7 @@ from policygen.extensions.export.c import C
 from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
-from policygen.extensions.export.writing import number, remark, weighted_sum
+from policygen.extensions.export.writing import comment_text, number, weighted_sum
 from policygen.plants.account import PlantAccount, lines_with_units
 from policygen.plants.fit import FittedPlant
 from policygen.policies.features import Lets
@@ -247,7 +247,7 @@ static double pg_normal(uint64_t *random)
         yield from (*self.used_helpers(), *self.data, f"struct {name} {{")
         yield from (f"    double state[{len(self.states)}];", "    double left; /* steps */")
         for slot, remembered in zip(self.memory, self.equations.remembered, strict=True):
-            yield f"    double {slot.removeprefix(self.own)}; /* {remark(remembered)} one step before */"
+            yield f"    double {slot.removeprefix(self.own)}; /* {comment_text(remembered)} one step before */"
         yield from ("    uint64_t random;", *(f"    {word[2:]};" for word in noise), "};", "")
         yield from (f"{reset};", f"{step};", "", reset, "{", *self.resetting, "}", "")
         yield from (step, "{", *self.stepping, "    return failed || ends != 0.0;", "}")

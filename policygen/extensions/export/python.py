@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from policygen.extensions.export.source import PolicyWithArrays, Source
-from policygen.extensions.export.writing import remark
+from policygen.extensions.export.writing import comment_text
 from policygen.quantities.compiled import INFINITE
 
 _HELPERS = {
@@ -131,7 +131,7 @@ class PolicyInPython(PolicyWithArrays, Python):
             usage[-1] += "  # a tuple"
         code = [*self.data, *(f"\n{helper}" for helper in self.used_helpers())]
         if self.memory:
-            names = remark(", ".join(self.policy.remembers))
+            names = comment_text(", ".join(self.policy.remembers))
             code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
         code += [f"\ndef act(observation{', memory' if self.memory else ''}):", *self.body, "    return action"]
         yield from (f"# {line}".rstrip() for line in self.policy_heading(usage))

@@ -18,7 +18,7 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.writing import Identifiers, Writer, in_columns, number, remark, weighted_sum
+from policygen.extensions.export.writing import Identifiers, Writer, comment_text, in_columns, number, weighted_sum
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -151,7 +151,7 @@ class Source(Writer, ABC):
         words += [*(f"    {line}" for line in usage), ""]
         words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
         words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.returns_one else in_columns(actions)))]
-        return list(map(remark, [*words, "", *lines]))
+        return list(map(comment_text, [*words, "", *lines]))
 
     def part(self, index: int) -> str:
         """Write a part of the action, which is the argument or the local `action`."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, rows_of, table_data
 from policygen.extensions.export.source import PolicySource
-from policygen.extensions.export.writing import Identifiers, number, remark
+from policygen.extensions.export.writing import Identifiers, comment_text, number
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
@@ -133,7 +133,7 @@ class PolicyInST(PolicySource):
 
     def declare(self, section: str, name: str, kind: str, note: str = "") -> None:
         """Declare a variable, with a comment."""
-        self.declared[section].append(f"{name} : {kind};{f' (* {remark(note)} *)' if note else ''}")
+        self.declared[section].append(f"{name} : {kind};{f' (* {comment_text(note)} *)' if note else ''}")
 
     def define(self, name: str, value: str, integer: bool = False) -> None:
         """Declare a temporary variable and set it."""

@@ -157,7 +157,7 @@ def plain_ascii(text: str) -> str:
     return re.sub(r"[^ -~]", "_", re.sub(r"\s", " ", spelled))
 
 
-def remark(text: str) -> str:
+def comment_text(text: str) -> str:
     """Make `text` safe inside a comment of C, Python or Structured Text: it can neither close nor continue it."""
     quiet = plain_ascii(text).replace("\\", "_")
     # Characters that could close a comment are separated, and trigraphs removed.

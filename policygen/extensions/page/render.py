@@ -49,13 +49,13 @@ from policygen.extensions.robust import (
     worst_of,
 )
 from policygen.extensions.robust import picture as margins_picture
+from policygen.extensions.simplify.front import front_of
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
-from policygen.runs.front import front_of
 from policygen.runs.reading import read_policy
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from policygen.extensions.plots.style import OKABE_ITO, style
+from policygen.extensions.simplify.front import Front
 from policygen.runs.attempt import Attempt, best_of
-from policygen.runs.front import Front
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

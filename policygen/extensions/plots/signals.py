@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
-_WIDE, _NARROW, _PANEL = 3.6, 4.4, 1.5  # inches: width of a column, of the only one, and height of a panel
-_BOTH, _PREDICTED, _MOST_STEPS = 8.0, 1.9, 300  # of predictions: inches of two columns and of a panel's height; steps
-_ROOM = 0.25  # of the real range that a prediction may leave before it is cut off
+_COLUMN_WIDTH, _SINGLE_WIDTH, _PANEL_HEIGHT = 3.6, 4.4, 1.5  # inches; the second of a figure with one column
+_PREDICTION_WIDTH, _PREDICTION_HEIGHT = 8.0, 1.9  # inches, of two columns and of a panel
+_PREDICTION_STEPS = 300
+_PREDICTION_MARGIN = 0.25  # share of the real range by which a prediction may leave it before it is cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, na
     with style():
         from matplotlib.figure import Figure
 
-        size = (_NARROW if narrow else max(6.0, _WIDE * len(shown)), _PANEL * len(names) + 0.7)
+        size = (_SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown)), _PANEL_HEIGHT * len(names) + 0.7)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(names), len(shown), squeeze=False, sharex="col", sharey="row")
         for column, (title, episode), found in zip(grid.T, shown, panels, strict=True):
@@ -86,13 +87,13 @@ def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = Fa
         narrow: for a narrow screen: one column of panels.
     """
     names = equations.task.observations[:MOST_PANELS]
-    real, found = (rows[: _MOST_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
+    real, found = (rows[: _PREDICTION_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
     across = 1 if narrow else min(2, len(names))
     down = math.ceil(len(names) / across)
     with style():
         from matplotlib.figure import Figure
 
-        size = (_NARROW if narrow else _BOTH, _PREDICTED * down + 0.6)
+        size = (_SINGLE_WIDTH if narrow else _PREDICTION_WIDTH, _PREDICTION_HEIGHT * down + 0.6)
         figure = Figure(figsize=size, layout="constrained")
         first: Any = None
         for i, observation in enumerate(names):
@@ -102,7 +103,7 @@ def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = Fa
             axes.plot(found[:, i], color=OKABE_ITO[5], linewidth=1.2, linestyle="--", label="predicted")
             finite = real[np.isfinite(real[:, i]), i].astype(np.float64)
             if len(finite) and np.ptp(finite) > 0:
-                room = _ROOM * float(np.ptp(finite))
+                room = _PREDICTION_MARGIN * float(np.ptp(finite))
                 low, high = axes.get_ylim()
                 axes.set_ylim(max(low, float(finite.min()) - room), min(high, float(finite.max()) + room))
             axes.set_ylabel(with_unit(observation.name, observation.unit))

@@ -15,7 +15,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.simplify.contest import Contest
 from policygen.extensions.simplify.numbers import without_idle_lets
 from policygen.policies.policy import Policy
-from policygen.policies.rows import Rule, joined, visible
+from policygen.policies.rows import Rule, join_leaves, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 
@@ -108,7 +108,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
         for half in (box[axis][:at], box[axis][at:]):
             heapq.heappush(waiting, leaf((*box[:axis], half, *box[axis + 1 :])))
     boxes = done + [box for *_, box in waiting]
-    merged = joined([(tuple(map(tuple, box)), _common(table, mass, box, len(kinds))) for box in boxes])
+    merged = join_leaves([(tuple(map(tuple, box)), _common(table, mass, box, len(kinds))) for box in boxes])
     # The most frequent action becomes a last row of `*`.
     common = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
     rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in merged if code != common]

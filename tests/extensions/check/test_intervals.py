@@ -11,7 +11,7 @@ from generators import NASTY, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policygen.extensions.check.intervals import EVERYTHING, RULES, Interval, Intervals, enclosing, joined, result
+from policygen.extensions.check.intervals import EVERYTHING, RULES, Interval, Intervals, enclosing, hull, result
 from policygen.extensions.export.arithmetic import Points
 from policygen.quantities.operations import OPERATIONS, ROWS
 from policygen.quantities.text import parse_expression
@@ -127,5 +127,5 @@ def test_what_is_exact_is_not_rounded() -> None:
 
 def test_every_rule_is_of_an_operation() -> None:
     assert RULES.keys() <= {row.name for row in ROWS}
-    assert joined(Interval(0, 1), Interval(3, 4, nan=True)) == Interval(0, 4, nan=True)
+    assert hull(Interval(0, 1), Interval(3, 4, nan=True)) == Interval(0, 4, nan=True)
     assert result("/", Interval(1, 1), Interval(-1, 1)) == EVERYTHING

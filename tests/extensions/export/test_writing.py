@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.writing import Identifiers, in_columns, plain_ascii, remark
+from policygen.extensions.export.writing import Identifiers, comment_text, in_columns, plain_ascii
 from policygen.files import write_atomically
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.spaces import Actuator, Observation
@@ -31,7 +31,7 @@ def test_units_are_spelled_in_ascii(text: str, shown: str) -> None:
 
 @given(st.one_of(st.text(), st.text(alphabet="*/\\?\n", max_size=12), st.just(EVIL)))
 def test_a_remark_ends_no_comment_and_no_line(text: str) -> None:
-    quiet = remark(text)
+    quiet = comment_text(text)
     assert "*/" not in quiet
     assert "/*" not in quiet
     assert "??" not in quiet

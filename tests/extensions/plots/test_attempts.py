@@ -12,8 +12,8 @@ from support import NO_POLICY, Written, fenced, page_of
 
 import policygen
 from policygen.extensions.plots.attempts import MOST_ROWS, family_figure, front_figure
+from policygen.extensions.simplify.front import front_of
 from policygen.runs.attempt import Attempt, best_of
-from policygen.runs.front import front_of
 from policygen.runs.logbook import Logbook
 
 REPLIES = [

@@ -16,9 +16,9 @@ import policygen
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, UsageError
+from policygen.extensions.simplify.front import front_of, smallest_within
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Comparison, Standing, saved
-from policygen.runs.front import front_of, smallest_within
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 
