@@ -97,9 +97,9 @@ PROVIDERS: dict[str, ProviderEntry] = {
     ),
     "local": ProviderEntry(
         "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
-        "Face hub (pip install 'policygen[local]')",
+        "Face hub (pip install 'policygen[local]'), or a GGUF file (pip install 'policygen[gguf]')",
         "policygen.llm.local",
-        "Local",
+        "local_model",
         argument="DIR",
     ),
     "manual": ProviderEntry(

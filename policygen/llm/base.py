@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from policygen.errors import UsageError
+from policygen.errors import ProviderError, UsageError
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, hide_login
 
@@ -90,6 +90,14 @@ def dropped_warning(spec: str, parameter: str) -> str:
     """Return the warning that a parameter is left out."""
     name = {"temperature": "a temperature", "seed": "a sampling seed"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
+
+
+def too_long(model: str, tokens: int, context: int) -> ProviderError:
+    """Return the error of a prompt that does not fit into the context of a model in this process."""
+    return ProviderError(
+        f"the prompt has {tokens} tokens and {model} takes {context}: shorten prompts (--set prompt_tokens=N, or a "
+        "--template of your own), or use a model with a longer context"
+    )
 
 
 class Provider(Protocol):

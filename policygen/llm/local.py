@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking, too_long
+from policygen.llm.gguf import LlamaCpp
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -67,10 +68,7 @@ class Local:
         encoded = encoded.to(self._model.device)
         tokens_in = int(encoded["input_ids"].shape[1])
         if tokens_in >= self.context:
-            raise ProviderError(
-                f"the prompt has {tokens_in} tokens and {self.model} takes {self.context}: shorten prompts (--set "
-                "prompt_tokens=N, or a --template of your own), or use a model with a longer context"
-            )
+            raise too_long(self.model, tokens_in, self.context)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(prompt.seed if prompt.seed is not None else torch.seed())
             try:
@@ -122,6 +120,12 @@ class Local:
         ends = self._model.generation_config.eos_token_id
         found = set(ends if isinstance(ends, list) else [ends])
         return {token for token in found | {self._tokenizer.eos_token_id} if token is not None}
+
+
+def local_model(source: str, options: LLMOptions) -> Local | LlamaCpp:
+    """Return the model in a GGUF file, or in a folder or the hub."""
+    is_file = source.lower().endswith(".gguf") or Path(source).expanduser().is_file()
+    return LlamaCpp(source, options) if is_file else Local(source, options)
 
 
 def load_chat_model(source: str) -> tuple[Any, Any]:

@@ -1,0 +1,251 @@
+"""`local:FILE.gguf`: a model that runs in this process, by llama.cpp (extra `gguf`)."""
+
+# Imports inside functions are of an optional package.
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import signal
+import struct
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from policygen.errors import ProviderError, UsageError
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking, too_long
+from policygen.llm.messages import Prompt, Reply
+from policygen.outgoing import shown
+
+MOST_CONTEXT = 32_768
+"""Upper limit of the context in tokens: its memory is taken when the model is loaded."""
+
+_SEEDS = 2**32 - 1  # llama.cpp takes this number itself as a wish for a seed of its own
+_TOO_LONG = "exceed_context_size_error"
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_TEXT, _ARRAY = 8, 9
+
+
+class LlamaCpp:
+    """A chat model from a GGUF file, which holds weights, tokenizer and chat template.
+
+    The chat template is rendered by llama.cpp's own interpreter, which runs no code. Nobody can connect to the model.
+    Every request has a seed, so that a run can be repeated on the same machine. `LLMOptions.extra_body` and
+    `reasoning_effort` are variables of the chat template, as in {"enable_thinking": False}.
+
+    Raises:
+        UsageError: the extra is not installed, or the file cannot be used; the message says why.
+    """
+
+    is_language_model = True
+    always_seeded = True
+
+    def __init__(self, source: str, options: LLMOptions) -> None:
+        self.spec, self.model = f"local:{source}", source
+        self._options = options
+        self._path = Path(source).expanduser()
+        self._header = read_header(self._path)
+        if not self._header.fields.get("tokenizer.chat_template"):
+            raise UsageError(f"{source} has no chat template: use a model that was tuned to answer instructions")
+        self.context = min(self._header.context, MOST_CONTEXT)
+        self._server = _load(self._path, self._header, self.context)
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer `prompt`; sampled as the file or llama.cpp has it by default, or as the options say.
+
+        Raises:
+            ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
+        """
+        began, options = time.perf_counter(), self._options
+        effort = {"reasoning_effort": options.reasoning_effort} if options.reasoning_effort else {}
+        stated = {"temperature": options.temperature, "top_p": options.top_p}
+        request = {
+            "messages": [{"role": message.role, "content": message.content} for message in prompt.messages],
+            # True is the default of llama.cpp's own program; asked in this way, it would be False.
+            "chat_template_kwargs": {"enable_thinking": True} | effort | (options.extra_body or {}),
+            "max_tokens": max_output_tokens,
+            "seed": (secrets.randbits(31) if prompt.seed is None else prompt.seed) % _SEEDS,
+            "cache_prompt": False,  # else the last bits of a reply would depend on the requests before it
+            "stream": True,
+            "return_progress": True,
+            "timings_per_token": True,
+            **{name: value for name, value in stated.items() if value is not None},
+        }
+        answer = _Answer(began + options.timeout_seconds)
+        with ThreadPoolExecutor(1) as executor:  # llama.cpp would swallow Ctrl-C in the main thread
+            asked = executor.submit(self._server.handle_chat_completions, json.dumps(request).encode(), answer.take)
+            try:
+                asked.result()
+            except (RuntimeError, ValueError) as error:  # the template is a program of the model's author
+                reason = str(error).strip().rpartition("\n")[2]  # lines of its source stand before it
+                raise ProviderError(
+                    f"the chat template of {self.model} refuses the prompt: {shown(reason[:300])}"
+                ) from None
+            finally:
+                answer.ends = began
+        if answer.error.get("type") == _TOO_LONG:
+            raise too_long(self.model, answer.error["n_prompt_tokens"], self.context)
+        if answer.error:
+            raise ProviderError(f"{self.model} failed to answer: {shown(answer.error.get('message'))}")
+        split = split_thinking("".join(answer.pieces))
+        return Reply(
+            text=split.text,
+            model=self.model,
+            tokens_in=answer.tokens_in,
+            tokens_out=answer.tokens_out,
+            usd=0.0,
+            seconds=time.perf_counter() - began,
+            truncated=split.unclosed or answer.finish != "stop",
+            reasoning=split.reasoning,
+            finish_reason=answer.finish,
+        )
+
+    def diagnose(self) -> Diagnosis:
+        """Describe the model's size, device and context."""
+        import xllamacpp
+
+        cpu = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
+        device = next((one["name"] for one in xllamacpp.get_device_info() if one["type"] != cpu), "cpu")
+        line = (
+            f"{self._header.parameters / 1e6:,.1f} million parameters, {self._path.stat().st_size / 2**20:,.0f} MB on "
+            f"{device}, context of {self.context:,} tokens"
+        )
+        return Diagnosis(True, (line,))
+
+
+@dataclass
+class _Answer:
+    """The answer to one request, collected from llama.cpp's stream of events; the time `ends` cuts it off."""
+
+    ends: float
+    pieces: list[str] = field(default_factory=list)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    finish: str = "length"
+    error: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, event: bytes) -> bool:
+        """Add one event, a JSON object; return True to end the generation."""
+        chunk = json.loads(event)
+        self.error = chunk.get("error") or {}
+        for choice in chunk.get("choices", ()):
+            self.pieces.append(choice["delta"].get("content") or "")
+            self.finish = choice["finish_reason"] or self.finish
+        if timings := chunk.get("timings"):
+            self.tokens_in, self.tokens_out = timings["prompt_n"], timings["predicted_n"]
+        return time.perf_counter() > self.ends
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a GGUF file: its numbers and texts, and how many parameters its tensors have."""
+
+    fields: dict[str, Any]
+    parameters: int
+
+    @property
+    def architecture(self) -> str:
+        """The kind of model, such as `llama`."""
+        return str(self.fields.get("general.architecture", ""))
+
+    @property
+    def context(self) -> int:
+        """Number of tokens for which the model was trained."""
+        length = self.fields.get(f"{self.architecture}.context_length")
+        return length if isinstance(length, int) and 0 < length <= MOST_TOKENS else MOST_TOKENS
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a GGUF file, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; arrays are skipped.
+
+    Raises:
+        UsageError: there is no such file, or it is not a whole GGUF file of its own.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise UsageError(f"{path} is not a GGUF file")
+            (version,) = _read(file, "I")
+            if version not in (2, 3):
+                raise UsageError(f"{path} is GGUF of version {version}; versions 2 and 3 can be read")
+            tensors, count = _read(file, "QQ")
+            fields = {_text(file): _value(file, *_read(file, "I")) for _ in range(count)}
+            parameters = 0
+            for _ in range(tensors):
+                _text(file)
+                parameters += math.prod(_read(file, f"{min(*_read(file, 'I'), 4)}Q"))
+                _read(file, "IQ")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (struct.error, ValueError, OverflowError, MemoryError, RecursionError, KeyError):
+        raise UsageError(f"{path} is damaged: its GGUF header cannot be read") from None
+    if fields.get("split.count", 1) != 1:
+        raise UsageError(f"{path} is one of {fields['split.count']} parts: join them by llama-gguf-split --merge")
+    return Header(fields, parameters)
+
+
+def _read(file: BinaryIO, kinds: str) -> tuple[Any, ...]:
+    layout = struct.Struct(f"<{kinds}")
+    return layout.unpack(file.read(layout.size))
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = _read(file, "Q")
+    return b"".join(_read(file, f"{length}s")).decode(errors="replace")
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    """Read a number or a text; skip an array and return None."""
+    if kind == _TEXT:
+        return _text(file)
+    if kind != _ARRAY:
+        return _read(file, _NUMBERS[kind])[0]
+    inner, count = _read(file, "IQ")
+    if inner in _NUMBERS:
+        file.seek(count * struct.calcsize(f"<{_NUMBERS[inner]}"), os.SEEK_CUR)
+    else:
+        for _ in range(count):
+            _value(file, inner)
+    return None
+
+
+def _load(path: Path, header: Header, context: int) -> Any:
+    """Return llama.cpp's server with the model; it listens on no port, only on a socket whose file is gone.
+
+    Raises:
+        UsageError: the extra is not installed, or llama.cpp refuses the file.
+    """
+    try:
+        import xllamacpp
+    except ImportError:
+        raise UsageError(f"{path} needs llama.cpp: pip install 'policygen[gguf]'") from None
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel = context, 1
+    params.n_batch = params.n_ubatch  # Ctrl-C and the time limit are noticed after each batch of the prompt
+    params.verbosity, params.ui, params.endpoint_slots, params.n_threads_http = -1, False, False, 1
+    params.cache_ram_mib = 0
+    params.force_pure_content_parser = True  # the text stays as the model writes it, with its thinking
+    params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep shares out the cores by it
+        params.cpuparams.n_threads = max(1, int(threads))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with tempfile.TemporaryDirectory(prefix="policygen-") as private:
+        params.hostnames = [str(Path(private) / "model.sock")]
+        try:
+            server = xllamacpp.Server(params)
+        except (RuntimeError, ValueError):
+            raise UsageError(
+                f"{path} cannot be loaded by xllamacpp {xllamacpp.__version__}: the file is damaged, its chat template "
+                f"is faulty, its architecture ({shown(header.architecture[:40])}) is unknown there, or memory is short"
+            ) from None
+    if threading.current_thread() is threading.main_thread():  # llama.cpp has put its own in their place
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return server
