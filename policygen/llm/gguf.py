@@ -245,7 +245,7 @@ def _load(path: Path, header: Header, context: int) -> Any:
                 f"{path} cannot be loaded by xllamacpp {xllamacpp.__version__}: the file is damaged, its chat template "
                 f"is faulty, its architecture ({shown(header.architecture[:40])}) is unknown there, or memory is short"
             ) from None
-    if threading.current_thread() is threading.main_thread():  # llama.cpp has put its own in their place
-        for number, handler in handlers.items():
+    for number, handler in handlers.items():  # llama.cpp has put its own in their place
+        if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(number, handler)
     return server

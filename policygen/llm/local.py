@@ -100,7 +100,7 @@ class Local:
         """Describe the model's size, device and context."""
         tensors = [*self._model.parameters(), *self._model.buffers()]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        count = sum(tensor.numel() for tensor in self._model.parameters())
+        count = self._model.num_parameters()  # weights of 4 bits are packed, two in a number
         line = (
             f"{count / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {self._model.device.type}, context of "
             f"{self.context:,} tokens"
