@@ -67,7 +67,8 @@ class Game:
 @cache
 def game() -> Game:
     """Explore the environment from the start of each map."""
-    texts, on_map, after, rewards, starts = [], [], [], [], {}
+    texts: list[str] = []
+    on_map, after, rewards, starts = [], [], [], {}
     for seed in range(10_000):
         env = AdventureEnv()
         first = env.reset(seed=seed)[0]
@@ -271,7 +272,7 @@ def fitted(make: Make, count: int, products: bool, lessons: Lessons, seed: int) 
         x = features(texts)
         return features, lambda penalty: imitated(x, best, penalty)
 
-    maps = np.random.default_rng(seed).permutation(MAPS)
+    maps = np.random.default_rng(seed).permutation(MAPS).tolist()
     first, aside = Lessons(lessons.wordings, maps[MAPS // 3 :]), Lessons(lessons.wordings, maps[: MAPS // 3])
     features, weights_for = head(*first.data())
     texts, best = aside.data()
