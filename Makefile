@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping mediating learning distill finetune-bench first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning distill finetune-bench first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -63,6 +63,11 @@ adviser: $(CORE)
 # What a potential is worth to Q-learning, and an objective to CMA-ES: results/benchmarks/shaping.md.
 shaping: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/shaping.py
+
+# Embeddings of texts as features of a linear policy: results/benchmarks/encode.md. Installs a small encoder with its weights.
+encode: $(CORE)
+	$(PIP_INSTALL) wordllama==0.4.0.post1
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/encode.py
 
 # When to ask a planner, four rooms and five mediators: results/benchmarks/mediating.md.
 mediating: $(DEV)
