@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 MEDIATORS = ("always", "never", "random", "hard-coded", "learned")
 
 
-def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of `drive` and `mediate`; `asked` and `seed` are the help of `--template` and `--seed`."""
+def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of `drive` and `mediate`; `template` and `seed` are the help texts of these options."""
     return all_of(
         click.option(
             "--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4)."
         ),
-        click.option("--template", help=asked),
+        click.option("--template", help=template),
         click.option("--seed", type=click.IntRange(0), help=seed),
         BASE_URL,
         MODEL_BUDGETS,
@@ -99,10 +99,11 @@ def drive(
 ) -> None:
     """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
-    The model sees bins if the task has a grid. A situation seen before is not asked again; with --memory, a situation
-    includes the previous steps. An answer without an action gets one repair; then the action chosen most often so far
-    is taken, and counted. The folder holds best.json, a table of the most frequent choice per cell, for `eval`, `show`
-    and `film`. The same command with the same --out continues from the answers stored there; budgets apply per command.
+    The model sees bins if the task has a grid. A situation seen before is not asked again; with --memory, a
+    situation includes the previous steps. An answer without an action gets one repair; then the action chosen most
+    often so far is taken. The report counts these cases; the table leaves them out. The folder holds best.json, a
+    table of the most frequent choice per cell, for `eval`, `show` and `film`. The same command with the same --out
+    continues from the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats.drive import Drive, DriveSettings
     from policygen.extensions.seats.session import default_folder
@@ -130,7 +131,7 @@ def drive(
 def _introduce(drive: Drive) -> None:
     task, memory, provider = drive.task, drive.settings.memory, drive.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}, which is not a language model"
-    side = drive.asker.concurrency
+    concurrency = drive.asker.concurrency
     say(f"{task.name} ({task.gym_id}), {drive.settings.episodes} episodes, decided by: {who}")
     if task.texts:
         beside = ", numbers in bins" if task.observations and task.grid is not None else ""
@@ -140,7 +141,7 @@ def _introduce(drive: Drive) -> None:
     else:
         seen = "numbers of three digits (without bins, situations rarely repeat)"
     steps = f", and the previous {'step' if memory == 1 else f'{memory} steps'}" if memory else ""
-    say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
+    say(f"  shown: {seen}{steps}; {'one question' if concurrency == 1 else f'up to {concurrency} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
     say_key(provider)
@@ -211,7 +212,8 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     "names",
     multiple=True,
     metavar="NAME|FILE",
-    help="always, never, random, hard-coded, learned, or a policy for when-to-ask; may be repeated (default: all).",
+    help="always, never, random, hard-coded, learned, or the file of a policy for the task when-to-ask; may be "
+    "repeated (default: these five).",
 )
 @click.option(
     "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."

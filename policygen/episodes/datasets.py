@@ -122,7 +122,8 @@ def checked_trajectory(
     if observations.shape != (steps + 1, task.width) or len(actions) != steps:
         raise UsageError(
             f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
-            f"and {steps} rewards; {gym_id} observes {task.width} numbers, once more than there are actions"
+            f"and {steps} rewards; an episode of {gym_id} has observations of {task.width} numbers, one observation "
+            "more than actions, and a reward for each action"
         )
     if not steps:
         raise UsageError(f"{where}: it has no steps")
@@ -208,7 +209,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         seen, action = env.observation_space, env.action_space
         if task.layout is not None:  # nested observations are written as flat rows
             seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
-        if task.action_layout is not None:  # such actions are written as rows of actuators
+        if task.action_layout is not None:  # actions that are not simply a row of actuators are written as one
             action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
         buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]
         if not buffers:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 ResetResult = tuple[npt.NDArray[np.float32], dict[str, Any]]  # observations and information
-_AHEAD = 64  # steps of noise drawn per call: a call takes as long as drawing hundreds of numbers
+_AHEAD = 64  # steps of noise drawn at once: calling a generator costs as much as hundreds of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class Noise:
 
     def __init__(self, generators: Sequence[np.random.Generator], width: int) -> None:
         self._generators = generators
-        self._ahead, self._drawn = np.empty((len(generators), 0, width)), 0
+        self._ahead, self._used = np.empty((len(generators), 0, width)), 0
 
     def __call__(self) -> Array:
         """Draw the noise of one step, shape (n, width)."""
-        if self._drawn == self._ahead.shape[1]:
+        if self._used == self._ahead.shape[1]:
             size = (_AHEAD, self._ahead.shape[2])
-            self._ahead, self._drawn = np.stack([one.standard_normal(size) for one in self._generators]), 0
-        self._drawn += 1
-        noise: Array = self._ahead[:, self._drawn - 1]
+            self._ahead, self._used = np.stack([one.standard_normal(size) for one in self._generators]), 0
+        self._used += 1
+        noise: Array = self._ahead[:, self._used - 1]
         return noise
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:

@@ -265,7 +265,7 @@ def test_the_best_episodes_of_a_source_are_kept(tmp_path: Path) -> None:
 
 def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "episodes.npz", episodes_of(load_task("pendulum")))
-    with pytest.raises(UsageError, match="CartPole-v1 observes 4 numbers"):
+    with pytest.raises(UsageError, match="CartPole-v1 has observations of 4 numbers"):
         read_demonstrations(str(path), CARTPOLE)
     with pytest.raises(UsageError, match=r"there is no file .*none\.npz"):
         read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
@@ -449,5 +449,5 @@ def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(
     assert "builtin ignores them" in second.out
     assert outcome(the_run(tmp_path / "b"))["attempts"] == outcome(run)["attempts"]
     assert "Warning" not in said.err
-    with pytest.raises(UsageError, match="Pendulum-v1 observes 3 numbers"):
+    with pytest.raises(UsageError, match="Pendulum-v1 has observations of 3 numbers"):
         read_demonstrations("mine-v0", load_task("pendulum"))

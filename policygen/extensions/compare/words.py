@@ -47,7 +47,7 @@ def _alone(compared: ComparedScores) -> str:
 
 
 def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
-    """Describe the differences between the contenders, by the pairs over most tasks."""
+    """Describe the differences between the contenders; for each two of them, over all tasks that they share."""
     widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
     found = list(widest.values())
     if not found:
@@ -125,7 +125,7 @@ def _basis(pair: Pair) -> str:
     """State the number of seeds or runs behind a difference."""
     if pair.seeds:
         return _count(pair.seeds, pair.unit)
-    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # in the order of the sentence: the better one first
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # `second` first: sentences begin with the better one
 
 
 def _count(count: int, unit: str) -> str:

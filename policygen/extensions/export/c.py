@@ -435,14 +435,14 @@ class PolicyInC(PolicyWithArrays, C):
             return super().chosen(part, label)
         return self.as_number.format(self.compared["=="].format(f"(double){part}", number(label)))
 
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
+    def find_row(self, bins: Sequence[str], count: int) -> None:
         """Compare the bins with one row after the other; the last row matches any bins."""
         self.body += [
             f"    const unsigned long bins[{len(bins)}] = {{",
             *(f"        {text}," for text in bins),
             "    };",
             "    unsigned long row, i, code;",
-            f"    for (row = 0; row + 1 < {rows}; ++row) {{",
+            f"    for (row = 0; row + 1 < {count}; ++row) {{",
             f"        for (i = 0; i < {len(bins)}; ++i) {{",
             "            if (bins[i] < pg_rows[row][2 * i] || bins[i] > pg_rows[row][2 * i + 1])",
             "                break;",

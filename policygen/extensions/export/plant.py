@@ -32,7 +32,7 @@ _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and M
 
 
 class PlantSource(Source):
-    """A plant as a simulator, with the numbers of the first member of its ensemble.
+    """A plant as a simulator, with the numbers of `plant.equations`; members of an ensemble are not read.
 
     Locals are named `q_` (quantities before the step, and parts of the action), `p_` (predictions) and `n_` (quantities
     after the step).
@@ -83,16 +83,16 @@ class PlantSource(Source):
             self.add(f"{self.own}noise = noise")
         self.add(f"{self.own}left = {number(self.task.max_steps)}")
         stated = {name: read_start(text) for name, text in self.equations.plant.starts}
-        seen = [i for i, name in enumerate(self.states) if name not in stated]
-        if seen:
+        unstated = [i for i, name in enumerate(self.states) if name not in stated]
+        if unstated:
             starts = self.plant.starts[:: math.ceil(len(self.plant.starts) / MOST_STARTS)].copy()
             width = len(self.task.observations)
             starts[:, :width] = starts[:, :width].astype(np.float32)
-            self.add_array("pg_starts", starts[:, seen])
+            self.add_array("pg_starts", starts[:, unstated])
             self.define("row", self.call("whole", f"{self.call('uniform')} * {number(len(starts))}"), integer=True)
         for i, name in enumerate(self.states):
-            if i in seen:
-                value = f"pg_starts[row][{seen.index(i)}]"
+            if i in unstated:
+                value = f"pg_starts[row][{unstated.index(i)}]"
             else:
                 word, first, second = stated[name]
                 spread = second if word == "normal" else second - first

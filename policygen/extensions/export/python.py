@@ -147,7 +147,7 @@ class PolicyInPython(PolicyWithArrays, Python):
         else:
             self.fill("action", values)
 
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
+    def find_row(self, bins: Sequence[str], count: int) -> None:
         """Compare the bins with one row after the other; the last row matches any bins."""
         self.body += [
             f"    bins = ({', '.join(bins)},)",

@@ -37,7 +37,8 @@ class Options:
     Attributes:
         float32: whether all arithmetic is in single precision.
         on_nan: reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no
-            action). None: as in Python, where NaN counts as 0.
+            action). None: as in policygen, where in an expression NaN counts as 0, and an infinity as a million with
+            its sign; an observation that is binned directly falls into the last bin if it is NaN.
     """
 
     float32: bool = False
@@ -50,8 +51,8 @@ PLAIN = Options()
 class Source(Writer, ABC):
     """A file of source code for a task.
 
-    Names of constants and helpers begin with `pg_`, names of locals with a letter and `_`. The task's own names only
-    follow such a prefix, or stand in a comment.
+    Names of constants and helpers begin with `pg_`; locals named after a word of the task begin with a letter and `_`.
+    The task's own names only follow such a prefix, or stand in a comment.
 
     Attributes:
         about: the language and how to compile or call it, for the first line of the file.
@@ -154,7 +155,7 @@ class Source(Writer, ABC):
         return list(map(comment_text, [*words, "", *lines]))
 
     def part(self, index: int) -> str:
-        """Write a part of the action, which is the argument or the local `action`."""
+        """Write part `index` of `action`, the argument of a plant's step or the result of a policy."""
         return "action" if self.returns_one else f"action[{index}]"
 
     def chosen(self, part: str, label: int | None) -> str:
@@ -275,8 +276,8 @@ class PolicyWithArrays(PolicySource):
     """A policy as source code in a language with arrays of constants, which hold its table."""
 
     @abstractmethod
-    def find_row(self, bins: Sequence[str], rows: int) -> None:
-        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+    def find_row(self, bins: Sequence[str], count: int) -> None:
+        """Define `code` by the first of the `count` rows of `pg_rows` that matches these bins."""
 
     def look_up(self, policy: TablePolicy) -> None:
         """Write the bins, the cell or row, and the action of a table."""
