@@ -10,7 +10,7 @@ tables of nano.md. What is in the files already is not made again; `--anew` forg
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -39,7 +39,8 @@ from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import RandomActor
 from policygen.episodes.vector import ADVANCES
 from policygen.extensions.training.finetune import Settings, finetune
-from policygen.llm.base import Diagnosis
+from policygen.llm.base import LLMOptions
+from policygen.llm.local import Local
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.linear import LinearPolicy
 
@@ -49,19 +50,19 @@ MEASURED = Measurements(
 VARIANTS = HERE / "nano_variants.jsonl"
 PUBLISHED = HERE / "nano"
 PLACE = HERE.parent.parent / "build" / "nano"
-HELD_OUT, TRAINING = 10, 40  # variants of each family
+HELD_OUT, TRAINING = 10, 24  # variants of each family
 SEED = 245  # of the held-out variants; training variants have the next one
 SEEDS = range(245, 250)  # of the comparison
 CAP = 30  # proposals
 SHARE = 0.9  # of the way from random actions to the reference: the threshold
 EPISODES = 20  # that score a proposal
 FRESH = episode_seeds(24_500, "evaluation", 100)  # that score random actions, references and data
-COPIES = 10  # rows with other names and units for each policy of the data
+COPIES = 20  # rows with other names and units for each policy of the data
 MOST_TUNED = 3_000  # episodes of a run with tuning
-PROPOSERS = ("random", "builtin", "copy", "nano, sft", "nano")
+PROPOSERS = ("random", "builtin", "copy", "nano, sft", "nano")  # "copy" is no part of the product: see nano.md
 TUNED = tuple(f"{one} + {method}" for method in ("cma", "model") for one in ("builtin", "nano"))
 COMMON = {"max_tokens": 140, "episodes": 10, "batch": 32, "seed": SEED}
-SFT = Settings("sft", epochs=14, learning_rate=2e-3, **COMMON)
+SFT = Settings("sft", epochs=8, learning_rate=2e-3, **COMMON)
 RFT = Settings("rft", epochs=2, rounds=5, samples=8, learning_rate=5e-4, **COMMON)
 
 
@@ -97,7 +98,13 @@ FAMILIES = {
     "cartpole": Family(
         CartPoleEnv,
         500,
-        {"masscart": (0.5, 2), "masspole": (0.5, 4), "length": (0.6, 2), "force_mag": (0.8, 1.5), "gravity": (0.8, 1.2)},
+        {
+            "masscart": (0.5, 2),
+            "masspole": (0.5, 4),
+            "length": (0.6, 2),
+            "force_mag": (0.8, 1.5),
+            "gravity": (0.8, 1.2),
+        },
         (("position", "x", "place"), ("velocity", "v", "speed"), ("angle", "tilt", "theta"), ("spin", "omega", "turn")),
         (LENGTHS, SPEEDS, ANGLES, RATES),
         (0, 1, 2, 3),
@@ -190,8 +197,8 @@ class Motion(Dynamics):
         self.is_choice = not of.limit
         self.rest = len(variant["outputs"]) // 2 if self.is_choice else 0  # the action before the first
         width = len(self.scales)
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (width,), np.float32)  # type: ignore[misc]
-        self.noise = width if self.deviation else 0  # type: ignore[misc]
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (width,), np.float32)
+        self.noise = width if self.deviation else 0
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
         """Start as Gymnasium does with a seed of its own; no action is on its way."""
@@ -215,7 +222,7 @@ class VariantEnv(DynamicsEnv):
     """A single environment of a variant, which is given as JSON."""
 
     def __init__(self, variant: str, render_mode: str | None = None) -> None:
-        self.dynamics = Motion(json.loads(variant))  # type: ignore[misc]
+        self.dynamics = Motion(json.loads(variant))
         self.observation_space, self.render_mode, self.state = self.dynamics.observation_space, render_mode, None
         self.action_space = self.dynamics.inner.action_space
         if not self.dynamics.is_choice:
@@ -356,7 +363,7 @@ def draw_variants(families: Sequence[str]) -> None:
         variant = drawn(family, number, SEED)
         task, began = task_of(name, variant), time.process_time()
         random = random_score(task)
-        reference = max(evaluate(one, FRESH).mean for one in tuned_policies(task, SEED, 6, 1_000))
+        reference = max(evaluate(one, FRESH).mean for one in tuned_policies(task, SEED, 4, 500))
         threshold = random + SHARE * (reference - random)
         row = {"name": name, **variant, "random": random, "reference": reference, "threshold": threshold}
         append(VARIANTS, {**row, "seconds": round(time.process_time() - began, 1)})
@@ -372,7 +379,7 @@ def make_data(families: Sequence[str]) -> None:
         variant = drawn(family, number, SEED + 1)
         task, began = task_of(name, variant), time.process_time()
         random, scored = random_score(task), []
-        for policy in tuned_policies(task, SEED + number, 4, 300):
+        for policy in tuned_policies(task, SEED + number, 2, 300):
             weights = weights_of(policy, variant)
             rounded = policygen.parse(f"```\n{text_of(weights, variant)}\n```", task, "linear")
             scored.append((evaluate(rounded, FRESH).mean, weights.tolist()))
@@ -385,7 +392,10 @@ def make_data(families: Sequence[str]) -> None:
 
 def row_of(name: str, variant: Variant, weights: Sequence[Any]) -> dict[str, Any]:
     """Return a row of a dataset as `policygen dataset` writes it."""
-    messages = [{"role": "system", "content": trainings.SYSTEM.strip()}, {"role": "user", "content": prompt_of(variant)}]
+    messages = [
+        {"role": "system", "content": trainings.SYSTEM},
+        {"role": "user", "content": f"{prompt_of(variant)}\n"},
+    ]
     text = f"```\n{text_of(np.array(weights), variant)}\n```"
     completion = [{"role": "assistant", "content": text}]
     return {"prompt": messages, "completion": completion, "task": name, "kind": "linear", "incumbent": ""}
@@ -393,7 +403,7 @@ def row_of(name: str, variant: Variant, weights: Sequence[Any]) -> dict[str, Any
 
 def train() -> None:
     """Train by sft on all policies under many names and units, then by rft on the training variants."""
-    data = [row for row in rows_in(PLACE / "data.jsonl") if row["best"] > row["random"] and row["policies"]]
+    data = training_rows()
     rows, own = [], []
     for number, row in enumerate(data):
         rng = np.random.default_rng([SEED + 2, number])
@@ -405,13 +415,161 @@ def train() -> None:
                 other = {**row["variant"], **dressed(row["variant"]["family"], rng)}
                 rows.append(row_of(row["name"], other, weights))
     texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
-    print(f"{len(rows)} rows of {len(data)} variants")
-    base, sft, rft = (PLACE / name for name in ("base", "sft", "rft"))
-    if not base.exists():
-        trainings.make_tiny_model(base, context=320, hidden=192, layers=5, texts=texts, seed=SEED)
-    for out, start, given, settings in ((sft, base, rows, SFT), (rft, sft, own, RFT)):
-        if not (out / "README.md").exists():
-            finetune(given, own[:: len(own) // 64 + 1], str(start), out=out, settings=settings, say=print)
+    print(f"{len(rows)} rows of {len(data)} variants", flush=True)
+    say = functools.partial(print, flush=True)
+    for out, base, given, settings in (("sft", "base", rows, SFT), ("rft", "sft", own, RFT)):
+        if MEASURED.rows("training", out):
+            continue
+        if out == "sft":
+            shutil.rmtree(PLACE / base, ignore_errors=True)
+            trainings.make_tiny_model(PLACE / base, context=320, hidden=160, layers=5, texts=texts, seed=SEED)
+        if (PLACE / out / "README.md").exists():  # finished before the measurements were forgotten
+            shutil.rmtree(PLACE / out)
+        began = time.process_time()
+        result = finetune(given, own[:: len(own) // 64 + 1], base, out=Path(out), settings=settings, say=say)
+        row = {"proposals": len(given), "readable": result.after.readable, "score": result.after.reward}
+        row |= {"seconds": f"{time.process_time() - began:.0f}"}
+        MEASURED.once(("training", out, SEED), lambda row=row: [row])
+
+
+def training_rows() -> list[dict[str, Any]]:
+    """Return the training variants for which policies were found, with their policies."""
+    names = {f"train-{family}-{number}" for family in FAMILIES for number in range(TRAINING)}
+    data = [row for row in rows_in(PLACE / "data.jsonl") if row["name"] in names]
+    return [row for row in data if row["best"] > row["random"] and row["policies"]]
+
+
+class Copy:
+    """A provider that copies a policy of a random training variant of the same family, in this variant's units."""
+
+    spec = model = "copy"
+    is_language_model = False
+
+    def __init__(self, variant: Variant, seed: int) -> None:
+        own = [row for row in training_rows() if row["variant"]["family"] == variant["family"]]
+        self.variant, self.policies = variant, [weights for row in own for weights in row["policies"]]
+        self.rng = np.random.default_rng(seed)
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer with the next copy."""
+        weights = np.array(self.policies[self.rng.integers(len(self.policies))])
+        return Reply(f"```\n{text_of(weights, self.variant)}\n```", "copy", 0, 0, 0.0, 0.0, finish_reason="stop")
+
+
+def llm_of(proposer: str, variant: Variant, seed: int) -> Any:
+    """Return the provider of a proposer."""
+    if proposer.startswith("nano"):
+        return loaded("sft" if proposer == "nano, sft" else "rft")
+    return Copy(variant, seed) if proposer == "copy" else proposer
+
+
+@functools.cache
+def loaded(folder: str) -> Local:
+    """Return a trained model, as `--llm local:DIR` loads it."""
+    return Local(folder, LLMOptions())
+
+
+def searched(variant: Variant, proposer: str, seed: int) -> list[dict[str, Any]]:
+    """Propose until a policy reaches the threshold; return a row."""
+    name, _, method = proposer.partition(" + ")
+    found: list[Any] = []
+    settings: dict[str, Any] = {"refine": method or "none", "iterations": CAP, "final_episodes": 2, "jobs": 1}
+    settings |= {"max_episodes": MOST_TUNED} if method else {}
+    began = time.process_time()
+    policygen.run(
+        task_of(variant["name"], variant, variant["threshold"]),
+        llm=llm_of(name, variant, seed),
+        policy="linear",
+        template="short",
+        seed=seed,
+        repairs=0,
+        episodes=EPISODES,
+        stop_at=variant["threshold"],
+        max_output_tokens=COMMON["max_tokens"],
+        fragility=False,
+        out=PLACE / "runs",
+        on_attempt=found.append,
+        **settings,
+    )
+    tried = found[1:]
+    good = [i for i, one in enumerate(tried, 1) if one.score is not None and one.score.mean >= variant["threshold"]]
+    tried = tried[: good[0]] if good else tried
+    return [
+        {
+            "proposals": good[0] if good else "",
+            "readable": f"{sum(one.policy is not None for one in tried) / max(1, len(tried)):.3g}",
+            "reached": int(bool(good)),
+            "score": f"{max((one.score.mean for one in tried if one.score is not None), default=math.nan):.6g}",
+            "episodes": tried[-1].standing.episodes if tried else 0,
+            "seconds": f"{time.process_time() - began:.1f}",
+        }
+    ]
+
+
+def runs_of(family: str, proposer: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the measured runs of a proposer by held-out variant; without a family, of all."""
+    names = [row["name"] for row in rows_in(VARIANTS) if family in ("all", row["family"])]
+    return {name: rows for name in names if (rows := MEASURED.rows(name, proposer))}
+
+
+def count(row: dict[str, Any]) -> float:
+    """Return the proposals until the threshold; one more than allowed if it was not reached."""
+    return float(row["proposals"]) if row["reached"] else CAP + 1.0
+
+
+def lines() -> Iterator[str]:
+    """Yield the table of proposals until the threshold."""
+    yield "| family | proposals from | runs | reached % | proposals: median | mean | first one reaches % | readable % |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for family, proposer in itertools.product((*FAMILIES, "all"), PROPOSERS):
+        if not (runs := runs_of(family, proposer)):
+            continue
+        rows = list(itertools.chain.from_iterable(runs.values()))
+        median = statistics.median(map(count, rows))
+        cells = [family, proposer, f"{len(rows)}", f"{100 * statistics.mean(row['reached'] for row in rows):.0f}"]
+        cells += [f"> {CAP}" if median > CAP else f"{median:g}"]
+        cells += [spread([statistics.mean(map(count, some)) for some in runs.values()], ".1f")]
+        cells += [f"{100 * statistics.mean(count(row) == 1 for row in rows):.0f}"]
+        cells += [f"{100 * statistics.mean(row['readable'] for row in rows):.0f}"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def gains(proposer: str, other: str, family: str) -> list[float]:
+    """Return for each variant how many proposals more than `other` a proposer needs, over the seeds that both have."""
+    own, others, found = runs_of(family, proposer), runs_of(family, other), []
+    for name in own.keys() & others.keys():
+        by_seed = {row["seed"]: count(row) for row in others[name]}
+        pairs = [count(row) - by_seed[row["seed"]] for row in own[name] if row["seed"] in by_seed]
+        found += [statistics.mean(pairs)] if pairs else []
+    return found
+
+
+def pair_lines() -> Iterator[str]:
+    """Yield the table of paired differences, a variant being one observation."""
+    yield "| nano against | family | variants | nano needs fewer in | as many in | more in | nano minus it, proposals |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for other, family in itertools.product([one for one in PROPOSERS if one != "nano"], (*FAMILIES, "all")):
+        if found := gains("nano", other, family):
+            signs = [sum(np.sign(found) == sign) for sign in (-1, 0, 1)]
+            cells = [other, family, f"{len(found)}", *(f"{n}" for n in signs), spread(found, "+.1f")]
+            yield f"| {' | '.join(cells)} |"
+
+
+def tuned_lines() -> Iterator[str]:
+    """Yield the table of episodes until the threshold, with and without tuning."""
+    yield "| proposals and tuning | family | runs | reached % | real episodes: median | range |"
+    yield "| --- | --- | ---: | ---: | ---: | --- |"
+    for proposer, family in itertools.product(("builtin", "nano", *TUNED), (*FAMILIES, "all")):
+        rows = list(itertools.chain.from_iterable(runs_of(family, proposer).values()))
+        if rows:
+            needed = [row["episodes"] if row["reached"] else math.inf for row in rows]
+            median, least, most = (
+                "not reached" if math.isinf(n) else f"{n:,.0f}"
+                for n in (statistics.median(needed), min(needed), max(needed))
+            )
+            share = f"{100 * statistics.mean(row['reached'] for row in rows):.0f}"
+            name = proposer if " + " in proposer else f"{proposer}, no tuning"
+            yield f"| {name} | {family} | {len(rows)} | {share} | {median} | {least} to {most} |"
 
 
 def main() -> None:
@@ -427,6 +585,15 @@ def main() -> None:
         make_data(asked.tasks)
     if "train" in asked.what:
         train()
+    held_out = [row for row in rows_in(VARIANTS) if row["family"] in asked.tasks]
+    for part, proposers in (("compare", PROPOSERS), ("tune", TUNED)):
+        if part in asked.what:
+            for seed, variant, proposer in itertools.product(asked.seeds, held_out, proposers):
+                key = (variant["name"], proposer, seed)
+                MEASURED.once(key, functools.partial(searched, variant, proposer, seed))
+    if "page" in asked.what:
+        for table in (lines(), pair_lines(), tuned_lines()):
+            MEASURED.write_table(table)
 
 
 if __name__ == "__main__":
