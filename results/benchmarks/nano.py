@@ -497,7 +497,7 @@ def searched(variant: Variant, proposer: str, seed: int) -> list[dict[str, Any]]
     name, _, method = proposer.partition(" + ")
     found: list[Any] = []
     settings: dict[str, Any] = {"refine": method or "none", "iterations": CAP, "final_episodes": 2, "jobs": 1}
-    settings |= {"max_episodes": MOST_TUNED} if method else {}
+    settings |= {"iterations": 6, "max_episodes": MOST_TUNED} if method else {}
     began = time.process_time()
     policygen.run(
         task_of(variant["name"], variant, variant["threshold"]),
@@ -569,12 +569,12 @@ def gains(proposer: str, other: str, family: str) -> list[float]:
 
 def pair_lines() -> Iterator[str]:
     """Yield the table of paired differences, a variant being one observation."""
-    yield "| nano against | family | variants | nano needs fewer in | as many in | more in | nano minus it, proposals |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
-    for other, family in itertools.product([one for one in PROPOSERS if one != "nano"], (*FAMILIES, "all")):
-        if found := gains("nano", other, family):
+    yield "| model | against | family | variants | fewer proposals in | as many in | more in | difference |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for model, other, family in itertools.product(PROPOSERS[3:], PROPOSERS, (*FAMILIES, "all")):
+        if other != model and (found := gains(model, other, family)):
             signs = [sum(np.sign(found) == sign) for sign in (-1, 0, 1)]
-            cells = [other, family, f"{len(found)}", *(f"{n}" for n in signs), spread(found, "+.1f")]
+            cells = [model, other, family, f"{len(found)}", *(f"{n}" for n in signs), spread(found, "+.1f")]
             yield f"| {' | '.join(cells)} |"
 
 
@@ -582,7 +582,7 @@ def tuned_lines() -> Iterator[str]:
     """Yield the table of episodes until the threshold, with and without tuning."""
     yield "| proposals and tuning | family | runs | reached % | real episodes: median | range |"
     yield "| --- | --- | ---: | ---: | ---: | --- |"
-    for proposer, family in itertools.product(("builtin", "nano", *TUNED), (*FAMILIES, "all")):
+    for proposer, family in itertools.product((*PROPOSERS, *TUNED), (*FAMILIES, "all")):
         rows = list(itertools.chain.from_iterable(runs_of(family, proposer).values()))
         if rows:
             needed = [row["episodes"] if row["reached"] else math.inf for row in rows]
@@ -629,7 +629,7 @@ def main() -> None:
         for table in (lines(), pair_lines(), tuned_lines()):
             MEASURED.write_table(table)
         found = gains("nano", "builtin", "all")
-        if statistics.mean(found) + half_interval(found) < 0:
+        if found and statistics.mean(found) + half_interval(found) < 0:
             publish()
 
 
