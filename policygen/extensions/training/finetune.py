@@ -55,6 +55,7 @@ class Settings:
         max_tokens: longest reply that is sampled, in tokens.
         episodes: episodes that a reply is scored by.
         seed: of every random draw; the episodes that judge are those of the following seed.
+        trust: task files may name modules to import and paths to read.
     """
 
     method: Method
@@ -67,6 +68,7 @@ class Settings:
     max_tokens: int = 512
     episodes: int = 10
     seed: int = 0
+    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +449,7 @@ class _Judge:
 
 
 def _reward(rows: Sequence[Row], settings: Settings, seed: int) -> Reward:
-    return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed)
+    return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed, trust=settings.trust)
 
 
 def _scored(rewarded: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[Scored]:
