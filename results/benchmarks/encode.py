@@ -251,7 +251,7 @@ def mean_return(commands: npt.NDArray[np.intp]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What is learnt from: all situations of some maps in some wordings."""
+    """Training data: all situations of some maps in some wordings."""
 
     wordings: Sequence[int]
     maps: Sequence[int] = range(MAPS)
