@@ -46,8 +46,9 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
         return []
     lines = [f"Bodies: {', '.join(bodies)}; gravity ({world.gravity[0]:.3g}, {world.gravity[1]:.3g}) m/s^2."]
     hinges = [
-        f"{name} between {_name_of(joint.bodyA, named)} and {_name_of(joint.bodyB, named)}"
+        f"{name} between {_name_of(joint.bodyA, named)} and {(turned := _name_of(joint.bodyB, named))}"
         + (f", {joint.lowerLimit:.3g} to {joint.upperLimit:.3g} rad" if joint.limitEnabled else "")
+        + f", positive moves {turned} towards {_direction(joint)}"
         for name, joint in named
         if _is_hinge(joint)
     ]
@@ -63,6 +64,12 @@ def _is_moving_body(thing: Any) -> bool:
 
 def _is_hinge(thing: Any) -> bool:
     return hasattr(thing, "GetMaxMotorTorque") and hasattr(thing, "angle")
+
+
+def _direction(joint: Any) -> str:
+    """Return the direction in which the second body moves if the hinge's angle grows, counterclockwise."""
+    x, y = joint.bodyB.worldCenter - joint.anchorB
+    return f"{'+' if -y > 0 else '-'}x" if abs(y) > abs(x) else f"{'+' if x > 0 else '-'}y"
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:

@@ -407,13 +407,14 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     system = " ".join(texts(render_prompt(context, config))[0].split())
     moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`. "
     assert moved in system
-    stays = "These stay as written: 0, pi, exponents, numbers in `fixed(...)`, for lengths, and a 1 or -1 in a `let`"
-    assert stays in system
+    stays = "These stay as written: 0, pi, exponents, LOW and HIGH, all in `fixed(...)`, as in `fixed(-0.13)` for a length, "
+    assert stays + "and in a `let` each 1 or -1, a START too (in an output, 1 and -1 are tuned)." in system
     assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
         "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
+        "let mode = prev(mode, 1) + prev(mode, fixed(-0.13)) + prev(mode, angle + 1)\n"
         "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
-        "left = 1*phase - 1 + 0*a\nright = -a",
+        "left = 1*phase - 1 + 0*a\nright = -a + fixed(0)*mode",
         context.task,
         "linear",
     )

@@ -23,7 +23,7 @@ def test_the_walkers_motors_limits_and_scales_are_those_that_its_task_file_state
     hull = next(body for body in env.unwrapped.world.bodies if body == env.unwrapped.hull)  # type: ignore[attr-defined]
     assert f"hull {hull.mass:.3g} kg" in said[0]
     assert "gravity (0, -10)" in said[0]
-    assert "joints[0] between hull and legs[0], -0.8 to 1.1 rad; joints[1] between legs[0] and legs[1]" in said[1]
+    assert "joints[0] between hull and legs[0], -0.8 to 1.1 rad, positive moves legs[0] towards +x; joints[1]" in said[1]
     assert "lean_rate = 0.04 hull spin, vx = 0.12 hull x speed, vz = 0.08 hull y speed, hip1 = joints[0] angle" in text
     assert "knee2 = joints[3] angle + 1" in text
     assert "lidar" not in text  # rays are heights only where the ground is flat
@@ -35,6 +35,19 @@ def test_the_walkers_motors_limits_and_scales_are_those_that_its_task_file_state
     stated = {o.name: o.about for o in task.observations}
     for name, factor in re.findall(r"(\w+) = ([\d.]+) hull", text):
         assert stated[name].startswith(f"{factor} times")
+
+
+def test_a_hinge_turns_the_way_that_is_told():
+    env = gym.make("BipedalWalker-v3")
+    assert "positive moves legs[1] towards +x" in world_facts(env, ["a"] * 24, ["b"] * 4)[1]
+    env.reset(seed=0)
+    hinge = env.unwrapped.joints[1]  # type: ignore[attr-defined]
+    thigh, shin = hinge.bodyA, hinge.bodyB
+    before, angle = thigh.GetLocalPoint(shin.worldCenter)[0], hinge.angle
+    for _ in range(3):
+        env.step(np.array([0, 1, 0, 0], np.float32))
+    moved = thigh.GetLocalPoint(shin.worldCenter)[0] - before
+    assert (hinge.angle - angle) * moved > 0
 
 
 def test_the_landers_engines_push_the_way_that_is_told():
