@@ -407,7 +407,7 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     system = " ".join(texts(render_prompt(context, config))[0].split())
     moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`. "
     assert moved in system
-    stays = "These stay as written: 0, pi, exponents, LOW and HIGH, all in `fixed(...)`, as in `fixed(-0.13)` for a length, "
+    stays = "stay as written: 0, pi, exponents, LOW and HIGH, all in `fixed(...)`, as in `fixed(-0.13)` for a length, "
     assert stays + "and in a `let` each 1 or -1, a START too (in an output, 1 and -1 are tuned)." in system
     assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
