@@ -36,7 +36,7 @@ _OUT_OF_RANGE = re.compile(
     r"|must be between|<=|>=",
     re.IGNORECASE,
 )
-# The SDKs do not validate answers: a field that should be a list may be a number. Reading it raises one of these.
+# Most SDKs do not validate answers: a field that should be a list may be a number. Reading it raises one of these.
 _MALFORMED = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
 
 

@@ -139,9 +139,9 @@ def read_other_program(path: Path, contender: str = "") -> Result:
 
 def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
     """Read monitor files: a line of JSON, then `r,l,t` per episode; parallel environments are merged by time."""
-    rows: list[tuple[float, float]] = []
+    rows: list[tuple[float, float, float]] = []
     began = []
-    env_id, is_timed = "", True
+    env_id, is_timed, counts_steps = "", True, True
     for text, file in zip(texts, files, strict=True):
         first, _, rest = text.partition("\n")
         try:
@@ -156,17 +156,19 @@ def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: 
         returns = _numbers(columns["r"], file, "r")
         times = _numbers(columns["t"], file, "t") if "t" in columns else np.arange(len(returns), dtype=np.float64)
         began.append(start)
-        is_timed = is_timed and "t" in columns
-        rows += zip((start + times).tolist(), returns.tolist(), strict=True)
+        steps = _numbers(columns["l"], file, "l") if "l" in columns else np.zeros(len(returns))
+        is_timed, counts_steps = is_timed and "t" in columns, counts_steps and "l" in columns
+        rows += zip((start + times).tolist(), returns.tolist(), steps.tolist(), strict=True)
     if not rows:
         raise UsageError(f"{files[0]} has no episodes yet")
-    times, returns = np.array(sorted(rows, key=lambda row: row[0])).T
+    times, returns, steps = np.array(sorted(rows, key=lambda row: row[0])).T
     totals = np.concatenate([[0.0], np.cumsum(returns)])
     ends = np.arange(1, len(returns) + 1)
     starts = np.maximum(0, ends - LAST)
     curve = (totals[ends] - totals[starts]) / (ends - starts)
     meaning = f"mean of the last {min(LAST, len(returns))} training episodes"
     spent = {"episodes": ends.astype(np.float64)} | ({"seconds": times - min(began)} if is_timed else {})
+    spent |= {"env_steps": np.cumsum(steps)} if counts_steps else {}
     return Result(env_id, contender, float(curve[-1]), None, spent, curve, meaning=meaning)
 
 
