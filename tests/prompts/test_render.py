@@ -409,7 +409,7 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert moved in system
     stays = "stay as written: 0, pi, exponents, LOW and HIGH, all in `fixed(...)`, as in `fixed(-0.13)` for a length, "
     assert stays + "and in a `let` each 1 or -1, a START too (in an output, 1 and -1 are tuned)." in system
-    assert "first steps of a fifth of HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
+    assert "first steps in proportion to HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
         "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
         "let mode = prev(mode, 1) + prev(mode, fixed(-0.13)) + prev(mode, angle + 1)\n"
