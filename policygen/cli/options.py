@@ -214,7 +214,9 @@ MODEL_BUDGETS = all_of(
 )
 BUDGET_OPTIONS = all_of(
     click.option("--iterations", type=int, help="Rounds of requests for proposals (default 20)."),
-    click.option("--patience", type=int, help="Stop after the round that completes this many attempts without a new best."),
+    click.option(
+        "--patience", type=int, help="Stop after the round that makes it this many attempts without a new best."
+    ),
     MODEL_BUDGETS,
     click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
     click.option(

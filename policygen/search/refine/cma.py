@@ -38,7 +38,7 @@ MOST_CORRELATED = 100  # maximal number of constants whose correlations are stor
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
 LEAST_SHARED = 0.5  # share of the constants that a revised policy shares with its parent; below, tuning begins anew
-# First steps for a revised policy: of shared constants, as a share of their final deviations, and of new constants, as a
+# First steps for a revised policy: of shared constants, as a share of their final deviations, and of new ones, as a
 # share of their size. The gait of a tuned walker does not survive larger steps of all constants at once: from recorded
 # second replies, with 790 episodes, it came to 2,750, 2,810 and 4,390 instead of 2,340, 2,250 and 3,050.
 SHARED_STEP, NEW_STEP = 0.5, FIRST_STEP / 4
