@@ -38,7 +38,7 @@ from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
 # Tuning changes a constant in proportion to its size; weights of standardised observations count as at least this.
-STANDARDISED_STEP = 2.5
+STANDARDISED_STEP = 5.0
 
 
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:

@@ -25,7 +25,7 @@ from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
+FIRST_STEPS = (0.01, 0.15)  # least and largest first step of a constant, after probing
 PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
 PROBE_SHARE = 0.2  # maximal share of the budget for probing
 VALIDATED = 16  # maximal number of distribution means that are compared at the end
@@ -38,10 +38,6 @@ MOST_CORRELATED = 100  # maximal number of constants whose correlations are stor
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
 LEAST_SHARED = 0.5  # share of the constants that a revised policy shares with its parent; below, tuning begins anew
-# First steps for a revised policy: of shared constants, as a share of their final deviations, and of new ones, as a
-# share of their size. The gait of a tuned walker does not survive larger steps of all constants at once: from recorded
-# second replies, with 790 episodes, it came to 2,750, 2,810 and 4,390 instead of 2,340, 2,250 and 3,050.
-SHARED_STEP, NEW_STEP = 0.5, FIRST_STEP / 4
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
@@ -260,8 +256,8 @@ def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> t
 def carry_over(policy: Policy, parent: Policy, state: TuningState) -> TuningState | None:
     """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
 
-    A changed policy mostly repeats the constants of its parent. These keep their deviations, halved, and
-    their correlations; only new constants get first steps.
+    A changed policy mostly repeats the constants of its parent. These keep their deviations and their
+    correlations; only new constants get first steps.
 
     Args:
         state: final state of the tuning of `parent`.
@@ -274,8 +270,8 @@ def carry_over(policy: Policy, parent: Policy, state: TuningState) -> TuningStat
     if old.size != len(state.deviations) or len(shared) < LEAST_SHARED * new.size or not shared:
         return None
     here, there = np.array(shared).T
-    deviations = new.in_units(np.full(new.size, NEW_STEP))
-    deviations[here] = np.minimum(deviations[here], SHARED_STEP * np.asarray(state.deviations)[there])
+    deviations = new.in_units(np.full(new.size, FIRST_STEP))
+    deviations[here] = np.minimum(deviations[here], np.asarray(state.deviations)[there])
     correlations = np.eye(new.size)
     rows, columns = np.tril_indices(old.size, -1)
     if len(state.correlations) == len(rows):

@@ -7,7 +7,8 @@ import pytest
 from refining import policy_of, seeds
 
 from policygen.runs.attempt import TuningState
-from policygen.search.refine.cma import NEW_STEP, SHARED_STEP, carry_over
+from policygen.runs.tuning import FIRST_STEP
+from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
@@ -26,20 +27,20 @@ def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> N
     state = carried(REVISED)
     assert Tunable(policy_of(REVISED)).places == ("let length", "right", "right", "right")
     length, gain, new, damping = state.deviations
-    assert (length, gain, damping) == pytest.approx([SHARED_STEP * value for value in STATE.deviations])
-    assert new == pytest.approx(NEW_STEP * 0.7)
+    assert (length, gain, damping) == pytest.approx(STATE.deviations)
+    assert new == pytest.approx(FIRST_STEP * 0.7)
     assert state.correlations == (0.5, 0.0, 0.0, 0.0, -0.9, 0.0)
     assert not state.climbing
 
 
 def test_a_step_never_becomes_larger_than_the_first_of_a_new_constant() -> None:
     state = carried(PARENT, TuningState((0.4, 0.4, 0.4)))
-    assert state.deviations == pytest.approx((NEW_STEP * 0.5, min(SHARED_STEP * 0.4, NEW_STEP * 3), SHARED_STEP * 0.2))
+    assert state.deviations == pytest.approx((FIRST_STEP * 0.5, FIRST_STEP * 3, FIRST_STEP * 2))
 
 
 def test_a_rounded_constant_is_the_same_and_a_changed_one_is_new() -> None:
     state = carried("let length = 0.5013*cos(angle)\nleft = 0\nright = 3*length - 5*spin")
-    assert state.deviations == pytest.approx((SHARED_STEP * 0.01, SHARED_STEP * 0.03, NEW_STEP * 5))
+    assert state.deviations == pytest.approx((0.01, 0.03, FIRST_STEP * 5))
 
 
 @pytest.mark.parametrize(
