@@ -10,8 +10,8 @@ from policygen.tasks.task import PolicyKind, Task
 
 Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration", "model"]
 
-# A constant's first changes, as a share of its size. With 0.2, the gait of a tuned walker did not survive such steps of all
-# constants at once: results/benchmarks/first_steps.md.
+# A constant's first changes, as a share of its size. With 0.2, the gait of a tuned walker did not survive such steps of
+# all constants at once: results/benchmarks/first_steps.md.
 FIRST_STEP = 0.1
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4  # maximum; fewer if they rank the candidates as well
