@@ -10,9 +10,10 @@ from policygen.tasks.task import PolicyKind, Task
 
 Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration", "model"]
 
-# A constant's first changes, as a share of its size. With 0.2, the gait of a tuned walker did not survive such steps of
-# all constants at once: results/benchmarks/first_steps.md.
-FIRST_STEP = 0.1
+FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
+# The same for a policy that works already: a gait does not survive larger steps of all constants at once, and one that
+# falls is not found with smaller ones (results/benchmarks/first_steps.md).
+CAREFUL_STEP = FIRST_STEP / 2
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4  # maximum; fewer if they rank the candidates as well
 # The search overfits to its few seeds. So the policy is chosen among its generations on new episodes, by successive

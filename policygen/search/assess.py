@@ -20,7 +20,7 @@ from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned,
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.lineages import Lineage
 from policygen.runs.state import Assessment, Search
-from policygen.runs.tuning import PROLONGATIONS, most_compared
+from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
     FIRST_POLICY,
     Verdict,
@@ -38,7 +38,7 @@ from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
 # Tuning changes a constant in proportion to its size; weights of standardised observations count as at least this.
-STANDARDISED_STEP = 5.0
+STANDARDISED_STEP = 2.5
 
 
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
@@ -245,6 +245,7 @@ def _tuned(
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     if method is None or trials.episodes <= 0:
         return _Better(policy, performance, Tuned())
+    first_step = CAREFUL_STEP if not floor and _already_works(score, search) else FIRST_STEP
     plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
     try:
         refined = refine(
@@ -256,7 +257,8 @@ def _tuned(
             floor=floor,
             state=None
             if floor and starts_new_search(attempt, search.attempts)
-            else _tuning_state(policy, attempt, search),
+            else _tuning_state(policy, attempt, search, first_step),
+            first_step=first_step,
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -288,7 +290,7 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
     return first_episodes(one, common), first_episodes(other, common)
 
 
-def _tuning_state(policy: Policy, new: Attempt, search: Search) -> TuningState | None:
+def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
     """Return the state of this policy's last tuning; else the revised policy's, for the constants that both share.
 
     None if there is no such state, or if this tuning has a new objective: other constants may matter now.
@@ -302,7 +304,14 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search) -> TuningState |
         return None
     if objective and objective != _objective(best.shaping):
         return None
-    return carry_over(policy, best.policy, best.tuned.tuning)
+    return carry_over(policy, best.policy, best.tuned.tuning, first_step)
+
+
+def _already_works(score: Score | None, search: Search) -> bool:
+    """Whether a proposal scores, as written, more than halfway from random actions to the best, else to `solved`."""
+    random, best = search.attempts[0].score, search.best_score
+    goal = best.value if best is not None else search.task.solved
+    return score is not None and random is not None and goal is not None and score.value > (random.value + goal) / 2
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:

@@ -15,7 +15,12 @@ from tiny_model import TEMPLATE
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.gguf import read_header
-from policygen.llm.messages import Message, Prompt
+from policygen.llm.messages import Exchange, Message, Prompt
+from policygen.llm.transcript import Transcript
+from policygen.runs.config import effective_config
+from policygen.search.resume import resume
+from policygen.search.run import start
+from policygen.tasks.load import load_task
 
 pytest.importorskip("xllamacpp", reason="needs the extra `gguf`")
 pytest.importorskip("gguf", reason="needs the package gguf, which writes such files")
@@ -171,3 +176,33 @@ def test_numbers_in_a_header_that_promise_too_much_are_refused(model: Path, tmp_
             damaged.write_bytes(whole[:place] + promised.to_bytes(8, "little") + whole[place + 8 :])
             with pytest.raises(UsageError, match="is damaged: its GGUF header cannot be read"):
                 read_header(damaged)
+
+
+def test_a_run_that_was_interrupted_is_resumed_with_the_same_replies(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "templates").mkdir()
+    for name in ("system", "short", "repair"):
+        (tmp_path / "templates" / f"{name}.j2").write_text("left or right?")
+    monkeypatch.chdir(tmp_path)
+    usual = {"llm": f"local:{model}", "template": "short", "policy": "linear", "iterations": 4, "repairs": 1}
+    config = effective_config(
+        load_task("cartpole"),
+        "cartpole",
+        options={**usual, "episodes": 2, "final_episodes": 2, "max_output_tokens": 64},
+    )
+    texts = []
+    for place, last in (("whole", None), ("interrupted", 2)):
+        run = start(load_task("cartpole"), config, tmp_path / place)
+        for attempt in run.attempts():
+            if attempt.number == last:
+                break
+        if last is not None:
+            run.break_off()
+            run = resume(run.folder)
+            assert [attempt.number for attempt in run.attempts()] == [3, 4]
+        run.finish()
+        exchanges = Transcript(run.folder / "transcript.jsonl").exchanges()
+        texts.append([one.reply.text for one in exchanges if isinstance(one, Exchange)])
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 4

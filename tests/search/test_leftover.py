@@ -16,6 +16,7 @@ from policygen.episodes.score import score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Tuned, TuningState, saved
 from policygen.runs.config import RunConfig
+from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP
 from policygen.search.judge import best_unfinished, reason_to_give_up
 from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
@@ -114,16 +115,18 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
 def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 
-    def watched(*args: Any, state: TuningState | None, **named: Any) -> Any:
-        begun.append((args[0], state))
-        return refine(*args, state=state, **named)
+    def watched(*args: Any, state: TuningState | None, first_step: float, **named: Any) -> Any:
+        begun.append((args[0], state, first_step))
+        return refine(*args, state=state, first_step=first_step, **named)
 
     monkeypatch.setattr("policygen.search.assess.refine", watched)
     revision = fenced("let lean = angle + 0.5*spin")  # the equations stay, with the constants that tuning gave them
     first = run([BENT, revision], refine="cma:60").attempts[1]
-    (_, none), (revised, state) = begun
+    (_, none, larger), (revised, state, step) = begun
     assert none is None
+    # The first scores less than halfway from random actions to `solved`, its revision as much as the best.
+    assert (larger, step) == (FIRST_STEP, CAREFUL_STEP)
     assert first.policy is not None
     assert first.tuned.tuning is not None
     assert state is not None
-    assert state == carry_over(revised, first.policy, first.tuned.tuning)
+    assert state == carry_over(revised, first.policy, first.tuned.tuning, CAREFUL_STEP)

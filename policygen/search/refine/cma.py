@@ -25,7 +25,7 @@ from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-FIRST_STEPS = (0.01, 0.15)  # least and largest first step of a constant, after probing
+FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
 PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
 PROBE_SHARE = 0.2  # maximal share of the budget for probing
 VALIDATED = 16  # maximal number of distribution means that are compared at the end
@@ -38,17 +38,25 @@ MOST_CORRELATED = 100  # maximal number of constants whose correlations are stor
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
 LEAST_SHARED = 0.5  # share of the constants that a revised policy shares with its parent; below, tuning begins anew
+WIDER = 2.0  # factor on the final deviations of shared constants: new constants shift their optimum
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
 def cma_es(
-    tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None, *, population: int = POPULATION
+    tunable: Tunable,
+    trials: Trials,
+    rng_seed: int,
+    state: TuningState | None = None,
+    *,
+    population: int = POPULATION,
+    first_step: float = FIRST_STEP,
 ) -> Refined | None:
     """Tune by CMA-ES; None if the budget is too small for one generation.
 
     Args:
         state: final state of an earlier search of these constants, which ended at this policy.
         population: candidates of a generation, at least.
+        first_step: first changes of a constant, as a share of its size; unused with `state`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
@@ -72,7 +80,7 @@ def cma_es(
         return None
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
-    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
+    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), first_step if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
     spent, needed = 0, SEEDS_PER_GENERATION
@@ -253,14 +261,17 @@ def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> t
     return remaining[0], played
 
 
-def carry_over(policy: Policy, parent: Policy, state: TuningState) -> TuningState | None:
+def carry_over(
+    policy: Policy, parent: Policy, state: TuningState, first_step: float = FIRST_STEP
+) -> TuningState | None:
     """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
 
-    A changed policy mostly repeats the constants of its parent. These keep their deviations and their
-    correlations; only new constants get first steps.
+    A changed policy mostly repeats the constants of its parent. These keep their deviations, somewhat widened, and
+    their correlations; only new constants get first steps.
 
     Args:
         state: final state of the tuning of `parent`.
+        first_step: first changes of new constants, as a share of their size; if smaller, shared ones move less, too.
 
     Returns:
         None if the two share too few constants.
@@ -270,8 +281,9 @@ def carry_over(policy: Policy, parent: Policy, state: TuningState) -> TuningStat
     if old.size != len(state.deviations) or len(shared) < LEAST_SHARED * new.size or not shared:
         return None
     here, there = np.array(shared).T
-    deviations = new.in_units(np.full(new.size, FIRST_STEP))
-    deviations[here] = np.minimum(deviations[here], np.asarray(state.deviations)[there])
+    deviations = new.in_units(np.full(new.size, first_step))
+    wider = WIDER * first_step / FIRST_STEP
+    deviations[here] = np.minimum(deviations[here], wider * np.asarray(state.deviations)[there])
     correlations = np.eye(new.size)
     rows, columns = np.tril_indices(old.size, -1)
     if len(state.correlations) == len(rows):
