@@ -56,7 +56,9 @@ def test_the_prompt_says_what_tuning_may_do_and_that_is_what_it_does() -> None:
     words = " ".join(texts(render_prompt(context, config))[1].split("## Tuning")[1].split())
     assert "it may play 96 episodes of the 800 left to the run" in words
     assert "in generations of 12 or more candidates, each on 1 to 4 episodes: enough for about" in words
-    step = f"{100 * FIRST_STEP:.0f}% of its value, or of its range in `tune`; half of that if the policy, as you write it, already scores"
+    step = (
+        f"{100 * FIRST_STEP:.0f}% of its value, or of its range in `tune`; half of that if the policy, as you write it"
+    )
     assert f"A constant's first step is about {step}" in words
     assert f"about {constants_for(96)} constants" in words
     assert "96 episodes" in context.attempts[1].tuned.refinement
