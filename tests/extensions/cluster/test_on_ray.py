@@ -19,7 +19,7 @@ from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
 from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, sentences
 from sweeping import SWEPT, assert_as_alone, conducted, opened, stated
 
-from policygen.episodes.players import Players, by_processes, use_executor
+from policygen.episodes.players import Players, by_processes, use_distribution
 from policygen.errors import EnvironmentFault
 from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
 from policygen.extensions.sweeps.conduct import open_sweep
@@ -132,7 +132,7 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
 def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clumsy = policy_for("cartpole", CLUMSY)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    use_executor(by_ray)
+    use_distribution(by_ray)
     try:
         with Players(CARTPOLE, jobs=2) as players:
             players._local = copies_of(CARTPOLE, monkeypatch)
@@ -149,7 +149,7 @@ def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch:
                     players.play(policy_of(task, ONES), (1, 2))
                 assert "Traceback" not in str(caught.value)
     finally:
-        use_executor(by_processes)
+        use_distribution(by_processes)
         ray.shutdown()
 
 

@@ -24,8 +24,8 @@ from support import PAIR, Line
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.export.formats import exported_plant
 from policygen.extensions.export.program import short_name
-from policygen.plants.account import PlantAccount, equations_of
 from policygen.plants.fit import FittedPlant
+from policygen.plants.record import PlantRecord, equations_of
 from policygen.plants.simulate import PlantCopies, PlantEnv
 from policygen.policies.plant import Equations, Plant
 from policygen.tasks.load import load_task
@@ -125,7 +125,7 @@ def actions_of(task: Task, count: int, beyond: float = 0.0) -> list[Any]:
 def simulated(name: str) -> PlantEnv:
     text, task = CASES[name]
     episodes = played(task, range(8)) if task in (CARTPOLE, PENDULUM) else [made_up(task)]
-    return PlantEnv(equations_of(PlantAccount(text, 1), task), episodes)
+    return PlantEnv(equations_of(PlantRecord(text, 1), task), episodes)
 
 
 # --- who simulates ---------------------------------------------------------------------------------------------------
