@@ -330,7 +330,7 @@ def test_every_part_of_a_plant_is_exported() -> None:
 def test_a_plant_that_would_be_ambiguous_or_not_finite_is_refused() -> None:
     plant = simulated("memory").plant
     for spoilt in (replace(plant, low=np.array([np.nan])), replace(plant, reward_outside=-np.inf)):
-        with pytest.raises(PolicyError, match="no finite number"):
+        with pytest.raises(PolicyError, match="not a finite number"):
             exported_plant(spoilt, "c")
     twins = replace(LINE, observations=LINE.observations * 2)
     with pytest.raises(PolicyError, match="have the same name"):
