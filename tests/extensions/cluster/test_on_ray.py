@@ -136,7 +136,7 @@ def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch:
     try:
         with Players(CARTPOLE, jobs=2) as players:
             players._local = copies_of(CARTPOLE, monkeypatch)
-            players.apart = True
+            players.isolated = True
             seeds = (3, 1, 4, 1, 5)
             (many,), one = players.play_many([clumsy], seeds), players.play(clumsy, seeds)
             assert_equal(many, players._local.play(clumsy, seeds))
@@ -144,7 +144,7 @@ def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch:
         for fault, sentence in (("raises", "failed in `step`"), ("is-killed", "was killed")):
             task = task_with(fault)
             with Players(task, jobs=2) as players:
-                players.apart = True
+                players.isolated = True
                 with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0.*{sentence}|{sentence}") as caught:
                     players.play(policy_of(task, ONES), (1, 2))
                 assert "Traceback" not in str(caught.value)
