@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import gymnasium as gym
 
+from policygen.episodes.agents import score_agent
 from policygen.episodes.aggregate import read_aggregate
-from policygen.episodes.guests import score_guest
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import Score, episode_seeds, with_aggregate
 from policygen.episodes.trajectory import Trajectory
@@ -24,7 +24,7 @@ from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.outgoing import as_html
-from policygen.plants.account import equations_of
+from policygen.plants.record import equations_of
 from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND
@@ -251,7 +251,7 @@ def resume(
         llm: your own provider again, if `run` got one.
         settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
             step_timeout.
-        trust: let the folder's task name modules to import and paths to read, and its settings the server of a key.
+        trust: let the folder name modules to import, paths to read, and a server that gets the key.
 
     Raises:
         PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
@@ -299,7 +299,7 @@ def score(
 
     Args:
         policy: a `Policy`; or another agent, such as a Stable-Baselines3 model: an object with
-            `predict(observation, ...)`, or a function from an observation to an action (see `episodes.guests`). It
+            `predict(observation, ...)`, or a function from an observation to an action (see `episodes.agents`). It
             plays the same episodes.
         task: a task's name, a task file, a Gymnasium id, a `Task`, an environment or its factory; by default the
             policy's own.
@@ -332,7 +332,7 @@ def score(
     aggregate = read_aggregate(score)
     if ours:
         return evaluate(policy, seeds, task=played, aggregate=aggregate)
-    return with_aggregate(score_guest(policy, played, seeds), aggregate)
+    return with_aggregate(score_agent(policy, played, seeds), aggregate)
 
 
 def film(
@@ -383,7 +383,7 @@ def report(
     film: bool = True,
     trust: bool = False,
 ) -> Path:
-    """Write an HTML page about a run, a sweep or a file with a policy, one file without network; return the path.
+    """Write an HTML page about a run, a sweep or a policy's file: one file that needs no network; return the path.
 
     Args:
         task: the task of a text file.
@@ -485,7 +485,7 @@ def export(
             Python) or as equations (LaTeX).
         float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
         on_nan: reaction of C to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault`, a
-            status alone. By default NaN counts as 0, infinity as +-1,000,000, as in Python.
+            status alone. None: as in Python; in expressions NaN counts as 0 and infinity as +-1e6, in bins NaN is last.
 
     Raises:
         PolicygenError: there is no policy or plant, no such language, or the file cannot be written.

@@ -43,8 +43,8 @@ class LogbookError(PolicygenError):
     """A run folder that cannot be read or written."""
 
 
-class PlaceError(LogbookError):
-    """A folder or file that is not of the expected kind, or cannot be created there."""
+class PathError(LogbookError):
+    """A folder or file of the wrong kind, without the needed content, or that cannot be created."""
 
 
 class BudgetExhausted(PolicygenError):

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from policygen.errors import LogbookError, PlaceError, UsageError
+from policygen.errors import LogbookError, PathError, UsageError
 from policygen.outgoing import json_safe, redacted
 from policygen.portable import replace
 
@@ -193,7 +193,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there; raise LogbookError if it cannot be made."""
+    """Make a folder unless it exists; raise LogbookError if it cannot be made."""
     try:
         path.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
@@ -321,11 +321,11 @@ def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
     raise damaged(path, f"its `format` is {str(found)!r:.60} instead of `{own}`", remedy)
 
 
-def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the records of a JSON-lines log; a missing log is empty.
 
     Args:
-        torn: skip every damaged line; if false, skip only a damaged last line, which a crash can leave.
+        skip_damaged: skip every damaged line; if false, only a damaged last line, which a crash can leave.
         remedy: what the user can do about any other damaged line.
 
     Raises:
@@ -354,11 +354,11 @@ def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[d
                 record = what = f"is not JSON ({_fault(error)})"
             if isinstance(record, dict):
                 yield record
-            elif record is not None and not torn:
+            elif record is not None and not skip_damaged:
                 fault = damaged(path, f"line {number} {what}", remedy)
 
 
-def ends_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Whether the last line of a log is complete; true for an empty or missing log.
 
     Raises:
@@ -427,17 +427,17 @@ _REMEDIES = {
 
 def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
     if isinstance(error, ValueError):
-        return PlaceError(f"cannot write {str(path)!r}: {error}; choose another name")
+        return PathError(f"cannot write {str(path)!r}: {error}; choose another name")
     folder = path.parent
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
         lacks = "is not a folder; write elsewhere" if folder.exists() else "does not exist; make it or write elsewhere"
-        return PlaceError(f"cannot write {path}: the folder {folder} {lacks}")
+        return PathError(f"cannot write {path}: the folder {folder} {lacks}")
     remedy = _REMEDIES.get(error.errno or 0, "write elsewhere")
     return LogbookError(f"cannot write {path}: {error.strerror}; {remedy}")
 
 
 def _outgoing(content: str | bytes) -> bytes:
-    """Return the bytes to write: of a text, without secrets."""
+    """Return the bytes to write; secrets in a text are hidden."""
     # A reply that was cut inside a character may end with a lone surrogate, which UTF-8 cannot encode.
     return redacted(content).encode(errors="replace") if isinstance(content, str) else content
 

@@ -91,7 +91,7 @@ class Terminal(Listener):
         self._done.append(attempt)
         self._activity = None
         if self._panel is None:
-            with contextlib.suppress(BrokenPipeError):  # the reader of the pipe has left; the run continues
+            with contextlib.suppress(BrokenPipeError):  # the reader has closed the pipe; the run continues
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._panel.print(attempt_line(self._run, attempt))

@@ -20,9 +20,9 @@ from support import Written
 
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
-from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
+from policygen.extensions.seats.situations import ObservationView, PastStep, Situation, StepQuestions
 from policygen.extensions.worlds.robot import RoomReport
-from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.record import PlantRecord, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
@@ -64,7 +64,7 @@ def _task() -> Task:
     return dataclasses.replace(load_task(TASK), requirements=(Requirement("upright", always="abs(angle) < 0.15"),))
 
 
-PLANT = PlantAccount(
+PLANT = PlantRecord(
     "next position = position + 0.02*velocity\nnext angle = angle + 0.02*spin\nreward = 1",
     330,
     (PredictionError("angle", 0.02, 0.31),),
@@ -138,7 +138,7 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
 def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
     task = _task()
-    questions, shown = StepQuestions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
+    questions, shown = StepQuestions(task, memory=1), ObservationView(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
     questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
     plans = PlanQuestions("KeyInBox")
     plans.repair(plans.prompt(RoomReport(("box", "door"), "key")), "", "it is empty")

@@ -11,7 +11,7 @@ import numpy as np
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, HeldRandomActor, Trajectory
 from policygen.plants.transitions import Transitions
-from policygen.policies.parse import Parsed, parse
+from policygen.policies.parse import ParseResult, parse
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
@@ -31,7 +31,7 @@ reward = -(angle^2 + 0.1*rate^2 + 0.001*torque^2)
 SWINGS = "torque = -1*rate*energy - 0.5*sin"
 
 
-def read(text: str, task: Task = PENDULUM, incumbent: Policy | None = None) -> Parsed:
+def read(text: str, task: Task = PENDULUM, incumbent: Policy | None = None) -> ParseResult:
     """Read a plant beside a policy of zeros, or the one in the text."""
     return parse(text, task, "linear", incumbent or policy(SWINGS if task is PENDULUM else "u = 0*x", task))
 

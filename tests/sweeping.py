@@ -65,7 +65,7 @@ class InThisProcess:
     size = 1
     jobs: int | None = None
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         self._order = order
 
     def events(self) -> list[Event]:

@@ -16,14 +16,14 @@ from policygen.cli.options import (
     PATH,
     TRACKED,
     TRUST,
-    Place,
+    Execution,
     RunPath,
     assignment,
-    place_options,
+    execution_options,
     say,
     say_own_templates,
 )
-from policygen.errors import PlaceError, UsageError, explain
+from policygen.errors import PathError, UsageError, explain
 from policygen.files import json_line, write_atomically
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@place_options
+@execution_options
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
@@ -96,23 +96,23 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    place: Place = options["place"]
+    execution: Execution = options["execution"]
     if options["dry_run"]:
         from policygen.extensions.sweeps.progress import estimate
 
-        for words in estimate(plan, overrides, place.workers or 1, trust=trust):
+        for words in estimate(plan, overrides, execution.workers or 1, trust=trust):
             say(words)
         return
-    trackers(place.track)
+    trackers(execution.track)
     active_sweep = open_sweep(
-        folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
+        folder, plan, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
     )
     for words in protocols(active_sweep.plan):
         say(words)
-    rows = {cell.row: cell for cell in active_sweep.cells}
+    rows = {cell.configuration: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
-    _conduct(active_sweep, place)
+    _conduct(active_sweep, execution)
 
 
 def resume_sweep(
@@ -120,7 +120,7 @@ def resume_sweep(
     assignments: tuple[str, ...],
     budgets: Mapping[str, Any],
     *,
-    place: Place,
+    execution: Execution,
     trust: bool,
     llms: tuple[str, ...] = (),
 ) -> None:
@@ -143,12 +143,12 @@ def resume_sweep(
         )
     assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
     limits = _limits(budgets)
-    trackers(place.track)
+    trackers(execution.track)
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
     active_sweep = open_sweep(
-        folder, limits=limits, overrides=overrides, workers=place.workers or 1, trust=trust, cache=place.cache
+        folder, limits=limits, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
     )
-    _conduct(active_sweep, place)
+    _conduct(active_sweep, execution)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -162,34 +162,34 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _executor(active_sweep: Sweep, place: Place) -> Executor | None:
+def _executor(active_sweep: Sweep, execution: Execution) -> Executor | None:
     """Return the executor of a sweep; None for processes of this machine."""
-    if place.on == "local":
+    if execution.on == "local":
         return None
-    if place.on == "slurm":
+    if execution.on == "slurm":
         from policygen.extensions.cluster.on_slurm import SlurmExecutor
 
-        return SlurmExecutor(active_sweep.folder, place.slurm, place.workers)
+        return SlurmExecutor(active_sweep.folder, execution.slurm, execution.workers)
     from policygen.extensions.cluster.on_ray import RayExecutor
 
-    return RayExecutor(active_sweep.folder, place.address, place.workers)
+    return RayExecutor(active_sweep.folder, execution.address, execution.workers)
 
 
-def _conduct(active_sweep: Sweep, place: Place) -> None:
+def _conduct(active_sweep: Sweep, execution: Execution) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    active_sweep.track, active_sweep.executor_options = place.track, place.words
+    active_sweep.track, active_sweep.executor_options = execution.track, execution.options
     terminal = SweepTerminal(active_sweep)
-    if place.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
+    if execution.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
         say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor = _executor(active_sweep, place)
+        executor = _executor(active_sweep, execution)
         with terminal.watching():
             conduct(active_sweep, terminal, executor)
     except KeyboardInterrupt:
@@ -293,7 +293,7 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
     parts = {output: made.rows, output.with_name(f"{output.stem}.test{output.suffix}"): made.test}
     for path, rows in parts.items():
         if rows and (path.exists() or path.is_symlink()):
-            raise PlaceError(f"{path} exists and is not overwritten; remove it, or choose another -o")
+            raise PathError(f"{path} exists and is not overwritten; remove it, or choose another -o")
     for path, rows in parts.items():
         if rows:
             write_atomically(path, "".join(map(json_line, rows)))
@@ -302,7 +302,7 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
     left_out = ", ".join(f"{count} {reason}" for reason, count in made.left_out.items() if count)
     say(f"left out: {left_out or 'nothing'}")
     if not made.rows:
-        raise PlaceError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")
+        raise PathError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")
 
 
 @click.command()
@@ -332,7 +332,7 @@ def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[st
     weights and a card with the replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
     """
     from policygen.extensions.training.dataset import make_dataset
-    from policygen.extensions.training.finetune import FORMS, Settings, read_rows
+    from policygen.extensions.training.finetune import FORMS, TrainingSettings, read_rows
     from policygen.extensions.training.finetune import finetune as train
 
     method, test, top = (stated.pop(name) for name in ("method", "test", "top"))
@@ -343,7 +343,7 @@ def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[st
     else:
         made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
         rows, held_out = made.rows, made.test
-    settings = Settings(method, **{name: value for name, value in stated.items() if value is not None})
+    settings = TrainingSettings(method, **{name: value for name, value in stated.items() if value is not None})
     try:
         result = train(rows, held_out, base, out=output, settings=settings, say=say, track=track)
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.errors import EnvironmentFault, ExpressionError, PlaceError, PolicyError, PolicygenError, UsageError
+from policygen.errors import EnvironmentFault, ExpressionError, PathError, PolicyError, PolicygenError, UsageError
 from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
@@ -52,9 +52,9 @@ def say_own_templates(*configs: RunConfig) -> None:
 
 def say_key(provider: Provider, indent: str = "  ") -> None:
     """Print which server gets a key, if any."""
-    from policygen.llm.base import Keyed
+    from policygen.llm.base import KeyedProvider
 
-    if isinstance(provider, Keyed) and provider.key_goes_to:
+    if isinstance(provider, KeyedProvider) and provider.key_goes_to:
         say(f"{indent}{provider.key_goes_to}")
 
 
@@ -70,12 +70,12 @@ def code_of(error: PolicygenError) -> int:
     2: wrong input, such as an option, name, file or folder. 1: a failure on the way, such as a model, an environment or
     a disk, or a run folder that is damaged or in use.
     """
-    mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PlaceError)
+    mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PathError)
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """Return the sentence about an option that does not exist; it says how a setting of this name is written."""
+    """Return the error message for an unknown option; for the name of a setting, it says to write `--set`."""
     from policygen.runs.config import CHANGEABLE, RunConfig
 
     command = error.ctx.command.name if error.ctx is not None else None
@@ -134,7 +134,7 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
 
 
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
-    """Return the task with the perturbations of the option `--perturb` in place of its own; `none` removes these.
+    """Replace the perturbations of a task by those of the option `--perturb`; `none` removes them.
 
     Raises:
         UsageError: there is no such perturbation.
@@ -185,7 +185,7 @@ NAMED_MODELS = click.option(
     "llms",
     multiple=True,
     metavar="SPEC@URL",
-    help="Name the models again: trusts their addresses, and gives passwords, which are not stored.",
+    help="Repeat the models of the run: trusts their addresses, and gives the passwords in them, which are not stored.",
 )
 CACHE = click.option(
     "--cache",
@@ -238,11 +238,11 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--policy",
         type=click.Choice(["table", "equations", "linear"]),
-        help="Kind of policy (default: the task's); linear means equations, too.",
+        help="Kind of policy (default: the task's); linear is another name of equations.",
     ),
     click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
     click.option(
-        "--episodes", type=int, help="Episodes per score while searching (default 20; chosen up to 400 if short)."
+        "--episodes", type=int, help="Episodes per score while searching (default 20; up to 400 if episodes are short)."
     ),
     SCORE,
     click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."),
@@ -258,7 +258,7 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         metavar="RUN|best.json",
         help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
     ),
-    click.option("--lineages", type=int, help="Policies of different structure that are revised in turn (default 1)."),
+    click.option("--lineages", type=int, help="Policies of different structure, revised in turn (default 1)."),
     click.option(
         "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
     ),
@@ -284,7 +284,7 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
 
 
 @dataclass(frozen=True)
-class Place:
+class Execution:
     """The executor of a sweep's runs, how many it carries out at a time, and the cache and trackers they share."""
 
     on: str
@@ -295,8 +295,8 @@ class Place:
     track: tuple[str, ...]
 
     @property
-    def words(self) -> str:
-        """The options as typed."""
+    def options(self) -> str:
+        """The options as typed on the command line."""
         words = ["--on", self.on] if self.on != "local" else []
         words += ["--address", self.address] if self.address is not None else []
         words += [word for text in self.slurm for word in ("--slurm", text)]
@@ -311,17 +311,17 @@ class Place:
             raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that make up a `Place`, which the command gets as `place`."""
+def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that make up an `Execution`, which the command gets as `execution`."""
 
     @functools.wraps(command)
     def placed(**options: Any) -> Any:
-        place = Place(**{field.name: options.pop(field.name) for field in fields(Place)})
-        if place.address is not None and place.on != "ray":
-            raise UsageError("--address is of a Ray cluster: add --on ray")
-        if place.slurm and place.on != "slurm":
-            raise UsageError(f"--slurm {place.slurm[0]}: add --on slurm")
-        return command(place=place, **options)
+        execution = Execution(**{field.name: options.pop(field.name) for field in fields(Execution)})
+        if execution.address is not None and execution.on != "ray":
+            raise UsageError("--address is for a Ray cluster: add --on ray")
+        if execution.slurm and execution.on != "slurm":
+            raise UsageError(f"--slurm {execution.slurm[0]}: add --on slurm")
+        return command(execution=execution, **options)
 
     return all_of(
         click.option(

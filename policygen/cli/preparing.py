@@ -244,9 +244,9 @@ def cache_command(folder: Path, wanted: bool) -> None:
         say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
         return
     held = cache_content(folder)
-    number = sum(count for _, count, _ in held.answers)
+    number = sum(count for _, count, _ in held.replies)
     say(f"{number} repl{'ies' if number != 1 else 'y'} in {held.path}, {_size(held.size)}")
-    for spec, count, usd in held.answers:
+    for spec, count, usd in held.replies:
         say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
 @READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
-    """Print a policy as text with a map of it, and of a run the plant and the steps. RUN may be `latest`."""
+    """Print a policy as text and as a map; for a run, also its plant and its steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
@@ -55,7 +55,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
         _show_run(source, attempt)
     if output is not None:
         from policygen.extensions.plots.played import missing_parts
-        from policygen.extensions.plots.portraits import plot_policy
+        from policygen.extensions.plots.policy_figures import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
         if lack := missing_parts(policy, "the picture"):
@@ -78,8 +78,8 @@ def _show_gains(policy: Policy) -> None:
 
 
 def _show_run(run: Path, number: int | None) -> None:
-    """Print plant and idle parts of an attempt (default: the best) and the run's steps; warn if it is damaged."""
-    from policygen.plants.account import plant_words
+    """Print plant and idle parts of an attempt (default: the best) and the run's steps; warn if the run is damaged."""
+    from policygen.plants.record import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
     from policygen.runs.logbook import Logbook
@@ -111,7 +111,7 @@ def _show_run(run: Path, number: int | None) -> None:
     "--score",
     "aggregate",
     metavar="mean|median|quantile:Q|cvar:Q|worst",
-    help="Aggregate of the returns to show and compare (default: that of RUN; mean).",
+    help="Aggregate of the returns to show and compare (default: that of RUN, else mean).",
 )
 @assignment("unseeded=true: score on an environment that ignores its seed.")
 @ATTEMPT
@@ -129,7 +129,7 @@ def evaluate(
     trust: bool,
     **options: Any,
 ) -> None:
-    """Score a policy, also one written by hand, on fresh episodes, or its mean exactly if possible."""
+    """Score a policy, of a run or written by hand, on fresh episodes; compute its mean exactly where possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
     from policygen.runs.logbook import Logbook
@@ -143,8 +143,8 @@ def evaluate(
     policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
     task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
-    said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    options |= {"trust": trust, "unseeded": bool(assignments) or said}
+    accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
+    options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
     of_run = Logbook(source).config().score if (source / "config.toml").is_file() else "mean"
     options["score"] = aggregate or str(of_run)
     others = {text: read_agent(text, task, trust=trust) for text in against}
@@ -331,8 +331,8 @@ def plot_episode(
 ) -> None:
     """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
 
-    Signals with the same unit share a panel: a step response is the wanted value beside the real one. If a requirement
-    is violated, the episode that is furthest from it is drawn, too.
+    Signals with the same unit share a panel: a step response thus shows the setpoint and the controlled value together.
+    If a requirement is violated, the episode furthest from meeting it is drawn, too.
     """
     from policygen.episodes.requirements import Requirements
     from policygen.extensions.film.film import takes
@@ -365,7 +365,7 @@ def report(source: Path, output: Path, **options: Any) -> None:
     """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
 
     It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
-    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. Of a policy it shows
+    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. For a policy it shows
     the score on 100 fresh episodes, text, pictures and an animated episode. A browser can print it as a PDF.
     """
     from policygen.extensions.page.render import write_page
@@ -411,7 +411,7 @@ def serve(folder: Path, port: int) -> None:
     "--smallest-within",
     "within",
     metavar="PERCENT%|POINTS",
-    help="The smallest policy of RUN within 1% of the way from random actions to the best, or within 5 points of it.",
+    help="Smallest policy of RUN that loses at most this: 1% of the way from random actions to the best, or 5 points.",
 )
 @click.option(
     "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
@@ -432,12 +432,12 @@ def export(
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
-    against those in three episodes. With --on-nan its function is `NAME_step`, which returns 0, or 1 if an observation
-    that the policy reads is NaN or infinite; without it NaN counts as 0. With --float32 nothing is computed in double
-    precision; choices may then differ at ties, which are counted.
+    against those in three episodes. With --on-nan the function is `NAME_step`, which returns 0, or 1 if an observation
+    that the policy reads is NaN or infinite; without it NaN is 0 in an expression, and in the last bin of a quantity.
+    With --float32 nothing is computed in double precision; choices may then differ at ties, which are counted.
 
     Structured Text (--to st, IEC 61131-3) is a function block for a PLC, with an input for each observation that the
-    policy reads and an output for each actuator; where it remembers, RESET starts an episode. It counts NaN as 0.
+    policy reads and an output for each actuator; where it remembers, RESET starts an episode. NaN is as in C.
 
     With --smallest-within the policy is the smallest attempt of the run, by numbers and names of its text, that is this
     close to the best; its scores are printed. `eval RUN --attempt N --against RUN` compares the two on fresh episodes.
@@ -496,7 +496,7 @@ def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], a
     it has none, twice the range that 20 episodes of the policy visit; --box states ranges. The claims: square roots
     and logarithms get values of their domain; outputs stay within their limits without clipping; no value exceeds
     single precision.
-    Remembered values may be any that they can ever become. All claims are tried at random points of the box, too: one
+    Remembered values may take any value that they can reach. All claims are tried at random points of the box, too: one
     that is not proved may still hold, as intervals do not know that `x*x - x*x` is 0.
 
     Exit codes: 0 all is proved; 1 a point violates a claim; 2 wrong input; 3 something is not proved, and no point

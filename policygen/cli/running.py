@@ -24,15 +24,15 @@ from policygen.cli.options import (
     START,
     TRACK,
     TRUST,
-    Place,
+    Execution,
     RunPath,
     all_of,
     assignment,
     code_of,
+    execution_options,
     fail,
     installed,
     perturbed,
-    place_options,
     say,
     say_key,
     say_own_templates,
@@ -116,7 +116,7 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
     options["start"] = distillation.text_of(student, teacher)
     active_run, trackers = _started(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
     _carry_out(active_run, trackers)
-    for line in distillation.compared(agent, student, active_run).lines():
+    for line in distillation.compare_with_teacher(agent, student, active_run).lines():
         say(line)
 
 
@@ -227,18 +227,18 @@ def _started(
 @NAMED_MODELS
 @BASE_URL
 @BUDGET_OPTIONS
-@place_options
+@execution_options
 @TRUST
 def resume(
     run_folder: Path,
     assignments: tuple[str, ...],
     *,
-    place: Place,
+    execution: Execution,
     trust: bool,
     base_url: str | None,
     **budgets: Any,
 ) -> None:
-    """Resume the interrupted run in folder RUN, as if it had not been interrupted, or a sweep.
+    """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
 
     A larger budget extends a finished run, as if it had had that budget from the start. For a sweep, --max-calls,
     --max-tokens and --max-usd limit all its runs together, the other budgets each run.
@@ -250,15 +250,15 @@ def resume(
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
     if installed("sweeps") and _is_sweep(run_folder):
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, llms=llms)
+        resume_sweep(run_folder, assignments, budgets, execution=execution, trust=trust, llms=llms)
         return
-    place.check_unused()
+    execution.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := _make_missing_files(run_folder)):
         say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
-    trackers, answers = _trackers(place.track), Cache(place.cache) if place.cache is not None else None
+    trackers, answers = _trackers(execution.track), Cache(execution.cache) if execution.cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=trust)
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
@@ -339,7 +339,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
 
 
 def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
-    """Say in a line what a step of delay and a little sensor noise do to the best policy."""
+    """Describe the best policy's score under the perturbations `by`, beside the score without them."""
     from policygen.episodes.score import first_episodes
 
     same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).value:.4g} without"
@@ -349,10 +349,10 @@ def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
 def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
     """Return the hint how to resume an interrupted run."""
     from policygen.llm import read_spec, specs_of
-    from policygen.llm.base import Keyed
+    from policygen.llm.base import KeyedProvider
 
     config, models = active_run.config, specs_of(active_run.config.llm)
-    keyed = isinstance(active_run.provider, Keyed) and active_run.provider.key_goes_to
+    keyed = isinstance(active_run.provider, KeyedProvider) and active_run.provider.key_goes_to
     words = ["--base-url", config.base_url] if keyed and config.base_url else []
     if any(read_spec(one).address for one in models):
         words += [word for one in models for word in ("--llm", one)]

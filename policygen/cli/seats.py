@@ -249,7 +249,7 @@ def mediate(
     """
     from policygen.extensions.seats.mediate import (
         LEARNED,
-        TASK,
+        MEDIATOR_TASK,
         Mediation,
         MediationSettings,
         learned_mediator,
@@ -268,8 +268,8 @@ def mediate(
         options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
     )
     chosen, names = rooms_of(rooms), names or MEDIATORS
-    task = load_task(TASK)
-    config = effective_config(task, TASK, assignments=assignments, options=options)
+    task = load_task(MEDIATOR_TASK)
+    config = effective_config(task, MEDIATOR_TASK, assignments=assignments, options=options)
     named = named_mediators(names)
 
     def mediators(room: str) -> Iterator[Mediator]:

@@ -96,11 +96,11 @@ class Aggregate:
     def interval(self, returns: Sequence[float] | Returns, level: float = 0.95) -> tuple[float, float] | None:
         """Return a two-sided interval of a statistic other than the mean; None for a single episode.
 
-        Of `median` and `quantile` it is the percentile bootstrap of `RESAMPLES` samples; it covered the true value in
-        89% to 100% of trials with normal, skewed and mostly equal returns, 20 or 100 of them. For `cvar` a bootstrap is
+        For `median` and `quantile` it is the percentile bootstrap of `RESAMPLES` samples; it covered the true value in
+        89% to 100% of trials with 20 or 100 normal, skewed or mostly equal returns. For `cvar` a bootstrap is
         too narrow (`cvar:0.1`: 77% with 100 skewed returns, 50% with 20): its interval is Student's t with the standard
         error of the influence function of CVaR, and one degree of freedom less than worst episodes (87%, and 83%).
-        None for `worst`: no sample bounds how low a return can be. What its episodes show is `unseen_share`.
+        None for `worst`: no sample bounds how low a return can be; see `unseen_share`.
         """
         values = np.asarray(returns, np.float64)
         if self.name == "worst" or len(values) < 2:
@@ -121,7 +121,7 @@ MEAN = Aggregate()
 
 
 def unseen_share(episodes: int) -> float:
-    """Return the 95% upper bound of the share of all episodes that return less than the worst of these."""
+    """Return a 95% upper bound: the share of all episodes that return less than the worst of `episodes` played."""
     return 1 - float(0.05 ** (1 / episodes))
 
 

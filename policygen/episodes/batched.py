@@ -121,7 +121,7 @@ class BatchedActors:
 
     actors: Sequence[Actor]
     each: int
-    portable: bool = True
+    independent: bool = True
 
     def begin(self, episodes: int, /) -> Decider:
         """Begin new episodes: `each` for every actor."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.agents import MODEL, play_agent, refuse_nameless_model, sb3_model
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays
 from policygen.episodes.datasets import checked_trajectory, read_minari
-from policygen.episodes.guests import MODEL, play_guest, refuse_nameless_model, sb3_model
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
@@ -42,8 +42,8 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         UsageError: the source cannot be read, is of another environment, or is an untrusted model.
     """
     if model := MODEL.fullmatch(source):
-        guest = sb3_model(model[1], model[2], task, trust=trust)
-        episodes = play_guest(guest, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
+        agent = sb3_model(model[1], model[2], task, trust=trust)
+        episodes = play_agent(agent, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     else:
         refuse_nameless_model(source)
         path = _episodes_file(source)

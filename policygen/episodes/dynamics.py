@@ -58,14 +58,14 @@ class Dynamics(ABC):
     """The start and step of an environment, for n copies at once.
 
     Attributes:
-        observation_space: of one copy.
+        observation_space: observation space of one copy.
         actions: number of actions; they are 0 to `actions` - 1.
-        noise: standard normal numbers per step of one copy.
+        noise_width: standard normal numbers per step of one copy.
     """
 
     observation_space: ClassVar[gym.spaces.Box]
     actions: ClassVar[int]
-    noise: ClassVar[int] = 0
+    noise_width: ClassVar[int] = 0
 
     @abstractmethod
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
@@ -73,11 +73,11 @@ class Dynamics(ABC):
 
     @abstractmethod
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
-        """Compute one step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise`)."""
+        """Compute one step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise_width`)."""
 
 
 class DynamicsEnv(gym.Env[Any, Any]):
-    """A single environment with these dynamics."""
+    """A single environment whose equations are `dynamics`."""
 
     dynamics: ClassVar[Dynamics]
 
@@ -106,7 +106,7 @@ class DynamicsEnv(gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("call reset() before step()")
         if not 0 <= action < self.dynamics.actions:
             raise gym.error.InvalidAction(f"there is no action {action}; there are 0 to {self.dynamics.actions - 1}")
-        noise = self.np_random.standard_normal((1, self.dynamics.noise))
+        noise = self.np_random.standard_normal((1, self.dynamics.noise_width))
         after = self.dynamics.advance(self.state[:, None], np.array([action]), noise)
         self.state = after.state[:, 0]
         return after.observations[0].astype(np.float32), float(after.rewards[0]), bool(after.ended[0]), False, {}

@@ -79,12 +79,12 @@ class _PooledCopies:
             env_seed=[int(seed) & 0x7FFFFFFF for seed in seeds],
         )
         self._kept = np.arange(len(seeds), dtype=np.int32)
-        self._kind: Any = np.float32 if task.action_space == "box" else np.int32
+        self._dtype: Any = np.float32 if task.action_space == "box" else np.int32
         self.first, _ = self._pool.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
         """Step the copies that are kept."""
-        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._kind), self._kept)
+        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])
         return observations[order], rewards[order], ended[order]

@@ -79,8 +79,8 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     space, actions = env.observation_space, env.action_space
     # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
     plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-    is_unwrapped = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
-    if not is_unwrapped or not isinstance(table, dict) or start is None:
+    is_plain = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
+    if not is_plain or not isinstance(table, dict) or start is None:
         return None
     if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
         return None

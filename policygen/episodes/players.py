@@ -27,7 +27,7 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 from policygen.tasks.user_env import is_picklable
 
-# Less work is played in this process: workers take milliseconds to get their work, and seconds to start.
+# Less work than this is played in this process: workers take milliseconds to get their work, and seconds to start.
 SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
 TIMED_FIRST = 2  # episodes played to measure the time of one
@@ -36,7 +36,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 Play = Callable[[Actor, list[int]], list[Trajectory] | None]
 Piece = tuple[Actor, list[int]]
-Executor = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
+Distribute = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
 """Plays pieces of work in a given number of other processes; returns None for each piece they cannot play."""
 
 
@@ -45,7 +45,7 @@ class PlayerKilled(Exception):
 
 
 def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Play pieces of work in worker processes of this machine; see `Executor`.
+    """Play pieces of work in worker processes of this machine; see `Distribute`.
 
     Raises:
         PlayerKilled: one of them died.
@@ -64,16 +64,16 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
 
 class _Workers:
     started = False
-    executor: Executor = staticmethod(by_processes)
+    distribute: Distribute = staticmethod(by_processes)
 
 
 _workers = _Workers()
 
 
-def use_executor(executor: Executor) -> None:
-    """Play in the processes of `executor`, which already run, instead of worker processes of this machine."""
-    _workers.executor = executor
-    _workers.started = executor is not by_processes
+def use_distribution(distribute: Distribute) -> None:
+    """Play by `distribute`, whose processes already run, instead of in worker processes of this machine."""
+    _workers.distribute = distribute
+    _workers.started = distribute is not by_processes
 
 
 class Players(AbstractContextManager["Players"]):
@@ -85,7 +85,7 @@ class Players(AbstractContextManager["Players"]):
         step_timeout: limit on one step in seconds.
 
     Attributes:
-        apart: whether even small work is played in other processes: a crash of the environment does not end this one.
+        isolated: whether even small work is played in other processes, so that a crash does not end this one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Players(AbstractContextManager["Players"]):
     ) -> None:
         self.task = task
         self.step_timeout = step_timeout
-        self.apart = False
+        self.isolated = False
         self.jobs = jobs or usable_cores()
         if task.given is not None and not is_picklable(task.given):
             self.jobs = 1
@@ -117,9 +117,9 @@ class Players(AbstractContextManager["Players"]):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if not actor.portable:
+        if not actor.independent:
             return self._play_locally(actor, seeds)
-        if not self.apart and self._seconds_per_episode is None and self._can_share(len(seeds) - TIMED_FIRST):
+        if not self.isolated and self._seconds_per_episode is None and self._can_share(len(seeds) - TIMED_FIRST):
             timed = self._play_locally(actor, seeds[:TIMED_FIRST])
             return timed + self.play(actor, seeds[TIMED_FIRST:])
         if not self._worth_sharing(len(seeds)):
@@ -134,14 +134,14 @@ class Players(AbstractContextManager["Players"]):
         return [trajectory for trajectory in results if trajectory is not None]
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Play each portable actor on the same seeds.
+        """Play each independent actor on the same seeds.
 
         Raises:
             EnvironmentFault: the environment itself failed.
         """
         if self._local.batch_size:
             return play_together(self._local.play, actors, seeds, self._local.batch_size)
-        unknown = self._seconds_per_episode is None and not self.apart
+        unknown = self._seconds_per_episode is None and not self.isolated
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_locally(actors[0], seeds), *self.play_many(actors[1:], seeds)]
         played = None
@@ -159,7 +159,7 @@ class Players(AbstractContextManager["Players"]):
     def _play_locally(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         started = time.perf_counter()
         trajectories = self._local.play(actor, seeds)
-        if seeds and actor.portable:
+        if seeds and actor.independent:
             self._seconds_per_episode = (time.perf_counter() - started) / len(seeds)
         return trajectories
 
@@ -168,7 +168,7 @@ class Players(AbstractContextManager["Players"]):
         return self.jobs > 1 and episodes > 1 and copies and self.task.gym_id not in _local_ids
 
     def _worth_sharing(self, episodes: int) -> bool:
-        if self.apart:
+        if self.isolated:
             reachable = self.task.given is None or is_picklable(self.task.given)
             return isinstance(self._local, Simulator) and reachable and self.task.gym_id not in _local_ids
         known = self._seconds_per_episode
@@ -184,7 +184,7 @@ class Players(AbstractContextManager["Players"]):
         # This process has made the environment, so the workers need not check trust.
         play = partial(_play_in_worker, trusted(self.task), self._local.origin, self.step_timeout)
         try:
-            results = _workers.executor(play, work, self.jobs)
+            results = _workers.distribute(play, work, self.jobs)
         except PlayerKilled:
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"

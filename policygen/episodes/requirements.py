@@ -84,7 +84,7 @@ def excess(violations: Sequence[Violations]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Breaches:
+class EpisodeViolations:
     """The violations of one requirement in each episode, as arrays of shape (episodes,).
 
     Attributes:
@@ -106,7 +106,7 @@ class Sides:
 
     Attributes:
         requirement: its name.
-        text, node: the left side.
+        text, node: the left side as text and as a tree.
         left, right: the values of the sides, shape (T + 1,).
     """
 
@@ -128,19 +128,19 @@ class Requirements:
         self._task = task
         self._compiled = [_Compiled(task, requirement) for requirement in task.requirements]
 
-    def breaches(self, trajectories: Sequence[Trajectory]) -> list[Breaches]:
+    def by_episode(self, trajectories: Sequence[Trajectory]) -> list[EpisodeViolations]:
         """Return the violations of each requirement.
 
         Raises:
             TaskError: a requirement reads a number that `info` does not hold.
         """
-        return [compiled.breaches(trajectories) for compiled in self._compiled]
+        return [compiled.by_episode(trajectories) for compiled in self._compiled]
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
         """Return for each requirement how many episodes violate it, and the worst of them."""
         return tuple(
             _counted(requirement, breaches, trajectories)
-            for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
+            for requirement, breaches in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
         )
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
@@ -154,7 +154,7 @@ class Requirements:
         """
         hard = [
             np.where(breaches.shares > 0, 1 + breaches.shares, 0.0)
-            for requirement, breaches in zip(self._task.requirements, self.breaches(trajectories), strict=True)
+            for requirement, breaches in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
             if requirement.hard
         ]
         return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
@@ -187,7 +187,7 @@ class Penalty:
         return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
 
 
-def _counted(requirement: Requirement, breaches: Breaches, trajectories: Sequence[Trajectory]) -> Violations:
+def _counted(requirement: Requirement, breaches: EpisodeViolations, trajectories: Sequence[Trajectory]) -> Violations:
     violated = int((breaches.shares > 0).sum())
     where, worst = None, None
     if len(trajectories) and not np.isnan(breaches.distance).all():
@@ -231,7 +231,7 @@ class _Compiled:
         return [compile_batch(node, self._names) if node is not None else _at_the_start for node in nodes]
 
     def _values(self, trajectory: Trajectory) -> list[npt.NDArray[np.float64]]:
-        """Return the value of each function at the T + 1 observations; the last one is paired with decision T."""
+        """Return the value of each function at the T + 1 observations; the last is paired with the last action."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = [
@@ -247,7 +247,7 @@ class _Compiled:
         with np.errstate(all="ignore"):
             return [np.broadcast_to(np.asarray(f(columns), np.float64), (n,)) for f in self._functions]
 
-    def breaches(self, trajectories: Sequence[Trajectory]) -> Breaches:
+    def by_episode(self, trajectories: Sequence[Trajectory]) -> EpisodeViolations:
         """Return the violations, episode by episode."""
         shares, steps = np.zeros(len(trajectories)), np.full(len(trajectories), -1)
         worst, distance = np.full((2, len(trajectories)), np.nan)
@@ -267,7 +267,7 @@ class _Compiled:
                 beyond = _EXCESS[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
                 place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
                 worst[i], distance[i] = sides[0][rows[place]], beyond[place]
-        return Breaches(shares, worst, distance, steps)
+        return EpisodeViolations(shares, worst, distance, steps)
 
     def sides(self, trajectory: Trajectory) -> Sides | None:
         """Return the two sides of the comparison in an episode; None without a comparison."""

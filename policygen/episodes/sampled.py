@@ -15,7 +15,7 @@ MOST_SIMULTANEOUS = 2_048  # episodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
+class SampledReturns:
     """Undiscounted returns and lengths (in steps) of sampled episodes, both of shape (n,)."""
 
     returns: npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ class Sampler:
         self._ends = mdp.continues.ravel() == 0
         self._start = np.cumsum(mdp.start)
 
-    def play(self, actor: Actor, seeds: Sequence[int]) -> Sampled:
+    def play(self, actor: Actor, seeds: Sequence[int]) -> SampledReturns:
         """Play one episode per seed; one generator, seeded by all seeds in order, draws them all.
 
         Observations are the states, shape (k, 1), as in the environment.
@@ -79,7 +79,7 @@ class Sampler:
             if new < len(places):
                 kept = np.delete(np.arange(len(indices)), places[new:])
                 indices, states = indices[kept], states[kept]
-        return Sampled(returns, lengths)
+        return SampledReturns(returns, lengths)
 
     def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         places: npt.NDArray[np.int64] = np.searchsorted(self._start, drawn * self._start[-1], side="right")

@@ -16,7 +16,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
 
 
-class Valued:
+class ScoreValue:
     """A score's value: the mean, or `aggregated`, which is the setting `score` (`cvar:0.1`) and its value."""
 
     __slots__ = ()
@@ -40,11 +40,11 @@ class Valued:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Score(Valued):
+class Score(ScoreValue):
     """The mean return of one policy, or another aggregate, its uncertainty, and how it was obtained.
 
     `value` is the mean, or the aggregate that the run maximised. `std` is the standard deviation of the return of an
-    episode (not of the mean). `ci95` is the 95% interval of `value`: of the mean Student's t over the episodes, of
+    episode (not of the mean). `ci95` is the 95% interval of `value`: for the mean Student's t over the episodes, for
     others a bootstrap (see `Aggregate.interval`); a point if exact, None for a single episode and for `worst`. An exact
     score is a mean and has no returns and no seeds. `violations` of the task's requirements are counted in final scores
     and by `evaluate`.
@@ -202,7 +202,7 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
     """Return the challenger's gain on the same seeds, and the one-sided p-value that it is above 0.
 
     Means are compared by Student's paired t-test, other aggregates by a paired bootstrap of the episodes: p is the
-    share of samples without a gain, at least 1 / (1 + RESAMPLES). Of two equally good policies with normal returns,
+    share of samples without a gain, at least 1 / (1 + RESAMPLES). For two equally good policies with normal returns,
     p <= 0.1 finds one better in 15% of trials with 20 episodes and 11% with 80 (`cvar:0.1`), 6% (`median`), 16%
     (`worst`).
     For two exact scores the p-value is 0 or 1; if one is exact, the other's episodes are tested against it.

@@ -113,12 +113,12 @@ STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of the random actions of successive episodes
 class Actor(Protocol):
     """A source of actions: a policy, with memory or without, random numbers, a model.
 
-    `portable` means that an episode depends only on its seed and the actor's decisions in it, not on other episodes.
+    `independent` means that an episode depends only on its seed and the actor's decisions in it, not on other episodes.
     Other processes may then play with pickled copies.
     """
 
     @property
-    def portable(self) -> bool:
+    def independent(self) -> bool:
         """Whether copies in other processes play the same episodes."""
         ...
 
@@ -130,7 +130,7 @@ class Actor(Protocol):
 class RandomActor:
     """Uniformly random actions, for the episodes before the first policy."""
 
-    portable = False  # an episode depends on earlier ones: the generator continues
+    independent = False  # an episode depends on earlier ones: the generator continues
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
@@ -157,8 +157,8 @@ class HeldRandomActor(RandomActor):
     """Random actions, each repeated for a few steps to move a slow system; for episodes played one by one.
 
     Each episode draws its own mean number of repetitions, from 1 to a 25th of the step limit or 20 if that is more.
-    Each episode draws numbers from the next of the shares `STRENGTHS` of their range: strong actions may end episodes
-    before they show the states that matter.
+    Successive episodes limit numbers to the shares `STRENGTHS` of their range: strong actions may end episodes before
+    they show the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:

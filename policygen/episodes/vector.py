@@ -1,6 +1,6 @@
 """Vectorised numpy dynamics for many copies at once, bit for bit equal to single environments.
 
-Included are classic control and policygen's own dynamics. The equations of classic control are those of
+It covers classic control and policygen's own dynamics. The equations of classic control are those of
 `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. To be exact,
 operations have the same order and precision, and squares and cosines use the same functions: the C library's
 `pow(x, 2)` differs from `x * x` for one number in a thousand.
@@ -33,7 +33,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether `ClassicCopies` plays the same episodes: no wrapper changes observations, actions or rewards."""
+    """Whether `VectorCopies` plays the same episodes: no wrapper changes observations, actions or rewards."""
     if any(type(wrapper) not in (TimeLimit, OrderEnforcing) for wrapper in wrappers_of(env)):
         return False
     return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)
@@ -46,12 +46,12 @@ def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Seq
     """
     played: list[Trajectory] = []
     for part in chunks(seeds, VECTOR_COPIES):
-        copies = ClassicCopies(env, part)
+        copies = VectorCopies(env, part)
         played += play_batch(task, actor, part, copies, copies.first)
     return played
 
 
-class ClassicCopies:
+class VectorCopies:
     """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed.
 
     Attributes:
@@ -67,7 +67,7 @@ class ClassicCopies:
             rows.append(single.reset(seed=int(seed))[0])
             states.append(np.asarray(single.state, np.float64))
             generators.append(single.np_random)
-        width = rows[0].size if self._advance is not None else single.dynamics.noise
+        width = rows[0].size if self._advance is not None else single.dynamics.noise_width
         self._noise = Noise(generators, width)
         self.first, self._state = np.stack(rows), np.stack(states, axis=1)
 

@@ -3,7 +3,7 @@
 The teacher plays the first round. In each later round the last student plays, the teacher labels the states visited,
 and a new student is fitted to all labels so far (DAgger; Ross, Gordon and Bagnell 2011, arXiv 1011.0686). The student
 with the best mean return on held-out episodes is kept. If the teacher has action values
-(`episodes.guests.action_values`), the weight of a state is the value of its best action minus that of its worst (VIPER;
+(`episodes.agents.action_values`), the weight of a state is the value of its best action minus that of its worst (VIPER;
 Bastani, Pu and Solar-Lezama 2018, arXiv 1805.08328).
 
 A cell of a table takes the label with most weight, or the mean of numbers; a cell without states copies the nearest
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.guests import action_values, play_labelled, score_guest
+from policygen.episodes.agents import action_values, play_labelled, score_agent
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import Score, difference, episode_seeds, sampled_score
 from policygen.errors import UsageError
@@ -44,12 +44,12 @@ from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task, decision_names, output_names
 
 DEFAULTS = {"iterations": 3, "refine": "auto"}  # settings of the run that tunes a student
-ROUNDS, MOST_TERMS = 10, 12  # the terms: of a student's equations
+ROUNDS, MOST_TERMS = 10, 12  # rounds of labels, and terms of a student's equations
 STEPS_OF_A_ROUND, EPISODES_AT_A_TIME, MOST_EPISODES = 2_000, 5, 100  # a round ends at the steps or the episodes
 HELD_OUT_EPISODES = 50  # the best student on these is kept
 LABELLING, HELD_OUT = "distillation", "distillation held-out"  # streams of seeds that runs do not use
 DIGITS = 4  # significant digits of an equation's weights and a table's numbers
-MOST_COMBINED = 12  # of more observations, no products and thresholds are made
+MOST_COMBINED = 12  # observations; with more, there are no products and thresholds of them
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an observation: the thresholds of terms `max(x - threshold, 0)`
 MOST_ROWS = 5_000  # labelled states, drawn at random, to which equations are fitted
 SPREAD = 1e-8  # least standard deviation of a term
@@ -145,7 +145,7 @@ def distilled(
     """Return the best student of `rounds` rounds; its `labels` and `steps` are those of all rounds.
 
     Args:
-        teacher: a policy, an object with `predict`, or a function; see `episodes.guests.play_guest`.
+        teacher: a policy, an object with `predict`, or a function; see `episodes.agents.play_agent`.
         config: settings of the run that will tune the student; its `policy`, `seed` and `jobs` apply here, too.
         on_round: called with the student of each round.
 
@@ -183,7 +183,7 @@ def text_of(student: Policy, teacher: str) -> str:
     return f"# distilled from {' '.join(teacher.split())}\n{student.to_text()}"
 
 
-def compared(teacher: Any, student: Policy, run: Run) -> TeacherComparison:
+def compare_with_teacher(teacher: Any, student: Policy, run: Run) -> TeacherComparison:
     """Score a teacher and its student on the fresh episodes of a finished run that started from the student.
 
     If the run's final score is exact, the teacher plays as many episodes as a final score usually has.
@@ -193,7 +193,7 @@ def compared(teacher: Any, student: Policy, run: Run) -> TeacherComparison:
     assert after is not None, "the run is finished"
     seeds = after.seeds or episode_seeds(run.config.seed, "final", run.config.final_episodes)
     is_policy = isinstance(teacher, Policy)
-    teacher_score = evaluate(teacher, seeds, task=run.task) if is_policy else score_guest(teacher, run.task, seeds)
+    teacher_score = evaluate(teacher, seeds, task=run.task) if is_policy else score_agent(teacher, run.task, seeds)
     gain = teacher_score.mean - random.mean if random is not None else 0.0
     share = (after.mean - random.mean) / gain if random is not None and gain > 0 else None
     return TeacherComparison(teacher_score, evaluate(student, seeds), after, count_numbers(tuned), share)
@@ -312,7 +312,7 @@ def fit_equations(task: Task, labelled: LabelledStates, rng: np.random.Generator
 def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
     """Return the candidate terms of an equation, with their values for these observations.
 
-    They are the task's quantities and, of at most `MOST_COMBINED` observations, `x*y` and `max(x - quantile, 0)`.
+    They are the task's quantities and, for at most `MOST_COMBINED` observations, `x*y` and `max(x - quantile, 0)`.
     """
     reader = Reader(task)
     columns = reader.columns(observations.T)

@@ -36,13 +36,13 @@ LONGEST_WAIT = 50.0  # seconds of one call; many clients give up after 60
 class Session(Listener):
     """The assistant as the provider of a run, which calls it in the main thread; the server's thread calls the tools.
 
-    `task` is a task or a run folder, empty until the assistant names one. `over` says why no further prompt comes.
+    `task` is a task or a run folder, empty until the assistant names one. `end_reason` says why no prompt follows.
     """
 
     task: str
     list_tasks: Callable[[], str]
     run: Run | None = None
-    over: str = ""
+    end_reason: str = ""
     begun: threading.Event = field(default_factory=threading.Event)
     _prompt: Prompt | None = None
     _texts: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
@@ -73,17 +73,17 @@ class Session(Listener):
         self.task = self.task or task
         self.begun.set()
         waiting = await self._next()
-        return as_text(waiting) if waiting else self.over
+        return as_text(waiting) if waiting else self.end_reason
 
     async def propose(self, policy: str) -> str:
         """Answer the waiting prompt with a text that holds one policy; return its score, or what to repair."""
         if self._prompt is None:
-            raise ToolError(self.over or "no prompt waits for a policy: call `prompt`")
+            raise ToolError(self.end_reason or "no prompt waits for a policy: call `prompt`")
         self._prompt, self._results = None, ()
         self._texts.put(policy)
         waiting = await self._next()
         told = self._results or (() if waiting is None else (waiting.messages[-1].content,))  # which asks for a repair
-        return "\n\n".join((*told, self._outlook(waiting)))
+        return "\n\n".join((*told, self._remaining(waiting)))
 
     async def best(self) -> str:
         """Return the best policy, scored on episodes that did not choose it if there are any."""
@@ -105,15 +105,15 @@ class Session(Listener):
         """Return the prompt that waits, or None if the run is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT):
-                while self._prompt is None and not self.over:
+                while self._prompt is None and not self.end_reason:
                     await asyncio.sleep(_POLL_SECONDS)
-        if self.run is None or not (self._prompt or self.over):
-            raise ToolError(self.over or "policies are still tuned and scored: call `prompt` to wait on")
+        if self.run is None or not (self._prompt or self.end_reason):
+            raise ToolError(self.end_reason or "policies are still tuned and scored: call `prompt` to wait on")
         return self._prompt
 
-    def _outlook(self, waiting: Prompt | None) -> str:
+    def _remaining(self, waiting: Prompt | None) -> str:
         if self.run is None or waiting is None or not isinstance(waiting.context, Context):
-            return self.over
+            return self.end_reason
         most, episodes = self.run.config.max_calls, self.run.ledger.episodes_left
         calls = "any number of" if most is None else most - self.run.ledger.calls
         left = f"{calls} further calls and {'any number of' if episodes is None else episodes} episodes are left"
@@ -126,10 +126,10 @@ def _result(attempt: Attempt, score: Score | None) -> str:
 
 
 def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> None:
-    """Serve the tools on stdin and stdout, or on 127.0.0.1:`port`, until the client goes or Ctrl-C (KeyboardInterrupt).
+    """Serve tools on stdin and stdout, or on 127.0.0.1:`port`, until the client leaves or Ctrl-C (KeyboardInterrupt).
 
     `carry_out` carries out the run, here in the main thread, once a prompt is asked for, and returns why it ended; it
-    is interrupted when the client goes. Raises PolicygenError if it fails, UsageError if the port cannot be used.
+    is interrupted when the client leaves. Raises PolicygenError if it fails, UsageError if the port cannot be used.
     """
     server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
     for tool in (session.tasks, session.prompt, session.propose, session.best, session.report):
@@ -142,8 +142,8 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
             else:  # on loopback the SDK refuses other host names and pages of other sites
                 server.run("streamable-http", host="127.0.0.1", port=port)
         finally:
-            if not session.over:
-                session.over = "the client has gone"
+            if not session.end_reason:
+                session.end_reason = "the client has gone"
                 interrupt(main, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, interrupt_once)  # clients send it, too; SIGINT may be ignored
@@ -151,13 +151,13 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
     listening.start()
     try:
         session.begun.wait()
-        session.over = f"the run is over: {carry_out()}; see `best` and `report`"
+        session.end_reason = f"the run is over: {carry_out()}; see `best` and `report`"
     except PolicygenError as error:
-        session.over = redacted(str(error))
+        session.end_reason = redacted(str(error))
         listening.join()
         raise
     except KeyboardInterrupt:
-        if not session.over:  # Ctrl-C
+        if not session.end_reason:  # Ctrl-C
             raise
         if port is not None:
             raise UsageError(f"port {port} cannot be used; choose another --http PORT") from None

@@ -1,4 +1,4 @@
-"""Progress and learning curve of a run, as a Jupyter notebook shows them."""
+"""Progress and learning curve of a run in a Jupyter notebook."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class NotebookProgress(Listener):
         self._show(None, first=True)
 
     def attempted(self, attempt: Attempt) -> None:
-        """Show an attempt as the last one."""
+        """Show an attempt in the row `last`."""
         self._done.append(attempt)
         self._show(None)
 
     def doing(self, activity: Activity | None) -> None:
         """Show an activity, a few times a second."""
-        if time.monotonic() - self._shown > 0.25:  # seconds; tuning tells its progress much more often
+        if time.monotonic() - self._shown > 0.25:  # seconds; tuning reports its progress much more often
             self._show(activity)
 
     def ended(self) -> None:
@@ -46,7 +46,7 @@ class NotebookProgress(Listener):
         rows = progress_rows(self._run, self._done, self._shown - self._start_time, activity)
         cells = [f"<tr><th>{name}</th><td style='text-align: left'>{as_html(text)}</td></tr>" for name, text in rows]
         content = {"text/html": f"<table>{''.join(cells)}</table>", "text/plain": "\n".join(map("  ".join, rows))}
-        # The metadata tell this output from others, so that a stored notebook can leave it out.
+        # The metadata mark this output, so that tools can remove it from a stored notebook.
         where = {"display_id": f"policygen-{id(self)}", "update": not first, "metadata": {"policygen": "progress"}}
         display(content, raw=True, **where)  # type: ignore[no-untyped-call]
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from policygen.episodes.guests import ENGINE, play_guest
+from policygen.episodes.agents import ENGINE, play_agent
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import (
@@ -176,7 +176,7 @@ def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = Fa
         raise UsageError("--grid combines two perturbations: give two, as in --perturb action_delay --perturb mass")
     sides = []
     for kind in kinds:
-        # Nobody knows the nominal value of an argument of the environment.
+        # The nominal value of an argument of the environment is unknown.
         nominal = [] if kind.startswith("kwargs.") else [NOMINAL.get(kind, 0.0)]
         tried = sorted({*nominal, *(one.low for (one,) in found if one.name == kind)})
         sides.append([Perturbation(kind, low, low) for low in tried])
@@ -194,12 +194,12 @@ def margins(
 ) -> list[Margins]:
     """Score policies on the same episodes under each entry of `perturbations`, and without any.
 
-    A policy holds while its hard requirements are violated in no larger share of the episodes than allowed, and while
-    its mean return is at least the score that counts as solved, or, where it does not reach that without perturbations,
-    while it keeps nine tenths of its gain over random actions.
+    A policy holds if hard requirements are violated in no larger share of episodes than allowed, and its mean return is
+    at least the threshold: the score that counts as solved. If it does not reach that without perturbations, the
+    threshold is nine tenths of its gain over random actions.
 
     Args:
-        policies: by name; also agents of other libraries, see `score_guest`.
+        policies: by name; also agents of other libraries, see `play_agent`.
         task: that of the policies.
         against: name of the policy with which the others are compared.
 
@@ -236,7 +236,7 @@ def _played(
     with Players(task) as players:
         for name, policy in policies.items():
             own = isinstance(policy, Policy)
-            episodes = players.play(policy, seeds) if own else play_guest(policy, task, seeds)
+            episodes = players.play(policy, seeds) if own else play_agent(policy, task, seeds)
             engine = players.engine if own else engine_words(ENGINE, task)
             found[name] = score_with_violations(task, episodes, engine), episodes
     return found

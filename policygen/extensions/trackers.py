@@ -41,10 +41,10 @@ class Tracker(Listener, ABC):
 
     name = ""
     package = ""
-    environment: ClassVar[Mapping[str, str]] = {}  # of the package, unless the user's says otherwise
+    variables: ClassVar[Mapping[str, str]] = {}  # environment variables, unless the user has set them
 
     def __init__(self) -> None:
-        for name, value in self.environment.items():
+        for name, value in self.variables.items():
             os.environ.setdefault(name, value)
         try:
             self._module: Any = importlib.import_module(self.package)
@@ -55,8 +55,8 @@ class Tracker(Listener, ABC):
         self._final: dict[str, float] = {}
 
     @abstractmethod
-    def _open(self, run: RunView, known: str) -> str:
-        """Open the output; return its identifier. `known` is the identifier in an interrupted run, or empty."""
+    def _open(self, run: RunView, stored: str) -> str:
+        """Open the output; return its identifier. `stored` is that of an interrupted run, or empty."""
 
     @abstractmethod
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
@@ -75,13 +75,13 @@ class Tracker(Listener, ABC):
         """Open the output, and write the attempts that it lacks."""
         self._state = run.folder / f"track-{self.name}.json"
         self._costs = Costs()
-        count, known = _state_in(self._state)
+        count, stored = _state_in(self._state)
         attempts = run.search.attempts
         if attempts:
             for exchange in Logbook(run.folder).exchanges():
                 if exchange.attempt >= count:
                     self.exchanged(exchange)
-        self._known, self._opened = self._open(run, known), True
+        self._identifier, self._opened = self._open(run, stored), True
         for attempt in attempts:
             self._write(attempt, attempt.number >= count)
 
@@ -106,7 +106,7 @@ class Tracker(Listener, ABC):
         }
         kept = {name: redacted(text) for name, text in texts.items() if text}
         self._log(attempt.number, _numbers(attempt, self._costs), kept)
-        write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
+        write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._identifier}))
 
     def finished(self, summary: Summary) -> None:
         """Remember the final score."""
@@ -140,9 +140,9 @@ def _state_in(path: Path) -> tuple[int, str]:
     """Return how many attempts an earlier process has written, and the identifier of its output."""
     with suppress(FileNotFoundError, LogbookError, ValueError, KeyError, TypeError, RecursionError):
         state = json.loads(read_plain(path, _STATE))
-        count, known = state["attempts"], state["known"]
-        if isinstance(count, int) and isinstance(known, str) and (known.isalnum() or not known):
-            return count, known
+        count, stored = state["attempts"], state["known"]
+        if isinstance(count, int) and isinstance(stored, str) and (stored.isalnum() or not stored):
+            return count, stored
     return 0, ""
 
 
@@ -168,12 +168,12 @@ class TensorBoard(Tracker):
     name = "tensorboard"
     package = "tensorboardX"
 
-    def _open(self, run: RunView, known: str) -> str:
+    def _open(self, run: RunView, stored: str) -> str:
         # File names have a resolution of a second, in which another process may have started.
         suffix = f".{secrets.token_hex(4)}"
         self._writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
         self._last = 0
-        if not known:
+        if not stored:
             self._writer.add_text("settings", _block(json.dumps(_settings(run), indent=1)), 0)
         return "events"
 
@@ -204,10 +204,10 @@ class WandB(Tracker):
 
     name = "wandb"
     package = "wandb"
-    environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false"}
+    variables: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false"}
 
-    def _open(self, run: RunView, known: str) -> str:
-        identity = known or secrets.token_hex(8)
+    def _open(self, run: RunView, stored: str) -> str:
+        identity = stored or secrets.token_hex(8)
         quiet = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "save_code": False}
         self._run = self._module.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
@@ -237,9 +237,9 @@ class MLflow(Tracker):
 
     name = "mlflow"
     package = "mlflow"
-    environment: ClassVar[Mapping[str, str]] = {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    variables: ClassVar[Mapping[str, str]] = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
-    def _open(self, run: RunView, known: str) -> str:
+    def _open(self, run: RunView, stored: str) -> str:
         for noisy in ("alembic", "mlflow", "mlflow.store.db.utils"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         beside = run.folder.absolute().parent
@@ -251,14 +251,14 @@ class MLflow(Tracker):
                 place = None if stated else (beside / "mlartifacts").as_uri()
                 client.create_experiment(_PROJECT, artifact_location=place)
             identity = client.get_experiment_by_name(_PROJECT).experiment_id
-        if not known:
-            known = client.create_run(identity, run_name=run.folder.name).info.run_id
+        if not stored:
+            stored = client.create_run(identity, run_name=run.folder.name).info.run_id
             for name, value in _settings(run).items():
-                client.log_param(known, name, value)
+                client.log_param(stored, name, value)
         else:
-            client.update_run(known, status="RUNNING")
-        self._client, self._identity = client, known
-        return known
+            client.update_run(stored, status="RUNNING")
+        self._client, self._identity = client, stored
+        return stored
 
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
         for name, value in numbers.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, Keyed, ListedProvider, LLMOptions, Ordered, Provider
+from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider, LLMOptions, OrderedProvider, Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, redacted
@@ -208,13 +208,13 @@ class ProviderPool:
         if twice:
             raise UsageError(f"--llm {twice[0]} is named twice; name each model once")
         for provider in self.providers:
-            if not provider.is_language_model or isinstance(provider, Ordered):
+            if not provider.is_language_model or isinstance(provider, OrderedProvider):
                 raise UsageError(f"--llm {provider.spec} cannot be one of several models; name language models only")
 
     @property
     def key_goes_to(self) -> str:
         """The keys and their hosts."""
-        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, Keyed))
+        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, KeyedProvider))
         return "; ".join(filter(None, clauses))
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:

@@ -126,7 +126,7 @@ class ListedProvider(Provider, Protocol):
 
 
 @runtime_checkable
-class Keyed(Protocol):
+class KeyedProvider(Protocol):
     """A provider that may hold a key: `key_goes_to` names the key and its host; empty without a key."""
 
     @property
@@ -136,7 +136,7 @@ class Keyed(Protocol):
 
 
 @runtime_checkable
-class Adaptable(Protocol):
+class AdaptableProvider(Protocol):
     """A provider that can leave out a request parameter that its model does not take."""
 
     def drop(self, parameter: str) -> bool:
@@ -145,7 +145,7 @@ class Adaptable(Protocol):
 
 
 @runtime_checkable
-class Ordered(Protocol):
+class OrderedProvider(Protocol):
     """A provider whose replies come in a fixed order, whatever the prompt."""
 
     def skip(self, replies: int) -> None:

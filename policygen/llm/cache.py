@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import UsageError
 from policygen.files import json_line
-from policygen.llm.base import MOST_TOKENS, LLMOptions, Ordered, Provider
+from policygen.llm.base import MOST_TOKENS, LLMOptions, OrderedProvider, Provider
 from policygen.llm.messages import Prompt, Reply, cut_to
 from policygen.llm.transport import LONGEST_BODY
 from policygen.outgoing import redacted
@@ -32,7 +32,7 @@ _TABLE = (
     "CREATE TABLE replies (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, usd REAL, reply TEXT NOT NULL) WITHOUT ROWID"
 )
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
-_PATIENCE = 30.0  # seconds to wait for another process's lock
+_LOCK_TIMEOUT = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
 _VERSION = 2  # increased when the definition of equal requests changes
 _SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")  # that change replies
@@ -60,7 +60,7 @@ def cache_key(
         seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
         attempt, repair: number of the attempt, and of its repair (0: the first request).
     """
-    if isinstance(provider, Ordered):
+    if isinstance(provider, OrderedProvider):
         return None
     asked = {
         **{name: getattr(options, name) for name in _SETTINGS},
@@ -141,7 +141,7 @@ class Cache:
             if path.is_symlink() or (path.exists() and not path.is_file()):
                 raise ValueError(f"{path.name} is a link, or not a plain file")
         _check_journal(self.folder / f"{_FILE}-journal")
-        with closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as connection:
+        with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             if not (schema := connection.execute(_SCHEMA).fetchall()):
                 with connection:
@@ -198,7 +198,7 @@ class CacheContent:
 
     path: Path
     size: int
-    answers: tuple[tuple[str, int, float | None], ...]
+    replies: tuple[tuple[str, int, float | None], ...]
 
 
 def cache_content(folder: Path) -> CacheContent:

@@ -26,7 +26,7 @@ from policygen.outgoing import shown
 MOST_CONTEXT = 32_768
 """Upper limit of the context in tokens: its memory is taken when the model is loaded."""
 
-_SEEDS = 2**32 - 1  # llama.cpp takes this number itself as a wish for a seed of its own
+_SEEDS = 2**32 - 1  # excluded: llama.cpp reads this number as a request to choose a seed itself
 _TOO_LONG = "exceed_context_size_error"
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
@@ -35,7 +35,7 @@ _TEXT, _ARRAY = 8, 9
 class LlamaCpp:
     """A chat model from a GGUF file, which holds weights, tokenizer and chat template.
 
-    The chat template is rendered by llama.cpp's own interpreter, which runs no code. Nobody can connect to the model.
+    The chat template is rendered by llama.cpp's own interpreter, which runs no code. No port is open.
     Every request has a seed, so that a run can be repeated on the same machine. `LLMOptions.extra_body` and
     `reasoning_effort` are variables of the chat template, as in {"enable_thinking": False}.
 
@@ -57,7 +57,7 @@ class LlamaCpp:
         self._server = _load(self._path, self._header, self.context)
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt`; sampled as the file or llama.cpp has it by default, or as the options say.
+        """Answer `prompt`; the options, or else the defaults of the file or llama.cpp, set the sampling.
 
         Raises:
             ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
@@ -165,7 +165,7 @@ def read_header(path: Path) -> Header:
     """Read the header of a GGUF file, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; arrays are skipped.
 
     Raises:
-        UsageError: there is no such file, or it is not a whole GGUF file of its own.
+        UsageError: there is no such file, or it is not one complete GGUF file.
     """
     try:
         with path.open("rb") as file:
@@ -216,7 +216,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 def _load(path: Path, header: Header, context: int) -> Any:
-    """Return llama.cpp's server with the model; it listens on no port, only on a socket whose file is gone.
+    """Return llama.cpp's server with the model; it listens on no port, only on a socket whose file is deleted.
 
     Raises:
         UsageError: the extra is not installed, or llama.cpp refuses the file.
@@ -233,7 +233,7 @@ def _load(path: Path, header: Header, context: int) -> Any:
     params.cache_ram_mib = 0
     params.force_pure_content_parser = True  # the text stays as the model writes it, with its thinking
     params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
-    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep shares out the cores by it
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep divides the cores by it
         params.cpuparams.n_threads = max(1, int(threads))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with tempfile.TemporaryDirectory(prefix="policygen-") as private:
@@ -245,7 +245,7 @@ def _load(path: Path, header: Header, context: int) -> Any:
                 f"{path} cannot be loaded by xllamacpp {xllamacpp.__version__}: the file is damaged, its chat template "
                 f"is faulty, its architecture ({shown(header.architecture[:40])}) is unknown there, or memory is short"
             ) from None
-    for number, handler in handlers.items():  # llama.cpp has put its own in their place
+    for number, handler in handlers.items():  # llama.cpp has replaced them
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(number, handler)
     return server

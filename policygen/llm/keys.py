@@ -80,7 +80,7 @@ def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> No
 
 
 def goes_to(key: Key | None, url: str) -> str:
-    """Return the clause for `Keyed.key_goes_to`: the key's name and its host."""
+    """Return the clause for `KeyedProvider.key_goes_to`: the key's name and its host."""
     if key is None:
         return ""
     return f"the key in {key.name} goes to {urlsplit(url).netloc.rpartition('@')[2]}"

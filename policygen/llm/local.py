@@ -24,7 +24,7 @@ _LORA = (
 )
 
 
-class Local:
+class LocalModel:
     """A chat model from a folder of safetensors with a tokenizer and a chat template, or from the Hugging Face hub.
 
     A folder may hold a LoRA adapter; its base model is a folder, or a name that the hub's cache or the hub knows. The
@@ -50,7 +50,7 @@ class Local:
         self.context = int(getattr(text_config, "max_position_embeddings", None) or MOST_TOKENS)
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt`; sampled as the model's own configuration says, or as the options do.
+        """Answer `prompt`; the options, or else the model's own configuration, set the sampling.
 
         Raises:
             ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
@@ -122,10 +122,10 @@ class Local:
         return {token for token in found | {self._tokenizer.eos_token_id} if token is not None}
 
 
-def local_model(source: str, options: LLMOptions) -> Local | LlamaCpp:
+def local_model(source: str, options: LLMOptions) -> LocalModel | LlamaCpp:
     """Return the model in a GGUF file, or in a folder or the hub."""
     is_file = source.lower().endswith(".gguf") or Path(source).expanduser().is_file()
-    return LlamaCpp(source, options) if is_file else Local(source, options)
+    return LlamaCpp(source, options) if is_file else LocalModel(source, options)
 
 
 def load_chat_model(source: str) -> tuple[Any, Any]:
@@ -172,7 +172,7 @@ def _load(base: Path) -> Any:
 
 
 def _folder_of(source: str) -> Path:
-    """Return the folder of a model: `source` itself, or the hub's copy in its cache, downloaded if need be."""
+    """Return the folder of a model: `source` itself, or the hub's copy in its cache, downloaded if needed."""
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
@@ -182,12 +182,12 @@ def _folder_of(source: str) -> Path:
         return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(_FILES)))
     except Exception as error:  # the hub's client raises errors of many kinds
         raise UsageError(
-            f"{shown(source)} is no folder, and the Hugging Face hub does not give it: {_first_line(error)}"
+            f"{shown(source)} is not a folder, and not available from the Hugging Face hub: {_first_line(error)}"
         ) from None
 
 
 def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
-    """Return the folder of an adapter's base model; relative paths start at the adapter, then here."""
+    """Return the folder of an adapter's base model; a relative path starts at the adapter's folder, or else here."""
     base = adapter.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(f"{folder / _ADAPTER} names no base model (base_model_name_or_path)")

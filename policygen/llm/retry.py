@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
-from policygen.llm.base import MOST_TOKENS, Adaptable, Keyed, LLMOptions, Provider
+from policygen.llm.base import MOST_TOKENS, AdaptableProvider, KeyedProvider, LLMOptions, Provider
 from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
 from policygen.llm.prices import cost
 from policygen.outgoing import redacted
@@ -76,13 +76,13 @@ def ask(
         while True:
             before_try()
             started, now = time.perf_counter(), time.time()
-            # Only requests to a server are bounded; a person may take any time.
-            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if isinstance(provider, Keyed) else None))
+            bounded = isinstance(provider, KeyedProvider)  # requests to a server; a person may take any time
+            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
             try:
                 reply = provider.complete(prompt, max_output_tokens)
             except RejectedParameter as error:
                 # drop() returns False the second time, so each parameter is dropped at most once.
-                if not (isinstance(provider, Adaptable) and provider.drop(error.parameter)):
+                if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
                     raise ProviderError(str(error)) from None
             except PolicygenError:
                 raise

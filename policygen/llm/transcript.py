@@ -106,7 +106,7 @@ class Transcript:
         """
         contents = _Recent()
         waiting: list[_SentRecord] = []
-        for record in read_lines(self.path, remedy, torn=False):
+        for record in read_lines(self.path, remedy, skip_damaged=False):
             check_mark(record, self.path, KIND, remedy)
             try:
                 if "sent" in record:

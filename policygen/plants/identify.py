@@ -33,9 +33,9 @@ ON_A_CIRCLE = 1e-3  # largest error of x^2 + y^2 = 1 for a cosine and a sine
 RIDGE = 1e-8  # damping of the regressions, whose columns have size 1
 STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
 MOST_IN_A_LINE = 30  # terms
-LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
+LATER_ERROR_RATIO = 0.5  # a line reads values after the step if that makes its error smaller than this share
 MOST_DELAY = 8  # steps
-DELAY_PAYS = 0.9  # a delay is assumed if it makes the squared error smaller than this share
+DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it makes the squared error smaller than this share
 GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
 OUTLIER = 10.0  # a step whose residual is above this multiple of the median is an outlier
 MOST_OUTLIERS = 0.3  # share of steps that may be outliers
@@ -96,7 +96,7 @@ class _Identification:
         delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
         wrong = [self._unexplained(delay) for delay in delays]
         delay = int(np.argmin(wrong))
-        delay = delay if wrong[delay] < DELAY_PAYS * wrong[0] else 0
+        delay = delay if wrong[delay] < DELAY_ERROR_RATIO * wrong[0] else 0
         self._acting = self._delayed(delay)
         self._delays = [(name, [self._free_name(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
         self._pairs = _circles(np.concatenate([data.before, data.after]))
@@ -148,7 +148,7 @@ class _Identification:
             some = [*range(len(products)), *(len(products) + k for k in free)]
             with_later = np.column_stack([columns, data.after[:, later]])[:, some]
             found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, everywhere[i])
-            if found.error < (GOOD_ENOUGH if has_outliers else LATER_PAYS * sums[i].error):
+            if found.error < (GOOD_ENOUGH if has_outliers else LATER_ERROR_RATIO * sums[i].error):
                 sums[i] = found
         return self._written(sums, limits, later)
 
@@ -165,7 +165,7 @@ class _Identification:
             if len(offered) <= most:
                 break
             most = len(offered)
-            products = _expressing([one for one in offered if not rare & set(one)], values)
+            products = _independent_products([one for one in offered if not rare & set(one)], values)
             columns = _columns(products, values)
             for i, target in targets.items():
                 if i not in cleared and (rest := _without_outliers(columns, target, inside[i])) is not None:
@@ -259,7 +259,7 @@ class _Identification:
             products = self._products(len(quantities), 2, set())
             columns = _columns(products, np.column_stack([*quantities, self._decided]))
             new = _sparse(products, columns, data.rewards, self._held_out, plain)
-            if new.error < (LATER_PAYS if later else 1.0) * found.error:
+            if new.error < (LATER_ERROR_RATIO if later else 1.0) * found.error:
                 found = new
                 variables = [*names, *angles, *(next_of(names[i]) for i in later), *self._parts]
                 places = [products.index(product) for product in new.products]
@@ -347,7 +347,7 @@ def _share_of_usual(column: Column) -> float:
     return float(np.unique(column, return_counts=True)[1].max()) / len(column)
 
 
-def _expressing(products: Sequence[Product], values: Column) -> list[Product]:
+def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:
     """Return the products that earlier ones do not nearly express; the weights of the others would be arbitrary."""
     columns = _columns(products, values)
     basis = np.empty((len(columns), 0))
@@ -397,7 +397,7 @@ def _sparse(
 
 
 def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
-    """Return the steps `where` without the few that no sum fitting the others predicts; None without such a sum.
+    """Return the steps `where` without outliers, which a sum fitted to the others does not predict; None without any.
 
     A joint that hits its limit does not move as it does elsewhere; steps with such a hit would spoil the sum.
     """

@@ -15,7 +15,7 @@ from policygen.policies.plant import Column, Equations
 from policygen.tasks.task import Task
 
 BLOCK = 10  # consecutive steps that a bootstrap sample draws as one: neighbouring steps are nearly equal
-MOST_FITTED = 4_000  # steps of a fit; of more, evenly spaced blocks are used
+MOST_FITTED = 4_000  # steps of a fit; if there are more, evenly spaced blocks are used
 MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
 
@@ -74,7 +74,7 @@ class Transitions:
 
     @cached_property
     def rms_changes(self) -> Column:
-        """The root mean square change of each observation in a step, at least 1e-6 of its standard deviation: (d,)."""
+        """The root mean square change of each observation in a step, at least 1e-6 of its standard deviation, (d,)."""
         changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
         least = 1e-6 * self.before.std(axis=0)
         return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))

@@ -152,5 +152,5 @@ def is_rule_line(line: str) -> bool:
 
 
 def looks_like_bins(cell: str) -> bool:
-    """Whether a cell of a table holds bins, and no name."""
+    """Whether a cell of a table holds bins, not a name."""
     return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))

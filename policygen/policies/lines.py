@@ -173,7 +173,7 @@ def _cleaned(line: str) -> tuple[str, str]:
 
 
 def _with_names(text: str, task: Task) -> str:
-    """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
+    """Replace `obs3` by the name of observation 3, and `action3` by the name of number 3 of an action.
 
     A number that is the whole action may be called `action`. Such a name stays if the task has it or the text defines
     it. Parts of a Dict or Tuple have names only, no numbers.

@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParseResult:
     """The result of reading a text: a policy, or the problems that prevent one.
 
     Attributes:
@@ -56,7 +56,7 @@ def parse(
     free_grid: bool = True,
     definitions: Mapping[str, Node] | None = None,
     learner: bool = False,
-) -> Parsed:
+) -> ParseResult:
     """Read a policy.
 
     Args:
@@ -79,7 +79,7 @@ def parse(
         UsageError: there is no such kind.
     """
     if incumbent is not None and resigns(text):
-        return Parsed(None, (), resigned=True)
+        return ParseResult(None, (), resigned=True)
     scope, problems = Scope(task, incumbent, definitions or {}, free_grid), Problems()
     parts = read_parts(text, scope, problems)
     if kind is None:
@@ -105,10 +105,10 @@ def parse(
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
             problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
-        return Parsed(None, tuple(problems), read.coverage)
+        return ParseResult(None, tuple(problems), read.coverage)
     if read.policy is not None and (problem := _unreadable(read.policy)):
-        return Parsed(None, (problem,), read.coverage)
-    return Parsed(read.policy, (), read.coverage, shaping=aim, plant=plant)
+        return ParseResult(None, (problem,), read.coverage)
+    return ParseResult(read.policy, (), read.coverage, shaping=aim, plant=plant)
 
 
 def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:

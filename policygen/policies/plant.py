@@ -161,7 +161,7 @@ class Equations:
             raise PolicyError("an environment that is observed as text has no plant")
         for name, deviation in self.plant.noise:
             if not 0 <= deviation < np.inf:
-                raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is no standard deviation")
+                raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is not a standard deviation")
         lets = dict(self.plant.lets)
         taken = {*self.task.quantity_names, *decision_names(self.task), *output_names(self.task), *lets}
         for name in self.plant.hidden:

@@ -39,7 +39,7 @@ BEST = "best.json"  # the best policy of a run, in its folder
 _LARGEST = 2**28  # characters of a saved policy
 # Every kind of policy by its name; a class enters itself when it is defined.
 KINDS: dict[str, type[Policy]] = {}
-# A phrase, a name or a number of a policy's text; limits of tuning and keywords are no part of what it computes.
+# A phrase, a name or a number of a policy's text; keywords and limits of tuning do not count.
 _COUNTED = re.compile(r'"[^"]*"|[^\W\d]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?')
 _LIMITED = re.compile(r"\btune\(([^,()]*),[^()]*\)")
 _KEYWORDS = frozenset(("let", "bins", "fixed", "and", "or", "not"))
@@ -61,7 +61,7 @@ class Policy(ABC):
     written: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
 
     kind: ClassVar[str]
-    portable: ClassVar[bool] = True  # other processes may play it: decisions depend on nothing but the episode
+    independent: ClassVar[bool] = True  # other processes may play it: decisions depend on nothing but the episode
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
@@ -257,9 +257,9 @@ class Policy(ABC):
         return MemoryDecider(self, episodes) if self.remembers else self
 
     def decide(
-        self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
+        self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], indices: npt.NDArray[np.integer[Any]], /
     ) -> Sequence[Any] | npt.NDArray[Any]:
-        """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
+        """Return the actions in the episodes `indices`; see `policygen.episodes.trajectory.Decider`."""
         if isinstance(observations, np.ndarray):
             return self.act(observations)
         # Separate rows come in small numbers. Up to some tens of rows, single decisions cost less than a batch, and
@@ -353,11 +353,11 @@ class MemoryDecider:
         self._policy = policy
         self._memory: list[list[float]] = policy.start(episodes).tolist()
 
-    def decide(self, observations: Iterable[npt.NDArray[Any]], rows: npt.NDArray[np.integer[Any]], /) -> list[Any]:
-        """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
+    def decide(self, observations: Iterable[npt.NDArray[Any]], indices: npt.NDArray[np.integer[Any]], /) -> list[Any]:
+        """Return the actions in the episodes `indices`; see `policygen.episodes.trajectory.Decider`."""
         actions, step, memory = [], self._policy.step, self._memory
-        for observation, row in zip(observations, rows.tolist(), strict=True):
-            action, memory[row] = step(observation.tolist(), memory[row])
+        for observation, i in zip(observations, indices.tolist(), strict=True):
+            action, memory[i] = step(observation.tolist(), memory[i])
             actions.append(action)
         return actions
 

@@ -91,11 +91,11 @@ def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: boo
     """
     task, features = scope.task, scope.features(parts.lets)
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
-    done = list(decision_names(task))
+    decisions = list(decision_names(task))
     read: dict[str, Node] = {}
     for name, stated in parts.shaping.items():
         try:
-            node = parse_expression(stated.value, [*quantities, *done, REWARD], texts=task.text_names)
+            node = parse_expression(stated.value, [*quantities, *decisions, REWARD], texts=task.text_names)
         except ExpressionError as error:
             problems.refuse(stated.line, error)
             continue
@@ -230,4 +230,4 @@ def _deviation(text: str) -> float:
         value = -1.0
     if 0 <= value < float("inf"):
         return value
-    raise ExpressionError(f"`{text[:40]}` is no standard deviation; write a number that is not negative")
+    raise ExpressionError(f"`{text[:40]}` is not a standard deviation; write a number that is not negative")

@@ -29,7 +29,7 @@ MOST_BITS = 65_536  # most bits of a whole number
 _SINGLE = frozenset([float, bool, type(None)])  # values that count 1
 
 
-class TooMuch(jinja2.TemplateRuntimeError):
+class TooCostly(jinja2.TemplateRuntimeError):
     """A template that would run for ever or fill the memory."""
 
 
@@ -54,16 +54,16 @@ def spend(amount: int) -> None:
     """Count made characters or items, or turns of a loop, in the present rendering.
 
     Raises:
-        TooMuch: the allowance is used up.
+        TooCostly: the allowance is used up.
         LookupError: nothing is being rendered.
     """
     allowance = _allowance.get()
     allowance.left -= amount
     if allowance.left < 0:
-        raise TooMuch(f"the template makes more than {MOST:,} characters, items and turns of loops; let it do less")
+        raise TooCostly(f"the template makes more than {MOST:,} characters, items and turns of loops; let it do less")
     allowance.checks += 1
     if allowance.checks % 64 == 0 and time.thread_time() > allowance.until:
-        raise TooMuch(f"the template takes more than {SECONDS:g} seconds; let it do less")
+        raise TooCostly(f"the template takes more than {SECONDS:g} seconds; let it do less")
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def size(value: Any) -> int:
     """Return the number of characters and items of a value, repeated ones included; views and floats count 1.
 
     Raises:
-        TooMuch: there are more than LARGEST.
+        TooCostly: there are more than LARGEST.
     """
     total, waiting = 0, [value]
     while waiting:
@@ -105,7 +105,7 @@ def size(value: Any) -> int:
 def no_larger(estimate: float) -> None:
     """Refuse a value that would be larger than `LARGEST`."""
     if estimate > LARGEST:
-        raise TooMuch(f"the template makes a value of more than {LARGEST:,} characters or items; let it make less")
+        raise TooCostly(f"the template makes a value of more than {LARGEST:,} characters or items; let it make less")
 
 
 def made(value: Any) -> Any:
@@ -125,7 +125,7 @@ def made(value: Any) -> Any:
             kept.append(item)
         value = kept
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise TooMuch("the template makes a whole number that is too large")
+        raise TooCostly("the template makes a whole number that is too large")
     spend(size(value))
     return value
 
@@ -174,7 +174,7 @@ def check_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Non
     elif name == "format":
         check_operation("%", str(args[0]), [*args[1:], kwargs])
     elif name == "sum" and not all(isinstance(start, int | float) for start in (*args[2:], kwargs.get("start", 0))):
-        raise TooMuch("only numbers can be summed")
+        raise TooCostly("only numbers can be summed")
     elif name in _MULTIPLYING or name in _PADDING:
         values = [*args, *kwargs.values()]
         if name == "indent":  # each line grows
@@ -194,10 +194,10 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
             value, times = (right, left) if isinstance(left, int) else (left, right)
             no_larger(size(value) * (abs(times) if isinstance(times, int) else 1))
         case "**" if whole and left.bit_length() * abs(right) > MOST_BITS:
-            raise TooMuch("the template makes a whole number that is too large")
+            raise TooCostly("the template makes a whole number that is too large")
         case "%" if isinstance(left, str):
             if re.search(r"%[^a-zA-Z%]*\*", left):
-                raise TooMuch("a width of `*` in a format is not allowed here; write the number")
+                raise TooCostly("a width of `*` in a format is not allowed here; write the number")
             _check_format(left, left, left.count("%"), right)
 
 
@@ -205,12 +205,12 @@ def check_format(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     """Refuse a `text.format(*args, **kwargs)` that would be too long."""
     specifications = [specification or "" for _, _, specification, _ in Formatter().parse(text)]
     if any("{" in specification for specification in specifications):
-        raise TooMuch("a format within a format is not allowed here; write the number")
+        raise TooCostly("a format within a format is not allowed here; write the number")
     _check_format(text, " ".join(specifications), len(specifications), [*args, kwargs])
 
 
 def _check_format(text: str, specifications: str, fields: int, values: Any) -> None:
     widths = [int(digits) if len(digits) < 10 else WIDEST + 1 for digits in re.findall(r"\d+", specifications)]
     if max(widths, default=0) > WIDEST:
-        raise TooMuch(f"a width in a format is at most {WIDEST:,}")
+        raise TooCostly(f"a width in a format is at most {WIDEST:,}")
     no_larger(len(text) + sum(widths) + fields * (LONGEST_NUMBER + size(values)))

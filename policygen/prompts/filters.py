@@ -134,8 +134,8 @@ def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dic
 def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
     """Return first and last step of each group of consecutive steps that hardly differ.
 
-    Those of a table have the same cell and action; in those of a linear policy observations differ by at most `slack`
-    times their thresholds in `still`.
+    In a group of a table they have the same cell and action; for a linear policy their observations differ by at most
+    `slack` times the thresholds in `still`.
     """
     columns = episode.columns
     starts = [0]

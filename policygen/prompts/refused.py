@@ -165,7 +165,7 @@ def _row(attempt: Attempt, t: Trajectory, first: int, last: int, task: Task) -> 
 
 
 def rows_at(attempt: Attempt, t: Trajectory, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
-    """Return those of the steps that an episode of the attempt has, with their most telling columns."""
+    """Return those of the steps that an episode of the attempt has, with their most informative columns."""
     policy = attempt.policy
     reader = reader_for(task, None, policy)
     view = episode_view(Episode(attempt.number, t), task, reader, policy)

@@ -12,8 +12,8 @@ import numpy as np
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.account import PlantAccount, PredictionError, UncertainNumber, WorstPrediction
 from policygen.plants.fit import AHEAD
+from policygen.plants.record import PlantRecord, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Plant
 from policygen.policies.shaping import REWARD, Measure
@@ -297,7 +297,7 @@ def plant_view(context: Context) -> PlantView | None:
     )
 
 
-def _last_account(context: Context) -> PlantAccount | None:
+def _last_account(context: Context) -> PlantRecord | None:
     """Return the plant fitted last; None if there is none, or a reply after it has written another one."""
     for attempt in reversed(context.attempts):
         if attempt.tuned.fitted_plant is not None or attempt.plant is not None:

@@ -11,7 +11,7 @@ from policygen.errors import PolicyError
 from policygen.llm import LLMOptions, Provider, ProviderPool
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
-from policygen.policies.parse import Parsed, parse
+from policygen.policies.parse import ParseResult, parse
 from policygen.proposers.builtin import PlainSearch
 from policygen.proposers.proposer import LanguageModel, Proposal, Proposer
 from policygen.runs.attempt import START
@@ -61,7 +61,7 @@ class Started:
             return Proposal(1, self._parsed(context.task), (), model=START)
         return self._then.propose(prompt, context, request_log)
 
-    def _parsed(self, task: Task) -> Parsed:
+    def _parsed(self, task: Task) -> ParseResult:
         return parse(self._config.start or "", task, self._config.policy)
 
 

@@ -12,7 +12,7 @@ from policygen.llm import LLMOptions, Provider
 from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.policies.lines import Problem
-from policygen.policies.parse import Parsed, parse
+from policygen.policies.parse import ParseResult, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.config import FOR_TABLES, RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
@@ -37,7 +37,7 @@ class Proposal:
     """
 
     number: int
-    parsed: Parsed
+    parsed: ParseResult
     exchanges: tuple[Exchange, ...]
     stopped: str = ""
     standardised: bool = False
@@ -125,7 +125,7 @@ class LanguageModel:
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Ask for a policy and, while it cannot be read, for up to `config.repairs` repairs; see `Proposer.propose`."""
         exchanges: list[Exchange] = []
-        parsed, stopped = Parsed(None, ()), ""
+        parsed, stopped = ParseResult(None, ()), ""
         for request in range(self._config.repairs + 1):
             if exchanges:
                 prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
@@ -168,7 +168,7 @@ def propose_round(
     return Round(tuple(proposals))
 
 
-def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
+def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
     """Read the policy in a reply to a prompt, or its problems."""
     parsed = parse(
         reply.text,
@@ -183,5 +183,5 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.
-        return Parsed(None, (CUT_OFF, *parsed.problems))
+        return ParseResult(None, (CUT_OFF, *parsed.problems))
     return parsed

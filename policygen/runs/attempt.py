@@ -24,7 +24,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
 from policygen.llm import read_spec
-from policygen.plants.account import PlantAccount
+from policygen.plants.record import PlantRecord
 from policygen.policies.lines import Problem
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy, from_record, size_of
@@ -279,7 +279,7 @@ class Tuned:
     proposed_score: Score | None = None
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
-    fitted_plant: PlantAccount | None = None
+    fitted_plant: PlantRecord | None = None
 
     @property
     def kept(self) -> bool:

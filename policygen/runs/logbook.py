@@ -22,13 +22,13 @@ from pydantic import ValidationError
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.demonstrations import check_shape
 from policygen.episodes.score import episode_seeds
-from policygen.errors import LogbookError, PlaceError, PolicygenError, UsageError, explain
+from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, explain
 from policygen.files import (
     append_line,
     check_mark,
     check_name,
     damaged,
-    ends_whole,
+    is_complete,
     json_line,
     mark,
     read_json,
@@ -200,9 +200,9 @@ class Logbook:
         """
         remove_parts(self.folder)
         log = self.folder / "attempts.jsonl"
-        if self._records != len(attempts) or not ends_whole(log):
+        if self._records != len(attempts) or not is_complete(log):
             write_atomically(log, _lines(_first_attempts(log, len(attempts))))
-        if not ends_whole(self.transcript.path):
+        if not is_complete(self.transcript.path):
             write_atomically(self.transcript.path, _lines(read_lines(self.transcript.path)))
         with suppress(FileNotFoundError):
             (self.folder / "summary.json").unlink()
@@ -230,7 +230,7 @@ class Logbook:
         try:
             settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
         except FileNotFoundError:
-            raise PlaceError(f"{self.folder} is not a run folder (it has no config.toml)") from None
+            raise PathError(f"{self.folder} is not a run folder (it has no config.toml)") from None
         except (ValueError, RecursionError) as error:
             raise damaged(path, error, _RESTORE) from None
         check_mark(settings, path, "run", _RESTORE)
@@ -354,9 +354,9 @@ def _named_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+        raise PathError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise PlaceError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
+        raise PathError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
     return folder
 
 
@@ -368,11 +368,11 @@ def _new_folder(out: Path, stem: str) -> Path:
             return folder
         except FileExistsError:
             if not folder.is_dir() or not out.is_dir():
-                raise PlaceError(f"{out} is not a folder; choose another --out") from None
+                raise PathError(f"{out} is not a folder; choose another --out") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise PlaceError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
-    raise PlaceError(f"{out} holds a thousand runs that began this second; choose another --out")
+            raise PathError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
+    raise PathError(f"{out} holds a thousand runs that began this second; choose another --out")
 
 
 def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from policygen import __version__
+from policygen.episodes.agents import is_agent, load_agent, refuse_nameless_model
 from policygen.episodes.demonstrations import check_shape
-from policygen.episodes.guests import is_guest, load_guest, refuse_nameless_model
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.files import find_run
@@ -113,7 +113,7 @@ def _of_text(path: Path, task: Task) -> Policy:
 
 
 def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
-    """Return a policy (a run, a saved or a text file), or an agent of another library, see `load_guest`.
+    """Return a policy (a run, a saved or a text file), or an agent of another library, see `load_agent`.
 
     Args:
         task: the task to play; a text file is read as a policy for it.
@@ -122,8 +122,8 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
         PolicyError: there is no such policy, or it cannot be read.
         UsageError: there is no such agent, or it is a policy for another environment.
     """
-    if is_guest(text):
-        return load_guest(text, task, trust=trust)
+    if is_agent(text):
+        return load_agent(text, task, trust=trust)
     refuse_nameless_model(text)
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":

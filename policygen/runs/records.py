@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.requirements import Violations
-from policygen.episodes.score import Score, Valued, difference
+from policygen.episodes.score import Score, ScoreValue, difference
 from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
@@ -117,7 +117,7 @@ _Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is No
 
 
 @dataclass(frozen=True, slots=True)
-class FinalScore(Valued):
+class FinalScore(ScoreValue):
     """A score without the return of each episode, as stored in summaries: exact, or over `episodes` with `seeds`."""
 
     mean: _Number

@@ -8,7 +8,7 @@ from policygen.episodes.aggregate import MEAN
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
-from policygen.policies.parse import Parsed
+from policygen.policies.parse import ParseResult
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import Proposal, Proposer, propose_round
 from policygen.runs.attempt import Attempt
@@ -82,7 +82,7 @@ def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Tune a policy whose tuning was still improving, and the best, with the remaining episodes; no model is asked."""
     while (turn := _next_tuning(search, runner)) is not None:
         chosen, trials = turn
-        proposal = Proposal(len(search.attempts), Parsed(chosen.policy, (), chosen.coverage), ())
+        proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
         try:
             yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
         except BudgetExhausted:

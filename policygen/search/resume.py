@@ -12,10 +12,10 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.errors import EnvironmentFault, LogbookError, PlaceError, UsageError
+from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
-from policygen.llm.base import Ordered
+from policygen.llm.base import OrderedProvider
 from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
@@ -71,7 +71,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     config = changed_config(logbook.task(), before, assignments) if assignments else before
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
-        raise PlaceError(
+        raise PathError(
             f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or extend it, as in: "
             f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
         )
@@ -86,7 +86,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if more and not provider.is_language_model:
         run.answers = ()  # `builtin` costs nothing, and may answer differently after more episodes
         logbook.forget_exchanges(kept)
-    if isinstance(provider, Ordered):
+    if isinstance(provider, OrderedProvider):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
     logbook.clear_up(run.search.attempts)
     if run.search.best is not None:

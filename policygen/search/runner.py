@@ -11,8 +11,8 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.agents import is_agent, score_agent
 from policygen.episodes.exact import exact_score
-from policygen.episodes.guests import is_guest, score_guest
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
@@ -93,9 +93,9 @@ class EpisodeRunner:
 
     # --- play
 
-    def isolate(self, apart: bool) -> None:
-        """Play the user's environment in other processes if `apart`, because a crash may have interrupted the run."""
-        self.players.apart = apart and self.players.foreign
+    def isolate(self, isolated: bool) -> None:
+        """Play the user's environment in other processes if `isolated`: a crash may have interrupted the run."""
+        self.players.isolated = isolated and self.players.foreign
 
     def play(self, actor: Actor, seeds: tuple[int, ...], *, tuning: bool = False) -> list[Trajectory]:
         """Play one episode per seed.
@@ -354,7 +354,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
     try:
         with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
-            players.apart = players.foreign  # a crash must not cost the run its end
+            players.isolated = players.foreign  # a crash must not cost the run its end
             score = score_with_violations(perturbed, players.play(best, seeds), players.engine)
             return with_aggregate(score, config.score)
     except EnvironmentFault:  # the run's results do not depend on this score
@@ -370,7 +370,7 @@ def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | N
     """
     if config.baseline is None:
         return None
-    if is_guest(config.baseline) and (file := config.origin("baseline")) and not trust:
+    if is_agent(config.baseline) and (file := config.origin("baseline")) and not trust:
         raise UsageError(
             f"{file} names the baseline {config.baseline}, whose code would run: name it yourself with --baseline, or "
             "add --trust if you trust the file"
@@ -379,7 +379,7 @@ def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | N
     seeds = episode_seeds(config.seed, "final", config.final_episodes)
     if isinstance(agent, Policy):
         return Baseline(config.baseline, evaluate(agent, seeds, task=task, aggregate=config.score))
-    return Baseline(config.baseline, with_aggregate(score_guest(agent, task, seeds), config.score))
+    return Baseline(config.baseline, with_aggregate(score_agent(agent, task, seeds), config.score))
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:

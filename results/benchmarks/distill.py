@@ -97,7 +97,7 @@ def measured(name: str, kind: str, seed: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         run = start(task, effective_config(task, name, suite=distill.DEFAULTS, options=options), Path(folder))
         carry_out(run)
-    kept = distill.compared(teacher, best.policy, run)
+    kept = distill.compare_with_teacher(teacher, best.policy, run)
     gain = difference(kept.after, kept.teacher)
     row = {"share": kept.share, "difference": gain.gain, "difference_half": gain.half}
     for column, score in (("teacher", kept.teacher), ("before", kept.before), ("after", kept.after)):

@@ -30,7 +30,7 @@ from measurements import HERE, Measurements, parser_of
 import policygen
 from policygen.episodes.score import half_interval
 from policygen.extensions.training.dataset import Row, make_dataset
-from policygen.extensions.training.finetune import FORMS, Settings, finetune, sample_replies
+from policygen.extensions.training.finetune import FORMS, TrainingSettings, finetune, sample_replies
 from policygen.extensions.training.reward import reward
 from policygen.runs.attempt import text_digest
 
@@ -52,11 +52,11 @@ SEARCHES = 10  # of plain search, for each task and seed
 REPLIES = 100  # of a model, for each row
 EPISODES = 20  # that score each of these replies; no training plays them
 COMMON = {"max_tokens": 72, "episodes": 10, "batch": 16}
-SFT = Settings("sft", epochs=6, learning_rate=2e-3, **COMMON)
-GRPO = Settings("grpo", epochs=60, samples=32, learning_rate=5e-4, **COMMON)
+SFT = TrainingSettings("sft", epochs=6, learning_rate=2e-3, **COMMON)
+GRPO = TrainingSettings("grpo", epochs=60, samples=32, learning_rate=5e-4, **COMMON)
 METHODS = {
-    "rft": Settings("rft", epochs=4, rounds=8, samples=128, learning_rate=1e-3, **COMMON),
-    "dpo": Settings("dpo", epochs=2, learning_rate=2e-4, beta=0.1, **COMMON),
+    "rft": TrainingSettings("rft", epochs=4, rounds=8, samples=128, learning_rate=1e-3, **COMMON),
+    "dpo": TrainingSettings("dpo", epochs=2, learning_rate=2e-4, beta=0.1, **COMMON),
     "grpo, beta 0": dataclasses.replace(GRPO, beta=0.0),
     "grpo, beta 0.03": dataclasses.replace(GRPO, beta=0.03),
     "grpo, beta 0, rate 2e-3": dataclasses.replace(GRPO, beta=0.0, learning_rate=2e-3),

@@ -39,9 +39,9 @@ from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.trajectory import RandomActor
 from policygen.episodes.vector import ADVANCES
-from policygen.extensions.training.finetune import Settings, finetune
+from policygen.extensions.training.finetune import TrainingSettings, finetune
 from policygen.llm.base import LLMOptions
-from policygen.llm.local import Local, load_chat_model
+from policygen.llm.local import LocalModel, load_chat_model
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.linear import LinearPolicy
 
@@ -63,8 +63,8 @@ MOST_TUNED = 3_000  # episodes of a run with tuning
 PROPOSERS = ("random", "builtin", "copy", "nano, sft", "nano")  # "copy" is no part of the product: see nano.md
 TUNED = tuple(f"{one} + {method}" for method in ("cma", "model") for one in ("builtin", "nano"))
 COMMON = {"max_tokens": 140, "episodes": 10, "batch": 16, "seed": SEED, "trust": True}
-SFT = Settings("sft", epochs=4, learning_rate=2e-3, **COMMON)
-RFT = Settings("rft", epochs=2, rounds=4, samples=8, learning_rate=5e-4, **COMMON)
+SFT = TrainingSettings("sft", epochs=4, learning_rate=2e-3, **COMMON)
+RFT = TrainingSettings("rft", epochs=2, rounds=4, samples=8, learning_rate=5e-4, **COMMON)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Motion(Dynamics):
         self.rest = len(variant["outputs"]) // 2 if self.is_choice else 0  # the action before the first
         width = len(self.scales)
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (width,), np.float32)
-        self.noise = width if self.deviation else 0
+        self.noise_width = width if self.deviation else 0
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
         """Start as Gymnasium does with a seed of its own; no action is on its way."""
@@ -239,7 +239,7 @@ class VariantEnv(DynamicsEnv):
 
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Take one step."""
-        noise = self.np_random.standard_normal((1, self.dynamics.noise))
+        noise = self.np_random.standard_normal((1, self.dynamics.noise_width))
         after = self.dynamics.advance(self.state[:, None], np.asarray(action).reshape(1, -1), noise)
         self.state = after.state[:, 0]
         return after.observations[0].astype(np.float32), float(after.rewards[0]), bool(after.ended[0]), False, {}
@@ -487,9 +487,9 @@ def llm_of(proposer: str, variant: Variant, seed: int) -> Any:
 
 
 @functools.cache
-def loaded(folder: str) -> Local:
+def loaded(folder: str) -> LocalModel:
     """Return a trained model, as `--llm local:DIR` loads it."""
-    return Local(folder, LLMOptions())
+    return LocalModel(folder, LLMOptions())
 
 
 def searched(variant: Variant, proposer: str, seed: int) -> list[dict[str, Any]]:

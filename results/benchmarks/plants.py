@@ -64,7 +64,7 @@ class Flow(Dynamics):
 
     observation_space = spaces.Box(np.array([-1, 0.5], np.float32), np.array([4, 1.5], np.float32))
     actions = 1  # a number
-    noise = 1
+    noise_width = 1
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
         """Draw a level and a wanted one; the valve was closed."""

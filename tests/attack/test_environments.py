@@ -138,7 +138,7 @@ def test_worker_processes_serve_the_next_attempt(
     held = tally("worker processes survive what an environment does to them")
     task = task_with(fault)
     with Players(task, jobs=2, step_timeout=0.5) as players, held.one():
-        players.apart = True
+        players.isolated = True
         with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0"):
             players.play(policy_of(task, ONES), (1, 2, 3, 4))
         played = players.play(policy_of(task, ZEROS), (1, 2, 3, 4))

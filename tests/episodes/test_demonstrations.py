@@ -20,10 +20,10 @@ import pytest
 from support import Line, Written, attempts_of, outcome, summary_of, the_run, transcript_of
 
 import policygen
+from policygen.episodes.agents import play_agent
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.datasets import checked_trajectory, dataset_folder, read_minari, write_minari
 from policygen.episodes.demonstrations import DEMONSTRATION, read_demonstrations
-from policygen.episodes.guests import play_guest
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import RandomActor, Trajectory
@@ -369,7 +369,7 @@ def test_a_real_model_plays_and_what_its_file_holds_runs_only_with_trust(tmp_pat
         model = getattr(sb3, kind)("MlpPolicy", make_env(task), seed=0, device="cpu")
         model.save(tmp_path / task.name)
         found = read_demonstrations(f"{kind.lower()}:{tmp_path / task.name}", task, seed=100, trust=True)
-        played = play_guest(model, task, episode_seeds(100, "demonstrations", 10))
+        played = play_agent(model, task, episode_seeds(100, "demonstrations", 10))
         assert sorted(found.returns) == sorted(episode.episode_return for episode in played)
     with pytest.raises(UsageError, match="is a model of another environment: its observation_space is Box"):
         read_demonstrations(f"ppo:{tmp_path / 'cartpole.zip'}", pendulum, trust=True)
@@ -399,7 +399,7 @@ class Touch:
 def test_whoever_predicts_plays_episodes_that_can_be_shown() -> None:
     policy = parse(GOOD, CARTPOLE).policy
     assert policy is not None
-    for one, other in zip(play_guest(policy, CARTPOLE, range(3)), good_episodes(3), strict=True):
+    for one, other in zip(play_agent(policy, CARTPOLE, range(3)), good_episodes(3), strict=True):
         assert_same(one, other)
 
 

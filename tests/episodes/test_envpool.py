@@ -122,7 +122,7 @@ def test_many_policies_play_in_envpool_what_each_plays_alone(remembers: bool, mo
         assert players.engine == "envpool"
         alone = [players.play(policy, seeds) for policy in policies]
         for room in (128, 6, 4):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(module.Pool, "room", room)
+            monkeypatch.setattr(module.Pool, "batch_size", room)
             for one, other in zip(players.play_many(policies, seeds), alone, strict=True):
                 assert_equal(one, other)
 

@@ -68,7 +68,7 @@ def test_no_seeds_are_no_episodes():
 class Wrong:
     """Chooses an action that there is not."""
 
-    portable = True
+    independent = True
 
     def begin(self, episodes):
         return self

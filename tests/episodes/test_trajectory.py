@@ -83,7 +83,7 @@ def test_hopper_episodes_are_those_that_were_played_before_actors_had_a_beginnin
 class Rhythm:
     """Counts the steps of each episode apart, and acts by the count and by what it saw first."""
 
-    portable = True
+    independent = True
 
     def __init__(self, task: Task) -> None:
         self.task = task

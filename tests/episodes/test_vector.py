@@ -17,7 +17,7 @@ import policygen.episodes.simulator
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.episodes.vector import VECTOR_COPIES, ClassicCopies, has_vector_form
+from policygen.episodes.vector import VECTOR_COPIES, VectorCopies, has_vector_form
 from policygen.policies.parse import parse
 
 
@@ -63,8 +63,8 @@ def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
-    step = ClassicCopies.step
-    monkeypatch.setattr(ClassicCopies, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
+    step = VectorCopies.step
+    monkeypatch.setattr(VectorCopies, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
     policy = policy_for("cartpole", CLUMSY)
     with Simulator(policy.task) as simulator:
         played = simulator.play(policy, episode_seeds(0, "engines", 300))
@@ -142,7 +142,7 @@ def pushes(env: gym.Env[Any, Any], count: int, rng: np.random.Generator) -> np.n
 def test_copies_step_as_single_environments_bit_for_bit(gym_id: str, kwargs: dict[str, Any]) -> None:
     env = gym.make(gym_id, disable_env_checker=True, **kwargs)
     assert has_vector_form(env)
-    copies = ClassicCopies(env, range(COPIES))
+    copies = VectorCopies(env, range(COPIES))
     singles: list[Any] = [gym.make(gym_id, disable_env_checker=True, **kwargs).unwrapped for _ in range(COPIES)]
     assert np.array_equal(copies.first, [single.reset(seed=seed)[0] for seed, single in enumerate(singles)])
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 from support import BEST_LAKE, Line, the_run
 
 import policygen
-from policygen.episodes.guests import action_values, play_labelled
+from policygen.episodes.agents import action_values, play_labelled
 from policygen.errors import UsageError
 from policygen.extensions.distill import LabelledStates, count_numbers, distilled, fit_equations, fit_table
 from policygen.policies.linear import LinearPolicy

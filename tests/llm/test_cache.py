@@ -49,7 +49,7 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
     assert cache.get(ASKED).text == REPLY.text
     held = cache_content(cache.folder)
-    assert held.answers == (("openai:m", 1, 0.25),)
+    assert held.replies == (("openai:m", 1, 0.25),)
     assert held.size > 0
 
 
@@ -290,4 +290,4 @@ def test_processes_share_it() -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    assert cache_content(Path("answers")).answers == (("openai:m", 20 + 4 * 10, 15.0),)
+    assert cache_content(Path("answers")).replies == (("openai:m", 20 + 4 * 10, 15.0),)

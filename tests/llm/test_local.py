@@ -141,5 +141,5 @@ def test_folders_that_hold_no_chat_model_are_refused(copied: Path, tmp_path: Pat
 
 def test_a_name_that_the_hub_does_not_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UsageError, match="is no folder, and the Hugging Face hub does not give it"):
+    with pytest.raises(UsageError, match="is not a folder, and not available from the Hugging Face hub"):
         connect("local:nobody/nothing", LLMOptions())

@@ -17,7 +17,7 @@ import policygen
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError, PolicyError, TaskError, UsageError
-from policygen.plants.account import PlantAccount, equations_of
+from policygen.plants.record import PlantRecord, equations_of
 from policygen.plants.simulate import PlantEnv
 from policygen.policies.plant import Equations
 from policygen.runs.reading import kept_episodes
@@ -42,7 +42,7 @@ noise position = 0.001
 def pole(text: str = POLE) -> PlantEnv:
     with Simulator(CARTPOLE) as simulator:
         episodes = simulator.play(RandomActor(CARTPOLE, 0), range(20))
-    return PlantEnv(equations_of(PlantAccount(text, 1), CARTPOLE), episodes)
+    return PlantEnv(equations_of(PlantRecord(text, 1), CARTPOLE), episodes)
 
 
 # What Gymnasium advises against is Pendulum's own space of actions, -2 to 2.
@@ -143,7 +143,7 @@ def test_a_damaged_or_missing_plant_is_refused_and_runs_no_code(plant_run: Path,
     with pytest.raises(LogbookError, match="damaged"):
         policygen.plant(folder)
     with pytest.raises(PolicyError, match="damaged plant"):
-        equations_of(PlantAccount("next nothing = 1", 1), PENDULUM)
+        equations_of(PlantRecord("next nothing = 1", 1), PENDULUM)
     with pytest.raises(PolicyError, match=r"has no plant: .*--refine model"):
         policygen.plant(made("frozenlake", tmp_path, iterations=1))
     with pytest.raises(TaskError, match="untrusted file may only name"):

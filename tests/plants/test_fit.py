@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
 
-from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
+from policygen.plants.record import record_of
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations
 from policygen.quantities.text import format_number
@@ -91,7 +91,7 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
     found = fitted(made, data)
     assert np.isfinite(found.values).all()
     assert found.error_ahead is None
-    account = account_of(found, data)
+    account = record_of(found, data)
     assert account.steps == len(data)
     assert account.worst is not None
     assert account.errors[0].name == "x"
@@ -104,7 +104,7 @@ def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
     found = fitted(equations(f"next x = {line}\nreward = {line}*1e308", LINE), data)
     assert np.isfinite(found.values).all()
     assert np.isfinite(found.error).all()
-    account_of(found, data)
+    record_of(found, data)
 
 
 def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
@@ -123,12 +123,12 @@ def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
     after[:, 0] += 1
     after[53] += [1, 5]
     found = fitted(equations("next x = fixed(1) + x\nnext y = y + fixed(0)*u", task), replace(data, after=after))
-    worst = account_of(found, replace(data, after=after)).worst
+    worst = record_of(found, replace(data, after=after)).worst
     assert worst is not None
     x, y = data.before[53].tolist()
     assert (worst.step, worst.action) == (13, format_number(float(data.actions[53, 0])))
     assert [value.name for value in worst.row] == ["y", "x"]
-    uncertain = account_of(fitted(equations("next x = 0.1*u^3 + x", task), data), data).uncertain
+    uncertain = record_of(fitted(equations("next x = 0.1*u^3 + x", task), data), data).uncertain
     assert uncertain
     assert all(one.line == "next x" and one.deviation > 0 for one in uncertain)
     told = [(value.before, value.after, value.predicted) for value in worst.row]

@@ -19,7 +19,7 @@ from support import ARM, PAIR, discovered
 import policygen
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import MAX_CHARACTERS
-from policygen.policies.parse import MOST_PROBLEMS, Parsed, parse
+from policygen.policies.parse import MOST_PROBLEMS, ParseResult, parse
 from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -69,8 +69,8 @@ def problems(text: str, task: Task = LAKE, **options) -> list[str]:
 @QUICK
 def test_a_table_reads_back_equal(task, data):
     policy = data.draw(tables(task))
-    assert parse(policy.to_text(), task) == Parsed(policy, (), 1.0)
-    assert parse(policy.to_text(), task, incumbent=policy) == Parsed(policy, (), 1.0)
+    assert parse(policy.to_text(), task) == ParseResult(policy, (), 1.0)
+    assert parse(policy.to_text(), task, incumbent=policy) == ParseResult(policy, (), 1.0)
 
 
 @EVERY_TASK
@@ -78,7 +78,7 @@ def test_a_table_reads_back_equal(task, data):
 @QUICK
 def test_a_linear_policy_reads_back_equal(task, data):
     policy = data.draw(linear_policies(task))
-    assert parse(policy.to_text(), task) == Parsed(policy, (), 1.0)
+    assert parse(policy.to_text(), task) == ParseResult(policy, (), 1.0)
 
 
 def test_a_grid_in_another_order_than_the_task_reads_back_equal():
@@ -458,7 +458,7 @@ def test_rows_are_kept_under_new_features_and_edges_while_their_columns_stay():
 )
 def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text):
     old = TablePolicy.from_actions(LAKE, np.zeros(16))
-    assert parse(text, LAKE, "table", old) == Parsed(None, (), resigned=True)
+    assert parse(text, LAKE, "table", old) == ParseResult(None, (), resigned=True)
     assert not parse(text, LAKE, "table").resigned
 
 

@@ -11,7 +11,7 @@ import pytest
 from planted import LINE, PENDULUM, equations, plant
 
 from policygen.errors import PolicyError
-from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.record import PlantRecord, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.plant import Equations, Plant, drawn_starts
 from policygen.runs.attempt import Attempt, Tuned
 from policygen.runs.records import attempt_from_record, attempt_to_record
@@ -140,7 +140,7 @@ def test_starts_are_drawn_as_stated() -> None:
 
 # --- in the log of a run ---------------------------------------------------------------------------------------------
 
-ACCOUNT = PlantAccount(
+ACCOUNT = PlantRecord(
     "next rate = rate",
     7,
     (PredictionError("rate", 0.5, None),),

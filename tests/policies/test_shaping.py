@@ -9,7 +9,7 @@ from support import ARM
 
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
-from policygen.policies.parse import Parsed, parse
+from policygen.policies.parse import ParseResult, parse
 from policygen.policies.shaping import Measure, Shaping
 from policygen.tasks.load import load_task
 
@@ -21,7 +21,7 @@ objective = reward - 2*away - (0.1*(right - prev(right))^2 - lean)
 potential = -abs(angle)"""
 
 
-def read(*lines: str, learner: bool = False) -> Parsed:
+def read(*lines: str, learner: bool = False) -> ParseResult:
     return parse("\n".join([POLE, *lines]), CARTPOLE, learner=learner)
 
 

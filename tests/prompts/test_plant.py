@@ -11,8 +11,8 @@ import pytest
 from searched import POLE, searched, texts, written
 from support import CHECKOUT, Written, fenced
 
-from policygen.plants.account import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.plants.fit import AHEAD
+from policygen.plants.record import PlantRecord, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.policies.parse import parse
 from policygen.policies.plant import Plant
@@ -39,7 +39,7 @@ HEATER = Task(
     action_space="box",
     max_steps=50,
 )
-FITTED = PlantAccount(
+FITTED = PlantRecord(
     "let push = 0.39*right - 0.195\nnext velocity = velocity + push\nnext spin = spin - 1.5*push\nreward = 1",
     330,
     (PredictionError("velocity", 0.02, 0.05), PredictionError("spin", 0.12, 0.47)),

@@ -164,7 +164,7 @@ def test_the_seed_of_an_episode_decides_whoever_plays_it() -> None:
 
     def returns(played: Task, seeds: tuple[int, ...], jobs: int) -> list[float]:
         with Players(played, jobs) as players:
-            players.apart = jobs > 1  # in processes that keep their environments
+            players.isolated = jobs > 1  # in processes that keep their environments
             return [sum(episode.rewards) for episode in players.play(actor, seeds)]
 
     first = returns(task, (4, 5, 6), 1)

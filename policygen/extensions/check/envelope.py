@@ -35,8 +35,8 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """A requirement on a value: `low` <= value <= `high`, and not 0 if `nonzero`."""
+class Condition:
+    """A condition on a value: `low` <= value <= `high`, and not 0 if `nonzero`."""
 
     text: str
     low: float = -math.inf
@@ -44,19 +44,19 @@ class Requirement:
     nonzero: bool = False
 
     def proved(self, x: Interval) -> bool:
-        """Whether every number of an interval meets the requirement."""
+        """Whether every number of an interval meets the condition."""
         return self.low <= x.low and x.high <= self.high and not (self.nonzero and 0.0 in x)
 
     def violated(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the values that violate the requirement."""
+        """Return a mask of the values that violate the condition."""
         violated: npt.NDArray[np.bool_] = (values < self.low) | (values > self.high) | (self.nonzero & (values == 0))
         return violated
 
 
-_NOT_ZERO = Requirement("is not 0", nonzero=True)
-_NOT_NEGATIVE = Requirement("is at least 0", low=0.0)
-_POSITIVE = Requirement("is above 0", low=math.ulp(0.0))
-_FITS = Requirement("does not overflow in single precision", -_LARGEST, _LARGEST)
+_NOT_ZERO = Condition("is not 0", nonzero=True)
+_NOT_NEGATIVE = Condition("is at least 0", low=0.0)
+_POSITIVE = Condition("is above 0", low=math.ulp(0.0))
+_FITS = Condition("does not overflow in single precision", -_LARGEST, _LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Claim:
     """A claim about the values of an expression; a claim about overflow is about all parts of the expression, too.
 
     Attributes:
-        need: the text of the requirement that is claimed to hold.
+        need: the text of the condition that is claimed to hold.
         low, high: bounds of the expression's values for all observations in the box.
         sampled: least and greatest value at the random points; None if all were NaN.
-        violations: number of sampled values that violate the requirement.
+        violations: number of sampled values that violate the condition.
         verdict: `proved`, `not proved` or `violated`.
     """
 
@@ -154,15 +154,15 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
     known = Intervals().assigned(program, known)
     steps = list(_samples(program, box, points, seed))
     claims = []
-    for expression, requirement, node in _claimed(program, known):
+    for expression, condition, node in _claimed(program, known):
         bound = Intervals().value(node, known)
         with np.errstate(all="ignore"):
             values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
         values = values[~np.isnan(values)]  # the operation that gave NaN has its own claim
-        violations = int(requirement.violated(values).sum())
-        verdict = "proved" if requirement.proved(bound) else "violated" if violations else "not proved"
+        violations = int(condition.violated(values).sum())
+        verdict = "proved" if condition.proved(bound) else "violated" if violations else "not proved"
         sampled = (float(values.min()), float(values.max())) if len(values) else None
-        claims.append(Claim(expression, requirement.text, bound.low, bound.high, sampled, violations, verdict))
+        claims.append(Claim(expression, condition.text, bound.low, bound.high, sampled, violations, verdict))
     return Envelope({**box, **computed}, claims, points)
 
 
@@ -220,7 +220,7 @@ def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, In
     """Return bounds of the remembered values after a step with these observations and remembered values."""
     values, actuators = Intervals().assigned(program, known), program.policy.task.actuators
     after = {}
-    for one in program.recollections:
+    for one in program.remembered_values:
         if one.actuator is None:
             after[slot_of(one.name)] = values[one.name]
             continue
@@ -251,13 +251,13 @@ def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -
         yield values
 
 
-def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Requirement, Node]]:
-    """Yield each claim: the expression as text, the requirement, and the expression."""
+def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
+    """Yield each claim: the expression as text, the condition, and the expression."""
     for name, node in program.assignments:
         kind, _, rest = name.rpartition(" ")
         shown = to_text(node) if kind == "term" else rest
-        for part, requirement in _domain_requirements(node, known):
-            yield f"{to_text(part)} (in {shown})", requirement, part
+        for part, condition in _domain_conditions(node, known):
+            yield f"{to_text(part)} (in {shown})", condition, part
         large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
         if large and large[-1] is not node and kind != "output":  # the last one is innermost
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
@@ -270,11 +270,11 @@ def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[
         beyond = max(actuator.low - known[node.name].low, known[node.name].high - actuator.high)
         text = f"stays within {actuator.low:.6g} to {actuator.high:.6g} before it is clipped"
         text += f" (or passes them by at most {beyond:.6g})" if beyond > margin else ""
-        yield actuator.name, Requirement(text, actuator.low - margin, actuator.high + margin), node
+        yield actuator.name, Condition(text, actuator.low - margin, actuator.high + margin), node
 
 
-def _domain_requirements(root: Node, known: Mapping[str, Interval]) -> Iterator[tuple[Node, Requirement]]:
-    """Yield the arguments of operations that are not defined for all numbers, each with its requirement."""
+def _domain_conditions(root: Node, known: Mapping[str, Interval]) -> Iterator[tuple[Node, Condition]]:
+    """Yield the arguments of operations that are not defined for all numbers, each with its condition."""
     for node in nodes_of(root):
         match node:
             case Call("/" | "mod", (_, divisor)) if not isinstance(divisor, Number) or not divisor.value:

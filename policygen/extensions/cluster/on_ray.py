@@ -1,4 +1,4 @@
-"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine; and episodes as tasks.
+"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine; tasks play episodes, too.
 
 All machines must see the sweep's folder under the same path: the locks of runs and the sweep's budget are files there.
 If a machine is lost, another one gets its task and resumes the run.
@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.players import Piece, Play, PlayerKilled, use_executor
+from policygen.episodes.players import Piece, Play, PlayerKilled, use_distribution
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
-from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
+from policygen.extensions.sweeps.executor import SECONDS_TO_STOP, ClusterError
 from policygen.extensions.sweeps.worker import (
     CarryOut,
     CellResult,
@@ -88,9 +88,9 @@ class RayExecutor:
         self._task = ray.remote(num_cpus=1, max_retries=RETRIES)(_carry_out)
         self._carry_out = ray.put(carry_out)
         self._cells: dict[Any, tuple[str, float]] = {}
-        self._heard = 0.0
+        self._read_time = 0.0
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         """Start a task for an order."""
         task = self._task.remote(self._carry_out, order, str(Path.cwd()), self._messages.actor)
         self._cells[task] = (order.cell.key, time.perf_counter())
@@ -103,13 +103,13 @@ class RayExecutor:
         return [*self._new_messages(), *map(self._result, ended)]
 
     def _new_messages(self) -> list[Event]:
-        if time.monotonic() < self._heard + SECONDS_TO_WAIT:
+        if time.monotonic() < self._read_time + SECONDS_TO_WAIT:
             return []
-        self._heard = time.monotonic()
+        self._read_time = time.monotonic()
         waiting = self._messages.size()
         under_way = {key for key, _ in self._cells.values()}
-        heard: list[Event] = self._messages.get_nowait_batch(waiting) if waiting else []
-        return [event for event in heard if event.key in under_way]
+        received: list[Event] = self._messages.get_nowait_batch(waiting) if waiting else []
+        return [event for event in received if event.key in under_way]
 
     def _result(self, task: Any) -> CellResult:
         key, started = self._cells.pop(task)
@@ -130,7 +130,7 @@ class RayExecutor:
         for task in self._cells:
             ray.cancel(task, force=False, recursive=True)
         if self._cells:
-            ended, late = ray.wait(list(self._cells), num_returns=len(self._cells), timeout=SECONDS_TO_BREAK_OFF)
+            ended, late = ray.wait(list(self._cells), num_returns=len(self._cells), timeout=SECONDS_TO_STOP)
             for task in late:
                 with suppress(ValueError, ray.exceptions.RayError):
                     ray.cancel(task, force=True)
@@ -143,7 +143,7 @@ class RayExecutor:
 
 
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Executor`.
+    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Distribute`.
 
     Ray limits how many run at a time, one per processor; `jobs` only determines how finely the lists of seeds were cut.
 
@@ -176,7 +176,7 @@ def _played(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | N
 def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any) -> CellResult:
     def printing(order: Order, tell: Tell) -> CellResult:
         print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
-        use_executor(by_ray)
+        use_distribution(by_ray)
         return carry_out(order, tell)
 
     return carry_out_remotely(order, directory, messages.put_nowait.remote, printing)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import UsageError
-from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
+from policygen.extensions.sweeps.executor import SECONDS_TO_STOP, ClusterError
 from policygen.extensions.sweeps.worker import (
     CellResult,
     Event,
@@ -89,13 +89,13 @@ class SlurmExecutor:
         self._executor.update_parameters(**own, additional_parameters=given)
         self._given: list[Order] = []
         self._cells: dict[Any, Order] = {}
-        self._heard: dict[Any, int] = {}  # bytes read of each job's messages
+        self._bytes_read: dict[Any, int] = {}  # of each job's messages
         self._gone: dict[Any, float] = {}  # when each job was found to have ended without a result
         self._lost: dict[str, tuple[int, int]] = {}  # progress of a run when its job was lost, and how often that was
         self._kept = set[str]()
         self._looked = self._held = float("-inf")
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         """Keep an order for the next job array."""
         self._given.append(order)
 
@@ -113,7 +113,7 @@ class SlurmExecutor:
                 with suppress(FileNotFoundError):  # a job renames its result when it is complete
                     if not entry.is_symlink():
                         sizes[entry.name] = entry.stat().st_size
-        found = [event for job in self._cells for event in self._said_by(job, sizes)]
+        found = [event for job in self._cells for event in self._messages_of(job, sizes)]
         found += [self._result(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
         found += self._lost_cells()
         if not found:
@@ -122,10 +122,10 @@ class SlurmExecutor:
 
     def _submit(self) -> None:
         orders, self._given = self._given, []
-        here = [str(Path.cwd())] * len(orders)
+        directories = [str(Path.cwd())] * len(orders)
         try:
             with redirect_stderr(io.StringIO()):  # submitit prints the error there as well
-                jobs = self._executor.map_array(_carry_out, orders, here)
+                jobs = self._executor.map_array(_carry_out, orders, directories)
         except (self._submitit.core.utils.FailedJobError, OSError) as error:
             if not self._cells:
                 raise ClusterError(
@@ -135,15 +135,15 @@ class SlurmExecutor:
             return
         self._cells.update(zip(jobs, orders, strict=True))
 
-    def _said_by(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
-        name, heard = f"{job.job_id}{_MESSAGES}", self._heard.get(job, 0)
-        if sizes.get(name, 0) <= heard:
+    def _messages_of(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
+        name, start = f"{job.job_id}{_MESSAGES}", self._bytes_read.get(job, 0)
+        if sizes.get(name, 0) <= start:
             return []
         with (self._logs / name).open("rb") as file:
-            file.seek(heard)
+            file.seek(start)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        self._heard[job] = heard + len(whole)
+        self._bytes_read[job] = start + len(whole)
         rows = [json.loads(row) for row in whole.splitlines()]
         return [Note(**row) if "sentence" in row else Progress(**row) for row in rows]
 
@@ -155,7 +155,7 @@ class SlurmExecutor:
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
             why = trace.rpartition("\n")[2][-_LONGEST:]
-            result = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
+            result = CellResult(order.cell.key, "failed", f"{why}; {self._output_note(job)}")
         self._tidy(job, keep=result.state == "failed")
         return result
 
@@ -184,7 +184,7 @@ class SlurmExecutor:
                 yield CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
             else:
                 sentence = f"job {job.job_id} ended without a result ({state}), also after every retry"
-                yield CellResult(order.cell.key, "failed", f"{sentence}; {self._printed(job)}")
+                yield CellResult(order.cell.key, "failed", f"{sentence}; {self._output_note(job)}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
     def _again(self, order: Order, state: str) -> bool:
@@ -196,11 +196,11 @@ class SlurmExecutor:
         self._lost[order.cell.key] = reached, times + 1
         return times < RETRIES and (reached > 0 or state != "FAILED")
 
-    def _printed(self, job: Any) -> str:
+    def _output_note(self, job: Any) -> str:
         return f"its output is in {job.paths.stdout}"
 
     def _tidy(self, job: Any, *, keep: bool) -> None:
-        self._heard.pop(job, None)
+        self._bytes_read.pop(job, None)
         self._gone.pop(job, None)
         if keep:
             self._kept.add(job.paths.stdout.name)
@@ -253,7 +253,7 @@ class _Queue:
 
     def clear(self) -> None:
         """Cancel the jobs of this sweep, and wait a while until they release their runs."""
-        deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
+        deadline = time.monotonic() + SECONDS_TO_STOP
         asked, named = False, f"--name={self.name}"
         while time.monotonic() < deadline:
             states = self.states(named)

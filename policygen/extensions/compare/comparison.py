@@ -15,10 +15,10 @@ from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.statistics import (
     Interval,
     fewest_pairs,
-    fewest_runs,
     holm,
     interval_over_seeds,
     mean_of_means,
+    more_runs_needed,
     p_against_mean,
     probability_of_improvement,
     seeds_needed,
@@ -28,7 +28,7 @@ from policygen.extensions.plots.statistics import (
 )
 from policygen.extensions.plots.style import Numbers
 
-SURE = 0.05  # corrected p-value at or below which a difference counts as settled
+SIGNIFICANCE = 0.05  # corrected p-value at or below which a difference counts as settled
 ALL_TASKS = "all tasks"
 PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
 PublishedRank = Literal["above", "highest", "level", "lower"]
@@ -60,7 +60,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The difference between two contenders, on one task or on all their common tasks (normalised, see `points_of`).
+    """The difference between two contenders, on one task or on all their common tasks (with `normalised_scores`).
 
     Attributes:
         gain: mean of `second` minus mean of `first`, over runs of the same seed if there are any.
@@ -95,7 +95,7 @@ class _Evidence:
 
     pair: Pair
     spread: float
-    telling: float = 1.0
+    differing: float = 1.0
 
 
 def rows_of(compared: ComparedScores) -> list[ComparisonRow]:
@@ -130,7 +130,7 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
     )
 
 
-def points_of(compared: ComparedScores, task: str, contender: str) -> Numbers:
+def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Numbers:
     """Return normalised scores: 0 is the mean of random actions, 100 the best known (or solved) score.
 
     An unknown end is the lowest or the highest score in the comparison. Shape (runs,).
@@ -143,8 +143,8 @@ def points_of(compared: ComparedScores, task: str, contender: str) -> Numbers:
     zero = float(np.mean(random)) if random else min(scores, default=0.0)
     hundred = target if target is not None and target > zero else max(scores, default=1.0)
     span = hundred - zero if hundred > zero else 1.0
-    points: Numbers = 100.0 * (compared.scores(task, contender) - zero) / span
-    return points
+    normalised: Numbers = 100.0 * (compared.scores(task, contender) - zero) / span
+    return normalised
 
 
 def pairs_of(compared: ComparedScores) -> list[Pair]:
@@ -161,16 +161,16 @@ def pairs_of(compared: ComparedScores) -> list[Pair]:
 
 def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
     levels = holm([one.pair.p for one in found])
-    # Settled differences leave the correction: the smallest p of k others must reach SURE / k.
-    wanted = SURE / max(1, sum(level > SURE for level in levels))
+    # Settled differences leave the correction: the smallest p of k others must reach SIGNIFICANCE / k.
+    wanted = SIGNIFICANCE / max(1, sum(level > SIGNIFICANCE for level in levels))
     pairs = []
     for one, level in zip(found, levels, strict=True):
-        more, fewest = (0, 0) if level <= SURE else _further(one, wanted)
+        more, fewest = (0, 0) if level <= SIGNIFICANCE else _further_seeds(one, wanted)
         pairs.append(replace(one.pair, corrected=level, more=more, fewest=fewest))
     return pairs
 
 
-def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
+def _further_seeds(one: _Evidence, level: float) -> tuple[int | None, int]:
     """Estimate further seeds and the fewest seeds with which a test can reach a p-value of `level`.
 
     The estimate is None if no number of seeds would do, or if the spread of runs is unknown.
@@ -180,10 +180,10 @@ def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
     if pair.seeds:
         pairs = fewest_pairs(level)
         fewest = math.ceil(pairs / pair.tasks)
-        lacking = math.ceil(round(pairs / (pair.tasks * one.telling), 9)) - have if one.telling else 0
+        lacking = math.ceil(round(pairs / (pair.tasks * one.differing), 9)) - have if one.differing else 0
     else:
-        fewest = 1 + fewest_runs(level, 1, 1, pair.tasks)
-        lacking = fewest_runs(level, *pair.runs, pair.tasks)
+        fewest = 1 + more_runs_needed(level, 1, 1, pair.tasks)
+        lacking = more_runs_needed(level, *pair.runs, pair.tasks)
     needed = seeds_needed(pair.gain, one.spread, level) if min(pair.runs) > 1 else None
     return max(1, needed - have, lacking) if needed is not None else None, fewest
 
@@ -193,13 +193,13 @@ def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: st
 
     def scores_of(contender: str) -> list[Numbers]:
         return [
-            compared.scores(task, contender) if len(tasks) == 1 else points_of(compared, task, contender)
+            compared.scores(task, contender) if len(tasks) == 1 else normalised_scores(compared, task, contender)
             for task in tasks
         ]
 
     ones, others = scores_of(first), scores_of(second)
     counts = (min(len(one) for one in ones), min(len(other) for other in others))
-    better, telling, seeds = probability_of_improvement(others, ones), 1.0, 0
+    better, differing, seeds = probability_of_improvement(others, ones), 1.0, 0
     sides = [
         (_by_seed(compared, task, first, one), _by_seed(compared, task, second, other))
         for task, one, other in zip(tasks, ones, others, strict=True)
@@ -210,7 +210,7 @@ def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: st
         interval = stratified_interval(gains, mean_of_means)
         p = sign_flip_p(gains)
         seeds = min(len(one) for one in gains)
-        spread, telling = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
+        spread, differing = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
     else:
         gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
         half = len(tasks)
@@ -221,7 +221,7 @@ def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: st
         spread = float(np.hypot(_spread(ones), _spread(others)))
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
     pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts, unit=compared.unit)
-    return _Evidence(pair, spread, telling)
+    return _Evidence(pair, spread, differing)
 
 
 def _by_seed(compared: ComparedScores, task: str, contender: str, scores: Numbers) -> dict[int, float]:
@@ -239,12 +239,12 @@ def _spread(strata: Sequence[Numbers]) -> float:
     return float(np.sqrt(sum(variances))) / len(strata)
 
 
-def aggregates(compared: ComparedScores) -> dict[str, tuple[float, Interval | None]]:
+def means_over_tasks(compared: ComparedScores) -> dict[str, tuple[float, Interval | None]]:
     """Return mean normalised score and interval, over all tasks, of contenders that have runs of every task."""
     found = {}
     for contender in compared.contenders:
         if all(compared.of(task, contender) for task in compared.tasks):
-            strata = [points_of(compared, task, contender) for task in compared.tasks]
+            strata = [normalised_scores(compared, task, contender) for task in compared.tasks]
             found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
     return found
 
@@ -274,14 +274,14 @@ def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRa
         if abs(gain) < PUBLISHED_DIGITS:
             found[task] = "level"
         else:
-            found[task] = "lower" if gain < 0 else "above" if level <= SURE else "highest"
+            found[task] = "lower" if gain < 0 else "above" if level <= SIGNIFICANCE else "highest"
     return found
 
 
-def surely_highest(compared: ComparedScores, pairs: Sequence[Pair], task: str) -> str | None:
+def significantly_highest(compared: ComparedScores, pairs: Sequence[Pair], task: str) -> str | None:
     """Return the contender significantly above all other contenders and published columns on a task, if any."""
     present = [name for name in compared.contenders if compared.of(task, name)]
-    sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SURE]
+    sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SIGNIFICANCE]
     beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]
     for name in present:
         if sum(winner == name for winner, _ in beaten) < len(present) - 1:

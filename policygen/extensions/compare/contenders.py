@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from policygen.episodes.agents import is_agent
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.guests import is_guest
 from policygen.episodes.score import Score, episode_seeds
-from policygen.errors import PlaceError, UsageError
+from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots.groups import (
     WITHOUT_EFFECT,
@@ -32,7 +32,7 @@ from policygen.extensions.plots.names import short_names, short_paths
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.robust import scores_of
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
-from policygen.extensions.sweeps.suites import Published, load_suite, published_columns
+from policygen.extensions.sweeps.suites import PublishedColumn, load_suite, published_columns
 from policygen.files import check_name, find_resource, find_run
 from policygen.llm import reads_prompts
 from policygen.policies.policy import Policy
@@ -57,12 +57,12 @@ class ComparedScores:
 
     Attributes:
         published: published columns of the runs' suites, for the compared tasks.
-        notes: what was left out, and the settings that all runs share.
-        unit: what results are paired by: the `seed` of a run, or an `episode` that all contenders played.
+        notes: omissions, and the settings that all runs share.
+        unit: pairing of results, by the `seed` of a run or by an `episode` that all contenders played.
     """
 
     results: tuple[Result, ...]
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedColumn, ...] = ()
     notes: tuple[str, ...] = ()
     unit: Literal["seed", "episode"] = "seed"
 
@@ -137,7 +137,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     results += _baselines(finished)
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
-        raise PlaceError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
+        raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     unfinished, empty = len(members) - len(finished), sum(member.final is None for member in finished)
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
@@ -168,7 +168,7 @@ def _baselines(members: Sequence[Member]) -> list[Result]:
 
 
 def _aggregates(results: Sequence[Result]) -> list[str]:
-    """Say what the scores are that are no means.
+    """Describe the scores that are not means.
 
     Raises:
         UsageError: scores of one task are different aggregates of the returns.
@@ -183,7 +183,7 @@ def _aggregates(results: Sequence[Result]) -> list[str]:
     return [f"scores on {task} are the {one.of_returns}" for task, one in found.items() if one != MEAN]
 
 
-def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[Published, ...], list[str]]:
+def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[PublishedColumn, ...], list[str]]:
     """Return the published columns of the compared tasks; if there are none, a note that names other suites."""
     tasks, names = {result.task for result in results}, {result.contender for result in results}
     published = tuple(
@@ -313,7 +313,7 @@ def read_or_play(
     """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
 
     Raises:
-        UsageError: an option is of the other way, or see `read_scores` and `play_scores`.
+        UsageError: an option does not apply, or see `read_scores` and `play_scores`.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
     if task is not None or any(map(_has_no_score, sources)):
@@ -330,7 +330,7 @@ def read_or_play(
 
 def _has_no_score(source: str) -> bool:
     """Whether a source is an agent or a file with a policy."""
-    return ("=" not in source and is_guest(source)) or find_run(source).is_file()
+    return ("=" not in source and is_agent(source)) or find_run(source).is_file()
 
 
 def play_scores(

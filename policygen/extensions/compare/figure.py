@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.errors import PlaceError, UsageError
-from policygen.extensions.compare.comparison import aggregates, points_of
+from policygen.errors import PathError, UsageError
+from policygen.extensions.compare.comparison import means_over_tasks, normalised_scores
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
@@ -83,9 +83,9 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
     without = next((run for run in compared.results if len(run.curve) and x not in run.spent), None)
     if x in ("seconds", "usd") and without is not None:
         why = f"its file has no column `{x}`" if without.seed is None else "the price of a model is unknown"
-        raise PlaceError(f"{without.contender} on {without.task}: {why}; choose another --x")
+        raise PathError(f"{without.contender} on {without.task}: {why}; choose another --x")
     if not any(np.any(run.spent.get(x, 0)) for run in compared.results):
-        raise PlaceError(f"no run counts {x}; choose another --x")
+        raise PathError(f"no run counts {x}; choose another --x")
     with style():
         import matplotlib
         from matplotlib.figure import Figure
@@ -94,9 +94,9 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         tasks = compared.tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        has_aggregates = len(tasks) > 1 and len(aggregates(compared)) > 1
+        has_overall = len(tasks) > 1 and len(means_over_tasks(compared)) > 1
         stacked = 3 - columns  # a column is too narrow for the last two side by side
-        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_aggregates else [])
+        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_overall else [])
         legend = 0.16 * (2 + math.ceil((len(compared.contenders) + bool(compared.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
         # Subfigures: a long name below must not narrow the panels above.
@@ -110,7 +110,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
             panel.remove()
-        if has_aggregates:
+        if has_overall:
             profiles, points = parts[1].subplots(stacked, columns)
             _draw_profiles(profiles, compared)
             _draw_points(points, compared)
@@ -204,9 +204,9 @@ def _draw_references(axes: Axes, compared: ComparedScores, task: str) -> list[fl
 
 def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
     thresholds = np.linspace(0, 110, 111)
-    for name in aggregates(compared):
+    for name in means_over_tasks(compared):
         look = _looks(compared)[name]
-        profile = performance_profile([points_of(compared, task, name) for task in compared.tasks], thresholds)
+        profile = performance_profile([normalised_scores(compared, task, name) for task in compared.tasks], thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
     axes.set_xlim(0, 110)
@@ -218,7 +218,7 @@ def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
 
 
 def _draw_points(axes: Axes, compared: ComparedScores) -> None:
-    found, looks, short = aggregates(compared), _looks(compared), contender_names(compared)
+    found, looks, short = means_over_tasks(compared), _looks(compared), contender_names(compared)
     for i, (name, (mean, interval)) in enumerate(found.items()):
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
         axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)

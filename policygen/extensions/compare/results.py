@@ -26,7 +26,7 @@ from policygen.files import read_named
 LAST = 100  # training episodes averaged in a monitor file's score and curve
 LARGEST = 1e100  # sums and squares of larger numbers overflow
 _RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
-# What a curve may be drawn over, and the columns that count it in files of other programs.
+# The quantities on a curve's x axis, and the columns that count each in files of other programs.
 _SPENT = {
     "episodes": ("episodes", "total episodes", "episode"),
     "env_steps": ("env_steps", "total steps", "steps"),
@@ -52,7 +52,7 @@ class Result:
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
         violations: those of the task's requirements in the episodes of the final score.
-        aggregate: what the score is of the episodes' returns; not recorded by other programs, whose scores are means.
+        aggregate: the statistic of the episodes' returns; other programs do not record it, and their scores are means.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -74,7 +74,7 @@ class Result:
     aggregate: Aggregate = MEAN
 
     def total(self, name: str) -> float | None:
-        """Return the whole amount of `spent`; None if it is not counted."""
+        """Return the final amount of `spent[name]`; None if it is not counted."""
         amounts = self.spent.get(name)
         return float(amounts[-1]) if amounts is not None and len(amounts) else None
 

@@ -16,11 +16,11 @@ from policygen.extensions.compare.comparison import (
     ALL_TASKS,
     ComparisonRow,
     Pair,
-    aggregates,
     best_published,
+    means_over_tasks,
     pairs_of,
     rows_of,
-    surely_highest,
+    significantly_highest,
 )
 from policygen.extensions.compare.contenders import ComparedScores, contender_names, with_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
@@ -73,8 +73,8 @@ def report_of(compared: ComparedScores) -> Report:
     statistics = _statistics(compared, rows)
     scores = _scores(compared, rows, pairs)
     sections = [replace(scores, caption=" ".join(statistics))]
-    if len(compared.tasks) > 1 and (points := _points(compared)).rows:
-        sections.append(points)
+    if len(compared.tasks) > 1 and (normalised := _normalised(compared)).rows:
+        sections.append(normalised)
     if (violations := _violations(compared)).rows:
         sections.append(violations)
     if compared.unit == "seed":
@@ -120,7 +120,7 @@ def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequ
     for i, task in enumerate(compared.tasks):
         own = [by_place.get((task, contender), "") for contender in compared.contenders]
         published = [_with_spread(*column.scores.get(task, (None, None))) for column in compared.published]
-        if (best := surely_highest(compared, pairs, task)) is not None:
+        if (best := significantly_highest(compared, pairs, task)) is not None:
             bold.add((i, 1 + compared.contenders.index(best)))
         cells.append((task, *own, *published))
     header = ("task", *compared.contenders, *(column.name for column in compared.published))
@@ -136,8 +136,8 @@ def _with_spread(mean: float | None, std: float | None) -> str:
     return "" if mean is None else f"{number(mean)}{spread}"
 
 
-def _points(compared: ComparedScores) -> Table:
-    rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(compared).items())
+def _normalised(compared: ComparedScores) -> Table:
+    rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in means_over_tasks(compared).items())
     header = ("contender", "mean normalised score [95% interval, stratified by task]")
     return Table("Over all tasks", header, rows, caption=f"Over all tasks, with bootstrap intervals. {NORMALISED}")
 
@@ -293,7 +293,7 @@ def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list
 
 
 def as_markdown(report: Report, *, details: bool = True) -> str:
-    """Format the report as Markdown; without `details` only scores, differences and the sentence."""
+    """Format the report as Markdown; without `details` costs are left out."""
     parts = []
     for section in report.sections:
         if not details and section.title == COSTS:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from policygen.extensions.compare.comparison import SURE, Pair, rows_of, standings
+from policygen.extensions.compare.comparison import SIGNIFICANCE, Pair, rows_of, standings
 from policygen.extensions.compare.contenders import ComparedScores
 from policygen.extensions.plots.statistics import Interval
 
@@ -61,16 +61,16 @@ def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
         gains[pair.second] += pair.gain
         gains[pair.first] -= pair.gain
     best = max(gains, key=lambda name: gains[name])
-    duels = [pair if pair.second == best else _turned(pair) for pair in found if best in (pair.first, pair.second)]
-    surely = [pair.first for pair in duels if pair.corrected <= SURE and pair.gain > 0]
-    open_ones = [pair for pair in duels if pair.first not in surely]
+    duels = [pair if pair.second == best else _swapped(pair) for pair in found if best in (pair.first, pair.second)]
+    above = [pair.first for pair in duels if pair.corrected <= SIGNIFICANCE and pair.gain > 0]
+    open_ones = [pair for pair in duels if pair.first not in above]
     words = f"{best} has the highest mean of {len(duels) + 1} on {_where(duels[0])}"
-    words += f", significantly above {' and '.join(surely)}" if surely else ", significantly above none of them"
+    words += f", significantly above {' and '.join(above)}" if above else ", significantly above none of them"
     words += f"; {_basis(duels[0])}."
     return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
 
 
-def _turned(pair: Pair) -> Pair:
+def _swapped(pair: Pair) -> Pair:
     """Return the same pair with `first` and `second` swapped."""
     interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
     return replace(
@@ -86,11 +86,11 @@ def _turned(pair: Pair) -> Pair:
 
 def _in_words(pair: Pair) -> str:
     if pair.gain < 0:
-        pair = _turned(pair)
+        pair = _swapped(pair)
     lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
     if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
-        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(_turned(pair))}."
-    if pair.corrected <= SURE:
+        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(pair, first_named=pair.first)}."
+    if pair.corrected <= SIGNIFICANCE:
         return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
     if pair.more is not None:
         more = f"{more_seeds(pair.more)} more {pair.unit}{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
@@ -121,11 +121,12 @@ def _where(pair: Pair) -> str:
     return f"these {pair.tasks} tasks" if pair.tasks > 1 else pair.task
 
 
-def _basis(pair: Pair) -> str:
-    """State the number of seeds or runs behind a difference."""
+def _basis(pair: Pair, first_named: str | None = None) -> str:
+    """State the number of seeds or runs behind a difference, in the order in which a sentence names the contenders."""
     if pair.seeds:
         return _count(pair.seeds, pair.unit)
-    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # `second` first: sentences begin with the better one
+    runs = pair.runs if first_named == pair.first else pair.runs[::-1]  # most sentences begin with the better, `second`
+    return f"{runs[0]} and {runs[1]} runs, not paired"
 
 
 def _count(count: int, unit: str) -> str:

@@ -104,6 +104,6 @@ class Points(Arithmetic[Array]):
         """Return the memory after steps with these values and actions."""
         kept = [
             values[one.name] if one.actuator is None else part_of_decision(program.policy.task, one.name)(None, actions)
-            for one in program.recollections
+            for one in program.remembered_values
         ]
         return [np.broadcast_to(column, len(actions)).astype(self.dtype) for column in kept]

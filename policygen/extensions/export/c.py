@@ -102,7 +102,7 @@ static unsigned long pg_whole(double x, unsigned long last)
         return 0;
     return x < (double)last - 0.5 ? (unsigned long)(x + 0.5) : last;
 }""",
-    "pg_highest": """/* The index of the highest score; if several, the first. */
+    "pg_highest": """/* The index of the highest score; on a tie, the first. */
 static int pg_highest(const double *scores, int count)
 {
     int best = 0, i;
@@ -195,7 +195,7 @@ class C(Source):
         return str(value) if isinstance(value, int) else constant(value)
 
 
-def seen_and_done(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
     """Return observations (n, d) and actions (n, m) of the first steps of an episode, as they are tested."""
     steps = min(episode.length, _TESTED_STEPS)
     return episode.observations[:steps].astype(np.float64), np.asarray(episode.actions[:steps], np.float64).reshape(
@@ -241,8 +241,8 @@ class PolicyInC(PolicyWithArrays, C):
         Its exit code is 0 if no more differ than those that single precision is known to change.
         """
         name, width = self.program.name, len(self.task.observations)
-        parts, steps = len(self.task.actuators), [seen_and_done(episode) for episode in episodes]
-        rows = [[*one, *other] for seen, done in steps for one, other in zip(seen.tolist(), done.tolist(), strict=True)]
+        parts, steps = len(self.task.actuators), [tested_steps(episode) for episode in episodes]
+        rows = [[*one, *other] for seen, acts in steps for one, other in zip(seen.tolist(), acts.tolist(), strict=True)]
         starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
         allowed = self.ties(episodes) if self.options.float32 else 0
         kind = "float" if self.task.has_numbers else "int"
@@ -303,15 +303,15 @@ class PolicyInC(PolicyWithArrays, C):
         single, wrong = Points(np.float32), 0
         for episode in episodes:
             memory: list[npt.NDArray[Any]] = []
-            for row, done in zip(*seen_and_done(episode), strict=True):
+            for row, acts in zip(*tested_steps(episode), strict=True):
                 values = single.read(self.program, row[None], memory)
                 action = single.decided(self.program, values, 1)
                 memory = single.remembered(self.program, values, action)
-                wrong += int((np.abs(np.ravel(action) - done) > self._tolerance()).sum())
+                wrong += int((np.abs(np.ravel(action) - acts) > self._tolerance()).sum())
         return wrong
 
     def _tolerance(self) -> list[float]:
-        """Return the largest difference that does not count, of each actuator."""
+        """Return for each actuator the largest difference that is tolerated."""
         share, _ = TOLERANCES[self.options.float32]
         return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
 
@@ -319,7 +319,7 @@ class PolicyInC(PolicyWithArrays, C):
         return in_single(code) if self.options.float32 else code
 
     def _at_zero(self, index: int) -> str:
-        """Write the value of an actuator that is closest to zero; of a choice the first label."""
+        """Write the value of an actuator that is closest to zero; for a choice, its first label."""
         actuator = self.task.actuators[index]
         value = self.literal(0 if actuator.is_choice else min(max(0.0, actuator.low), actuator.high))
         return f"(float){value}" if self.task.has_numbers and actuator.is_choice else value
@@ -369,7 +369,7 @@ class PolicyInC(PolicyWithArrays, C):
             yield from self._guard()
 
     def _guard(self) -> Iterator[str]:
-        """Yield the function that looks for observations that are no finite numbers, before it decides."""
+        """Yield the function that checks that observations are finite before it decides."""
         parts = range(len(self.fallback))
         memory = ", memory" if self.memory else ""
         known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
@@ -386,7 +386,7 @@ class PolicyInC(PolicyWithArrays, C):
         yield "    return 0;\n}"
 
     def _about_status(self) -> Iterator[str]:
-        """Yield sentences on what the function does with an observation that is no finite number."""
+        """Yield sentences about the reaction of the function to an observation that is not finite."""
         zero = ", ".join(
             f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
             for a, value in zip(self.task.actuators, self.fallback, strict=True)

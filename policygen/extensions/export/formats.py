@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.export.c import PolicyInC, seen_and_done
+from policygen.extensions.export.c import PolicyInC, tested_steps
+from policygen.extensions.export.json_format import as_json
 from policygen.extensions.export.latex import as_latex, plant_as_latex
 from policygen.extensions.export.plant import PlantInC, PlantInPython
-from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
 from policygen.extensions.export.python import PolicyInPython
 from policygen.extensions.export.source import PLAIN, Options
@@ -64,7 +64,7 @@ def c_files(
 def differing_in_single(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[int, int]:
     """Count the decisions that single precision changes, and all decisions that the test program compares."""
     made = PolicyInC(program_of(policy), options=Options(float32=True))
-    return made.ties(episodes), sum(done.size for _, done in map(seen_and_done, episodes))
+    return made.ties(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:

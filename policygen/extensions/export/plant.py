@@ -1,4 +1,4 @@
-"""Export of a plant as a simulator in C99 or plain Python: what `policygen.plants.simulate.PlantEnv` computes."""
+"""Export of a plant as a simulator in C99 or plain Python, with the results of `policygen.plants.simulate.PlantEnv`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
 from policygen.extensions.export.writing import comment_text, number, weighted_sum
-from policygen.plants.account import PlantAccount, lines_with_units
 from policygen.plants.fit import FittedPlant
+from policygen.plants.record import PlantRecord, lines_with_units
 from policygen.policies.features import Lets
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, read_start
@@ -63,7 +63,7 @@ class PlantSource(Source):
         if len(set(before)) < len(before):
             raise PolicyError("a plant in which two quantities have the same name cannot be exported")
         if not np.isfinite([*plant.low, *plant.high, plant.reward_outside]).all():
-            raise PolicyError("the plant cannot be exported: an observation or reward of the run is no finite number")
+            raise PolicyError("the plant cannot be exported: an observation or a reward is not a finite number")
         self.memory = [self.own + self.identifiers.new("m", name) for name in self.equations.remembered]
         self.names = {
             ENDS: "ends",  # unless a quantity has that name
@@ -188,7 +188,7 @@ class PlantSource(Source):
             f"If a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
             f"{self.plant.reward_outside:.4g} for each remaining step.",
         ]
-        lines = ["The plant itself:", "", *lines_with_units(PlantAccount(text, steps), self.task)]
+        lines = ["The plant itself:", "", *lines_with_units(PlantRecord(text, steps), self.task)]
         return self.heading("A simulator of", [*usage, "", *notes], lines)
 
 

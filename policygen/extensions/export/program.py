@@ -26,7 +26,7 @@ MOST_ROWS = 200  # lines of a policy's text that are repeated in a comment
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class RememberedValue:
     """A value remembered after a step: the quantity `name`, or part `actuator` of the action.
 
     If `label` is given, the value is 1 for an action equal to it, and 0 for any other.
@@ -55,7 +55,7 @@ class Program:
 
     @cached_property
     def assignments(self) -> Lets:
-        """All that is computed from observations and memory, in order; each value is made finite before it is used.
+        """Everything computed from observations and memory, in order; each value is made finite before it is used.
 
         These are the definitions and, for equations, terms (`term 0`, ...) and outputs (`output NAME`).
         """
@@ -73,12 +73,12 @@ class Program:
         return tuple((i, name) for i, name in enumerate(names) if name in read and names.index(name) == i)
 
     @cached_property
-    def recollections(self) -> tuple[Recollection, ...]:
+    def remembered_values(self) -> tuple[RememberedValue, ...]:
         """The remembered values, in the order of the memory."""
-        return tuple(map(self._recollection, self.policy.remembers))
+        return tuple(map(self._remembered_value, self.policy.remembers))
 
-    def _recollection(self, name: str) -> Recollection:
-        return Recollection(name) if name in self.policy.reader.names else part_of_action(self.policy.task, name)
+    def _remembered_value(self, name: str) -> RememberedValue:
+        return RememberedValue(name) if name in self.policy.reader.names else part_of_action(self.policy.task, name)
 
 
 def short_name(task: Task) -> str:
@@ -86,14 +86,14 @@ def short_name(task: Task) -> str:
     return slug(plain_ascii(task.name))[:24].strip("_")
 
 
-def part_of_action(task: Task, name: str) -> Recollection:
+def part_of_action(task: Task, name: str) -> RememberedValue:
     """Return the part of an action that one of `decision_names` stands for."""
     outputs = output_names(task)
     for i, (actuator, (first, end)) in enumerate(zip(task.actuators, output_ranges(task), strict=True)):
         if actuator.name == name:
-            return Recollection(name, i)
+            return RememberedValue(name, i)
         if name in outputs[first:end]:
-            return Recollection(name, i, outputs[first:end].index(name))
+            return RememberedValue(name, i, outputs[first:end].index(name))
     raise AssertionError(name)
 
 
@@ -163,7 +163,7 @@ class TableData:
         return packed
 
 
-SMALL = 1_024  # bytes up to which codes for all cells are preferred to smaller rows: they are faster
+MAX_DENSE_BYTES = 1_024  # up to this size, codes for all cells are preferred to smaller rows: they are faster
 MOST_EXPORTED_ROWS = 5_000  # more rows would be too slow
 
 
@@ -178,7 +178,7 @@ def table_data(policy: TablePolicy) -> TableData:
     bits = next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits)
     dense = TableData(codes, actions, bits)
     size = len(codes) * bits // 8
-    if size <= SMALL:
+    if size <= MAX_DENSE_BYTES:
         return dense
     rows = np.array(rows_of(policy, codes))
     rows = rows.astype(np.min_scalar_type(rows.max()))

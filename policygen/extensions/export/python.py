@@ -64,7 +64,7 @@ _HELPERS = {
     """The nearest of the whole numbers 0 to last; last if x is NaN."""
     return 0 if x < 0.5 else int(x + 0.5) if x < last - 0.5 else last''',
     "pg_highest": '''def pg_highest(*scores):
-    """The index of the highest score; if several, the first."""
+    """The index of the highest score; on a tie, the first."""
     return scores.index(max(scores))''',
 }
 

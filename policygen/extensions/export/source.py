@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from policygen.extensions.export.program import (
     Program,
-    Recollection,
+    RememberedValue,
     output_ranges,
     table_data,
     text_lines,
@@ -205,7 +205,7 @@ class PolicySource(Source):
             **{name: self.identifiers.new("d", name) for name, _ in program.definitions},
             **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
         }
-        self._walk()
+        self._write_steps()
 
     @abstractmethod
     def set_action(self, values: Sequence[str]) -> None:
@@ -220,10 +220,10 @@ class PolicySource(Source):
         self.define(name, self.call("observed", str(index)))
 
     def highest(self, scores: Sequence[str]) -> str:
-        """Write the index of the highest score; of several, the first."""
+        """Write the index of the highest score; on a tie, the first."""
         return self.call("highest", ", ".join(scores), str(len(scores)))
 
-    def _walk(self) -> None:
+    def _write_steps(self) -> None:
         for index, name in self.program.observed:
             self.observe(index, self.names[name])
         for name, node in self.program.definitions:
@@ -232,7 +232,7 @@ class PolicySource(Source):
             self.look_up(self.policy)
         else:
             self.set_action(self._weighed(self.policy))
-        for slot, kept in zip(self.memory, self.program.recollections, strict=True):
+        for slot, kept in zip(self.memory, self.program.remembered_values, strict=True):
             self.add(f"{slot} {self.becomes} {self._remembered(kept)}")
 
     def policy_heading(self, usage: Sequence[str]) -> list[str]:
@@ -240,7 +240,7 @@ class PolicySource(Source):
         lines = [*self.facts, *([""] if self.facts else []), "The policy itself:", "", *text_lines(self.program)]
         return self.heading(f"A policy ({KIND_WORDS[self.policy.kind]}) for", usage, lines)
 
-    def _remembered(self, kept: Recollection) -> str:
+    def _remembered(self, kept: RememberedValue) -> str:
         if kept.actuator is None:
             return self.names[kept.name]
         return self.chosen(self.part(kept.actuator), kept.label)

@@ -23,7 +23,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
 
-_SHORT_REAL = re.compile(r"(?<![\w.])(\d+)(?=e[+-]?\d)")  # 1e-05, which is no number in Structured Text
+_SHORT_REAL = re.compile(r"(?<![\w.])(\d+)(?=e[+-]?\d)")  # 1e-05, which is not a number in Structured Text
 _PI, _MOST = math.pi, sys.float_info.max
 
 
@@ -172,7 +172,7 @@ class PolicyInST(PolicySource):
         return f"DINT_TO_LREAL({part})" if self.task.actuators[self.outputs.index(part)].is_choice else part
 
     def highest(self, scores: Sequence[str]) -> str:
-        """Write the index of the highest score; of several, the first."""
+        """Write the index of the highest score; on a tie, the first."""
         chosen, most = "0", scores[0]
         for k, score in enumerate(scores[1:], start=1):
             chosen = f"SEL({score} > {most}, {chosen}, {k})"

@@ -22,7 +22,7 @@ from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
 MOST_REASONS = 6
-MOST_OUTPUTS = 8  # shown of a policy with several outputs
+MOST_OUTPUTS = 8  # outputs shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Decision:
     """The action at a step, and the reasons for it, the most important first."""
 
     action: str
-    because: str
+    summary: str
     reasons: tuple[Reason, ...]
 
 
@@ -53,13 +53,13 @@ class Explainer:
     """Explains the steps of one episode, in order, so that it can follow the memory of a policy.
 
     Attributes:
-        most: the largest number of reasons per decision.
+        max_reasons: the largest number of reasons per decision.
     """
 
     def __init__(self, policy: Policy, episode: Trajectory) -> None:
         self._reader = policy.reader
         self._memory: list[float] = policy.start(1)[0].tolist()
-        self._explain, self.most = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
+        self._explain, self.max_reasons = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
 
     def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
         """Explain `action` after an observation of shape (d,); None unless `wanted`."""
@@ -106,8 +106,8 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _ExplainFunction:
             if len(bins) < dimension.bins
         ]
         rest = "" if reasons else ": everything that no row above covers"
-        because = f"row {rows[cell] + 1} of {len(policy.rules)}{rest}"
-        return Decision(_named_action(policy, action), because, _cut(reasons, MOST_REASONS))
+        summary = f"row {rows[cell] + 1} of {len(policy.rules)}{rest}"
+        return Decision(_named_action(policy, action), summary, _cut(reasons, MOST_REASONS))
 
     bins = [dimension.bins for dimension in policy.grid.dimensions]
     conditions = max(sum(len(own) < n for own, n in zip(rule.bins, bins, strict=True)) for rule in policy.rules)
@@ -136,7 +136,7 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
 
 
 def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
-    """Explain a single decision by its contributions, several decisions each by its largest contributions."""
+    """Explain a single output by its terms' contributions, several outputs each by its two largest contributions."""
     names, weights = weight_rows(policy)
 
     def values_of(quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:

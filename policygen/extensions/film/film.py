@@ -45,7 +45,7 @@ def takes(
     Args:
         episodes: number of episodes played; by default 1, or 20 to choose from.
         seed: sets the episodes, as for `policygen.score`.
-        which: film only the episode with the highest, lowest or middle return (of several, the first).
+        which: film only the episode with the highest, lowest or middle return (on a tie, the first).
         requirement: film only the episode that is furthest from meeting this requirement of the task.
 
     Raises:
@@ -68,8 +68,8 @@ def takes(
         played = players.play(policy, episode_seeds(seed, "evaluation", count))
     shown = [Take(episode, f"episode {i} of {count}" if count > 1 else "") for i, episode in enumerate(played, start=1)]
     if requirement is not None:
-        breaches = Requirements(policy.task).breaches(played)[names.index(requirement)]
-        far = breaches.shares if np.isnan(breaches.distance).all() else breaches.distance
+        violations = Requirements(policy.task).by_episode(played)[names.index(requirement)]
+        far = violations.shares if np.isnan(violations.distance).all() else violations.distance
         furthest = shown[int(np.nanargmax(far))]
         return [Take(furthest.episode, f"{furthest.title}, the furthest from `{requirement}`")]
     if which is None:
@@ -125,7 +125,7 @@ def animate(
         episodes: episodes to choose from.
         seed: determines these episodes.
         which: the episode shown, by its return; None for all.
-        look: size, speed and captions.
+        look: size, length limits and colours.
 
     Raises:
         UsageError: a number is out of range.

@@ -36,10 +36,10 @@ class Look:
     """The size and length limits of a film.
 
     Attributes:
-        width: of a frame, in pixels; the environment's picture is scaled to fit.
+        width: width of a frame in pixels; the environment's picture is scaled to fit.
         most: most frames of all episodes together; None: no limit.
-        seconds: most seconds per episode; longer ones play faster.
-        colours: of a GIF, at most 256.
+        seconds: most seconds per episode; longer episodes play faster.
+        colours: number of colours of a GIF, at most 256.
     """
 
     width: int = 440
@@ -78,11 +78,11 @@ class _Timing:
     faster: float  # relative to the environment's own pace
 
 
-def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
+def _timing(length: int, pace: float, look: Look, max_frames: float) -> _Timing:
     faster = max(1.0, length / pace / look.seconds)
     if pace > SLOW_PACE:  # short motions, such as a fall of half a second, must stay visible
         faster = min(faster, max(SLOWEST, length / pace / SHORTEST_MOTION))
-    every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, most - 1)))
+    every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, max_frames - 1)))
     seconds = every / (pace * faster)
     shown = max(1, length / every)
     if seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
@@ -91,9 +91,9 @@ def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
 
 
 def ending_of(episode: Trajectory, task: Task) -> list[str]:
-    """Say why an episode ended, `terminated: goal reached`, and if it is known, whether its return counts as solved.
+    """Return why an episode ended, as `terminated: goal reached`, and whether it is solved if the task has a threshold.
 
-    Success that the environment does not report follows from the rewards.
+    Success is inferred from the rewards; see `reached_its_goal`.
     """
     limit = f"the limit of {task.max_steps:,} steps"
     if episode.unstable:
@@ -122,12 +122,12 @@ def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterat
         TaskError: the environment cannot render, or a package for rendering is missing.
         EnvironmentFault: the environment fails.
     """
-    most = math.inf if look.most is None else look.most / max(1, len(takes))
+    max_frames = math.inf if look.most is None else look.most / max(1, len(takes))
     explainers = [Explainer(policy, take.episode) for take in takes]
-    panel = _Panel(policy, look.width, max((explainer.most for explainer in explainers), default=0))
+    panel = _Panel(policy, look.width, max((explainer.max_reasons for explainer in explainers), default=0))
     with Stage(policy.task) as stage:
         for take, explainer in zip(takes, explainers, strict=True):
-            timing = _timing(take.episode.length, stage.pace, look, most)
+            timing = _timing(take.episode.length, stage.pace, look, max_frames)
             yield from _frames_of(panel, take, explainer, stage, timing)
 
 
@@ -162,26 +162,26 @@ class _Panel:
         self._size = max(SMALLEST_TEXT, width // 34)
         self._line = round(1.5 * self._size)
         self._height = self._line * (3 + (1 + reasons if reasons else 1)) + self._size
-        self._above: int | None = None
+        self._picture_height: int | None = None
 
     def frame(self, scene: Scene, take: Take, decision: Decision | None, faster: float) -> Image.Image:
         """Draw a whole frame; without a decision the episode is over."""
         assert scene.picture is not None
         picture = _fitted(scene.picture, self._width)
-        if self._above is None:
-            self._above = picture.height
-        height = (self._above + self._height + 1) // 2 * 2
+        if self._picture_height is None:
+            self._picture_height = picture.height
+        height = (self._picture_height + self._height + 1) // 2 * 2
         image = Image.new("RGB", (self._width, height), _PAPER)
         image.paste(picture, ((self._width - picture.width) // 2, 0))
         draw = ImageDraw.Draw(image)
-        draw.line((0, self._above, self._width, self._above), fill=_LINE)
-        y, left, right = self._above + self._size // 2, self._size // 2, self._width - self._size // 2
+        draw.line((0, self._picture_height, self._width, self._picture_height), fill=_LINE)
+        y, left, right = self._picture_height + self._size // 2, self._size // 2, self._width - self._size // 2
         plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 1)
-        above = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
+        heading = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
         pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
         room = right - left - small.getlength(pace) - self._size
-        above = above if small.getlength(above) <= room or not take.title else take.title
-        draw.text((left, y), _cut(above, small, room), _GREY, small)
+        heading = heading if small.getlength(heading) <= room or not take.title else take.title
+        draw.text((left, y), _cut(heading, small, room), _GREY, small)
         draw.text((right, y), pace, _GREY, small, anchor="ra")
         y += self._line
         draw.text((left, y), f"step {scene.step} of {take.episode.length}", _INK, plain)
@@ -195,7 +195,7 @@ class _Panel:
         if decision.action:
             draw.text((left, y), _cut(decision.action, bold, right - left), _INK, bold)
             y += self._line
-        draw.text((left, y), _cut(decision.because, small, right - left), _GREY, small)
+        draw.text((left, y), _cut(decision.summary, small, right - left), _GREY, small)
         for reason in decision.reasons:
             y += self._line
             self._reason(draw, y, reason)

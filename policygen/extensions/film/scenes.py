@@ -22,7 +22,7 @@ from policygen.tasks.environments import make_env
 from policygen.tasks.faults import OwnDirectory, close, fault
 from policygen.tasks.task import Task
 
-DRAWN = "rgb_array"  # Gymnasium's render mode for arrays
+RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for arrays
 PACE = 10.0  # steps per second, if the environment states none
 
 
@@ -49,7 +49,7 @@ class Stage:
         self._place = OwnDirectory()
         with self._place:
             self.task = task
-            self._env = _rendering_env(task) if task.given is None else task.given.rendering(task.max_steps, DRAWN)
+            self._env = _rendering_env(task) if task.given is None else task.given.rendering(task.max_steps, RGB_ARRAY)
         self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
 
     def __enter__(self) -> Stage:
@@ -108,12 +108,12 @@ def _rendering_env(task: Task) -> gym.Env[Any, Any]:
     plain = make_env(task)
     modes = plain.metadata.get("render_modes") or ()
     close(plain)
-    if DRAWN not in modes:
+    if RGB_ARRAY not in modes:
         raise TaskError(
-            f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it; "
+            f"{task.gym_id} draws no pictures (it has no render mode `{RGB_ARRAY}`): there is no film of it; "
             "`policygen show RUN -o picture.png` and `policygen report RUN` draw the policy without them"
         )
-    kwargs = {**dict(task.kwargs), "render_mode": DRAWN}
+    kwargs = {**dict(task.kwargs), "render_mode": RGB_ARRAY}
     return make_env(replace(task, kwargs=tuple(kwargs.items())))
 
 

@@ -20,11 +20,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from policygen.errors import PlaceError, PolicygenError, UsageError
-from policygen.extensions.live.folders import Version, listed, newest, run_folders, version_of
+from policygen.errors import PathError, PolicygenError, UsageError
+from policygen.extensions.live.folders import Version, listed_run, newest, run_folders, version_of
 from policygen.extensions.live.guard import MOST_CONNECTIONS, Connection, Guard
 from policygen.extensions.page.content import read_run
-from policygen.extensions.page.render import environment, pictures_of, render
+from policygen.extensions.page.render import jinja_environment, pictures_of, render
 from policygen.outgoing import shown
 from policygen.runs.steering import MOST_CHARACTERS, Steering
 from policygen.search.steer import pause, why_comment_has_no_effect
@@ -47,7 +47,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
         LogbookError: the folder does not exist.
     """
     if not root.is_dir():
-        raise PlaceError(f"{root} is not a folder; name a run, or a folder of runs such as results")
+        raise PathError(f"{root} is not a folder; name a run, or a folder of runs such as results")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -84,13 +84,13 @@ class _Refused(PolicygenError):
         self.status = status
 
 
-class Live:
+class RunPages:
     """The pages of the runs in `root`. One page is rendered at a time, because drawing is not thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._drawing = threading.Lock()
-        self._listed = functools.lru_cache(maxsize=1_000)(listed)
+        self._listed = functools.lru_cache(maxsize=1_000)(listed_run)
         self._pictures = functools.lru_cache(maxsize=_KEPT)(_pictures)
         self._page = functools.lru_cache(maxsize=_KEPT)(self._rendered)
 
@@ -148,31 +148,31 @@ def _pictures(folder: Path, attempts: int, finished: bool) -> dict[str, Any]:
 
 def application(root: Path, port: int) -> ASGIApp:
     """Return the application, which answers on loopback at `port` only."""
-    live = Live(root)
+    pages = RunPages(root)
 
     async def runs(request: Request) -> Response:
         if "" in run_folders(root):
             return RedirectResponse("/run/", 303)
-        return HTMLResponse(await run_in_threadpool(live.list_page))
+        return HTMLResponse(await run_in_threadpool(pages.list_page))
 
     async def run(request: Request) -> Response:
         key = request.path_params["key"]
-        tag = _tag(version_of(live.folder(key)))
+        tag = _tag(version_of(pages.folder(key)))
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        page, version = await run_in_threadpool(live.run_page, key)
+        page, version = await run_in_threadpool(pages.run_page, key)
         return HTMLResponse(page, headers={"ETag": _tag(version)})
 
     async def steer(request: Request) -> Response:
         key, what = request.path_params["key"], request.path_params["what"]
-        await run_in_threadpool(live.steer, key, what, await _form(request))
+        await run_in_threadpool(pages.steer, key, what, await _form(request))
         return RedirectResponse(f"/run/{quote(key)}", 303)
 
     async def style(request: Request) -> Response:
-        return Response(environment().get_template("page.css").render(), media_type="text/css")
+        return Response(jinja_environment().get_template("page.css").render(), media_type="text/css")
 
     async def script(request: Request) -> Response:
-        return Response(environment().get_template("live.js").render(), media_type="text/javascript")
+        return Response(jinja_environment().get_template("live.js").render(), media_type="text/javascript")
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status if isinstance(error, _Refused) else 400

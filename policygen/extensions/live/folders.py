@@ -26,7 +26,7 @@ Version = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedRun:
     """A row of the list of runs."""
 
     key: str  # its address after `/run/`
@@ -86,7 +86,7 @@ def _changed(version: Version) -> int:
     return max((at for _, _, at in version), default=0)
 
 
-def listed(key: str, folder: Path, version: Version) -> Listed:
+def listed_run(key: str, folder: Path, version: Version) -> ListedRun:
     """Return the row of a run; a damaged run is marked as such."""
     clock = time.strftime("%H:%M:%S", time.localtime(_changed(version) / 1e9))
     logbook = Logbook(folder)
@@ -94,11 +94,11 @@ def listed(key: str, folder: Path, version: Version) -> Listed:
         config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
         paused = Steering(folder).read().paused
     except LogbookError as error:
-        return Listed(key, "?", "", f"damaged: {error}"[:200], 0, 0, "", "", clock)
+        return ListedRun(key, "?", "", f"damaged: {error}"[:200], 0, 0, "", "", clock)
     score = summary.final.value if summary is not None and summary.final is not None else None
     if score is None and attempts:
         score = attempts[-1].standing.reported_best
-    return Listed(
+    return ListedRun(
         key,
         task.name,
         proposals_words(config.llm),

@@ -15,14 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 64
-PATIENCE = 10.0  # seconds
-NAMES = ("127.0.0.1", "localhost", "[::1]")
-RULES = (
+REQUEST_TIMEOUT = 10.0  # seconds
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+CONTENT_SECURITY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
 _HEADERS = {
-    "Content-Security-Policy": RULES,
+    "Content-Security-Policy": CONTENT_SECURITY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -38,8 +38,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
-        bare = NAMES if port == 80 else ()  # browsers omit the default port of http
-        self._hosts = frozenset((*(f"{name}:{port}" for name in NAMES), *bare))
+        bare = HOSTS if port == 80 else ()  # browsers omit the default port of http
+        self._hosts = frozenset((*(f"{name}:{port}" for name in HOSTS), *bare))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; this makes the object an ASGI application."""
@@ -75,15 +75,15 @@ class Guard:
 
 
 class Connection(H11Protocol):
-    """A connection that closes if no complete request arrives within PATIENCE seconds, or earlier to make room."""
+    """A connection that closes if no complete request arrives within REQUEST_TIMEOUT, or earlier to make room."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for a request; if MOST_CONNECTIONS connections are open, close the one waiting longest."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._last = self.cycle
-        self._timer = self.loop.call_later(PATIENCE, self._look)
-        waiting = [one for one in self.connections if isinstance(one, Connection) and one is not self and one._waits]
+        self._timer = self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one is not self and one._is_idle]
         if len(self.connections) >= MOST_CONNECTIONS and waiting:
             longest = min(waiting, key=lambda one: one._since)
             self.connections.discard(longest)  # at once, because more may come before the close arrives
@@ -95,13 +95,13 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     @property
-    def _waits(self) -> bool:
-        """Whether the browser has to send: no request yet, the last one answered, or its body incomplete."""
+    def _is_idle(self) -> bool:
+        """Whether the server waits for the browser: no request yet, the last one answered, or its body incomplete."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
-    def _look(self) -> None:
-        if self._waits and self.cycle is self._last:  # no new request within PATIENCE seconds
+    def _close_if_idle(self) -> None:
+        if self._is_idle and self.cycle is self._last:  # no new request within REQUEST_TIMEOUT seconds
             self.transport.close()
             return
         self._last = self.cycle
-        self._timer = self.loop.call_later(PATIENCE, self._look)
+        self._timer = self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)

@@ -91,7 +91,7 @@ class ShownAttempt:
 
     @property
     def verdict(self) -> str:
-        """Why the attempt was kept or not."""
+        """The reason why the attempt was kept or not."""
         attempt = self.attempt
         if attempt is None:
             return "not scored yet"

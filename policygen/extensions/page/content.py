@@ -32,7 +32,7 @@ from policygen.tasks.user_env import NAMESPACE
 
 LONGEST_ABOUT = 1_000  # characters of the task's description before the rest is folded away
 _LARGEST_SETTINGS = 2**20  # bytes
-# Settings that have an option of their own in `policygen run`; --set gives the others.
+# Settings that the command writes as options; it writes the others as --set.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
 _ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
 _NEVER = ("task", "jobs")

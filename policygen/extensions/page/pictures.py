@@ -18,10 +18,11 @@ from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.played import MOST_PATHS, decision_figure
-from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.extensions.plots.signals import plant_figure, signals_figure
 from policygen.extensions.plots.style import style
-from policygen.plants.account import (
+from policygen.plants.fit import AHEAD
+from policygen.plants.record import (
     SHARE,
     equations_of,
     errors_in_words,
@@ -29,7 +30,6 @@ from policygen.plants.account import (
     uncertain_in_words,
     worst_in_words,
 )
-from policygen.plants.fit import AHEAD
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
-EPISODES = 5  # played to choose the one of median return for the film
+EPISODES = 5  # played for the film, which shows the one of median return
 _DPI = 110
-_SMALL = 5.6  # inches; a figure of at most this width can be read on a telephone
+_MAX_READABLE = 5.6  # inches; a figure of at most this width can be read on a telephone
 _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
 
 
@@ -52,13 +52,13 @@ class Picture:
     wide: str
     alt: str
     narrow: str = ""  # a second version for narrow screens
-    roomy: bool = False  # whether it keeps its size on a narrow screen, which then scrolls it
+    scrolls: bool = False  # whether it keeps its size on a narrow screen and can be scrolled
 
 
 def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
-    """Convert a figure, and one for narrow screens, to an SVG, or to a PNG if that is much smaller."""
+    """Convert a figure, and one for narrow screens, to an SVG, or to a PNG if the SVG is too large."""
     small = _data_url(narrow) if narrow is not None else ""
-    return Picture(_data_url(figure), alt, small, roomy=bool(not small and figure.get_figwidth() > _SMALL))
+    return Picture(_data_url(figure), alt, small, scrolls=bool(not small and figure.get_figwidth() > _MAX_READABLE))
 
 
 def _data_url(figure: Figure) -> str:
@@ -92,7 +92,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
     return Picture(_data_url(wide), "Learning curve", _data_url(narrow))
 
 
-def portrait(policy: Policy) -> Picture | None:
+def policy_picture(policy: Policy) -> Picture | None:
     """Draw a policy; None if its kind has no picture."""
     try:
         return picture(policy_figure(policy, alone=False), "Picture of the policy")
@@ -107,7 +107,7 @@ def _both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture 
 
 
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the actions over one or two quantities; None if these do not determine them."""
+    """Draw the actions as a function of one or two quantities; None if they depend on more."""
     return _both("Decision map", decision_figure, policy, episodes)
 
 
@@ -135,26 +135,26 @@ class PlantContent:
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
     """Return the plant of the best attempt; None without one."""
-    account = best.tuned.fitted_plant
-    if account is None:
+    plant = best.tuned.fitted_plant
+    if plant is None:
         return None
     latex, drawn = "", None
     with contextlib.suppress(PolicygenError):  # the text of a damaged plant is still shown
-        equations = equations_of(account, task)
+        equations = equations_of(plant, task)
         latex = plant_as_latex(equations)
         # If tuning was not kept, its plant may have been fitted to the very episodes of the score.
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
             drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
-    text = "\n".join(lines_with_units(account, task))
+    text = "\n".join(lines_with_units(plant, task))
     return PlantContent(
-        account.steps,
+        plant.steps,
         text,
         latex,
-        errors_in_words(account),
-        uncertain_in_words(account),
-        worst_in_words(account),
+        errors_in_words(plant),
+        uncertain_in_words(plant),
+        worst_in_words(plant),
         drawn,
     )
 
@@ -167,8 +167,8 @@ class EpisodeFilm:
     words: str
 
 
-def playing(policy: Policy) -> EpisodeFilm:
-    """Film the median episode of a few that the search never saw."""
+def film_of(policy: Policy) -> EpisodeFilm:
+    """Film the episode of median return among `EPISODES` that the search never saw."""
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)

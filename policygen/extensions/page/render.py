@@ -18,18 +18,18 @@ from policygen import __version__
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import PlaceError, UsageError
+from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
+    film_of,
     own_episodes,
     picture,
     plant_content,
-    playing,
-    portrait,
+    policy_picture,
     signals_picture,
 )
 from policygen.extensions.page.sweep import read_sweep
@@ -100,7 +100,7 @@ def write_page(
         if policy is not None and trust:
             policy = replace(policy, task=trusted(policy.task))
     elif source.is_dir() and task_name is None:
-        raise PlaceError(f"{source} is not a run or a sweep (it has no config.toml and no sweep.toml)")
+        raise PathError(f"{source} is not a run or a sweep (it has no config.toml and no sweep.toml)")
     else:
         template, policy = "policy.html.j2", read_policy(source, task_name, trust=trust)
         task = seeds_checked(policy.task)
@@ -108,7 +108,7 @@ def write_page(
         seeds = episode_seeds(0, "evaluation", _EPISODES)
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
         pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
-    film_shown = playing(policy) if film and policy is not None else None
+    film_shown = film_of(policy) if film and policy is not None else None
     margins = margins_of(policy) if robust and policy is not None else None
     write_named(output, render(template, content, playing=film_shown, margins=margins, **pictures))
     if policy is not None and not trust and (lack := missing_parts(policy, output.name, page=True, film=film)):
@@ -134,7 +134,7 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
 
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     return {
-        "portrait": portrait(policy),
+        "policy_picture": policy_picture(policy),
         "decisions": decision_map(policy, episodes),
         "signals": signals_picture(policy.task, best_median_worst(episodes)),
         "text": policy.to_text(whole=True),
@@ -174,9 +174,9 @@ def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) 
 
 def render(name: str, content: object, **more: Any) -> str:
     """Render a template of this folder with the common style."""
-    css = environment().get_template("page.css").render()
+    css = jinja_environment().get_template("page.css").render()
     common = {"css": Markup(css), "security_policy": _rules(css), "version": __version__}
-    return environment().get_template(name).render(content=content, **common, **more)
+    return jinja_environment().get_template(name).render(content=content, **common, **more)
 
 
 def _rules(css: str) -> str:
@@ -186,7 +186,7 @@ def _rules(css: str) -> str:
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
+def jinja_environment() -> jinja2.Environment:
     """Return the Jinja environment of the pages; it escapes values and hides secrets and invisible characters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

@@ -97,8 +97,9 @@ def _curves(compared: ComparedScores) -> Picture | None:
 def _policies(folder: Path, finished: list[RunRow]) -> dict[str, str]:
     best: dict[str, tuple[FinalScore, Cell]] = {}
     for row in finished:
-        if row.final is not None and (row.cell.row not in best or row.final.value > best[row.cell.row][0].value):
-            best[row.cell.row] = row.final, row.cell
+        key = row.cell.configuration
+        if row.final is not None and (key not in best or row.final.value > best[key][0].value):
+            best[key] = row.final, row.cell
     found = {}
     for contender, (final, cell) in list(best.items())[:MOST_POLICIES]:
         with suppress(PolicygenError):

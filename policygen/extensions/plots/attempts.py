@@ -37,7 +37,7 @@ def front_figure(front: Front, label: str) -> Figure | None:
         axes.plot(sizes, values, label="on the front", **dots)
         axes.plot(best.size, best.value, "*", color=OKABE_ITO[5], markersize=12, zorder=4, label="best policy")
         for one in {one.attempt.number: one for one in (*front.members, best)}.values():
-            # Above and to the left of a point of the front there is none.
+            # No point lies above and to the left of a point of the front.
             aside: dict[str, Any] = {"xytext": (7, -13)} if one is best else {"xytext": (-4, 3), "ha": "right"}
             number = str(one.attempt.number)
             axes.annotate(number, (one.size, one.value), textcoords="offset points", fontsize=8, **aside)

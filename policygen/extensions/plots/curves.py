@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.recfunctions import append_fields
 from numpy.typing import NDArray
 
-from policygen.errors import PlaceError, UsageError
+from policygen.errors import PathError, UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.statistics import Interval, average, centre_name
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
@@ -70,7 +70,7 @@ def read_curve(folder: Path) -> Curve:
     run = read_member(folder)
     attempts = Logbook(folder).attempts()
     if not attempts:
-        raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
+        raise PathError(f"{folder} has no attempts yet: there is nothing to plot")
     rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
     level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
     more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}

@@ -1,6 +1,6 @@
 """Gains of equations: the slope of every output along every observation and remembered value, over played episodes.
 
-Slopes follow definitions down to what is observed, and are exact where the equations are linear.
+Slopes pass through definitions down to observations, and are exact where the equations are linear.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _slopes(policy: LinearPolicy, met: Mapping[str, Numbers]) -> Iterator[tuple[
 
 
 def effects(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[list[str], Numbers]:
-    """Return the quantities with an effect, and the mean slope of each output times their spread: (names, outputs)."""
+    """Return the quantities with an effect, and each output's mean slope times their spread, shape (names, outputs)."""
     met = visited(policy, episodes)
     amounts = np.array([slope.mean(axis=0) * spread for slope, spread in _slopes(policy, met)])
     # A quantity that changes nothing has no row.
@@ -88,7 +88,7 @@ def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gai
     return found
 
 
-def most_telling(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
+def main_quantities(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
     """Return the two quantities with the largest shares of the outputs' variation; fewer if fewer matter."""
     shares: dict[str, float] = {}
     for gain in itertools.chain(*gains(policy, episodes)):

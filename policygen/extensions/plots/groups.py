@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
-from policygen.errors import PlaceError
+from policygen.errors import PathError
 from policygen.extensions.plots.statistics import interval_over_seeds
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.llm import read_spec, reads_prompts
@@ -151,14 +151,14 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
     """Return the run folders in order, a sweep replaced by its runs; a run given twice counts once.
 
     Raises:
-        PlaceError: no run of a sweep has begun.
+        PathError: no run of a sweep has begun.
         LogbookError: the manifest of a sweep is damaged.
     """
     runs: list[Path] = []
     for folder in folders:
         own = cell_folders(folder) if is_sweep(folder) else [folder]
         if not own:
-            raise PlaceError(f"there is no run in {folder} yet, so there is nothing to plot")
+            raise PathError(f"there is no run in {folder} yet, so there is nothing to plot")
         runs += own
     return list({run.resolve(): run for run in runs}.values())
 

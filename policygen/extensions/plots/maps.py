@@ -292,7 +292,7 @@ def marks(policy: TablePolicy) -> dict[int, Letter]:
         mdp = finite_mdp(task)
         if mdp is None:
             return {}
-        found = _names(mdp, _letters(task, len(mdp.start)))
+        found = _state_marks(mdp, _letters(task, len(mdp.start)))
     except PolicygenError:
         return {}
     cells = policy.cells(np.arange(len(found)).reshape(-1, 1))
@@ -304,8 +304,8 @@ def marks(policy: TablePolicy) -> dict[int, Letter]:
     return marked
 
 
-def _names(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
-    """Classify each state; None if an action is taken there."""
+def _state_marks(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
+    """Return the mark of each state; None if an action is taken there."""
     possible = mdp.probabilities > 0
     decided = mdp.start > 0
     while True:

@@ -34,7 +34,7 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(names: Mapping[str, str]) -> dict[str, str]:
-    """Return whole names by short ones, for a caption; of names with all their parts only the shortened parts."""
+    """Return whole names by short ones, for a caption; if no part is left out, whole parts by shortened ones."""
     found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")

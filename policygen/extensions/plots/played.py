@@ -15,7 +15,7 @@ import numpy as np
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
-from policygen.extensions.plots.gains import most_telling, visited
+from policygen.extensions.plots.gains import main_quantities, visited
 from policygen.extensions.plots.maps import quantity_label
 from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style, with_unit
 from policygen.policies.linear import LinearPolicy
@@ -110,8 +110,8 @@ class _ActionMap:
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
     names, held = deciding_quantities(policy), {}
-    if len(names) < 2 and isinstance(policy, LinearPolicy) and episodes and policy.portable:
-        telling = most_telling(policy, episodes)
+    if len(names) < 2 and isinstance(policy, LinearPolicy) and episodes and policy.independent:
+        telling = main_quantities(policy, episodes)
         if len(telling) > len(names):
             names = telling
             held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
@@ -185,7 +185,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
             rest = len(policy.task.actuators) - count
             more = f" ({rest} more outputs are not shown)" if rest else ""
             held = ", all else at its median" * action_map.cut
-            figure.suptitle(f"{policy.task.name}: what the policy does{held}{more}", fontsize=11)
+            figure.suptitle(f"{policy.task.name}: actions of the policy{held}{more}", fontsize=11)
         return figure
 
 

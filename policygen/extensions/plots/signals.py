@@ -14,7 +14,7 @@ import numpy as np
 from policygen.episodes.requirements import Requirements, Sides
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, style, with_unit
-from policygen.plants.account import predicted
+from policygen.plants.record import predicted
 from policygen.policies.plant import Equations
 from policygen.quantities.tree import Call, Name
 from policygen.tasks.task import Task

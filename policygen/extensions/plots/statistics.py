@@ -170,7 +170,7 @@ def fewest_pairs(level: float) -> int:
     return max(1, math.ceil(round(math.log2(2 / level), 9)))
 
 
-def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
+def more_runs_needed(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
     """Return how many more runs of each contender and task the shuffle test needs to be able to reach a level.
 
     Its smallest p-value is 1/C(n + m, n) for a task with n and m runs, and the product over several tasks. It doubles
@@ -183,7 +183,7 @@ def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
 
 
 def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
-    """Estimate the seeds with which a paired two-sided t-test finds a difference of this size with a power of 80%.
+    """Estimate the number of seeds at which a paired two-sided t-test finds such a difference with a power of 80%.
 
     Args:
         mean, std: observed mean and standard deviation of the differences over seeds.

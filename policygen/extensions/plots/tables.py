@@ -1,4 +1,4 @@
-"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV and tidy tables for one's own analysis."""
+"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV and tidy tables for further analysis."""
 
 # Imports inside functions: pandas is slow to load.
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.episodes.score import Score
-from policygen.errors import PlaceError, UsageError
+from policygen.errors import PathError, UsageError
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.names import left_out, short_names
@@ -75,7 +75,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     runs = [read_member(folder) for folder in unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
-        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
+        raise PathError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
     groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:
@@ -174,7 +174,7 @@ def _as_cell(value: Any) -> Any:
 
 
 def _as_latex(frame: pd.DataFrame) -> str:
-    """Format a `comparison` for paper: short names of models, and what all rows share only in the caption."""
+    """Format a `comparison` for paper: short names of models; columns with one value are only in the caption."""
     short = short_names(frame["proposals"].unique().tolist())
     common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
     words = [
@@ -198,7 +198,7 @@ def _as_latex(frame: pd.DataFrame) -> str:
 
 
 def latex_start(is_wide: bool) -> str:
-    """Return what begins a table for paper: the sizes of its type and gaps."""
+    """Return the LaTeX commands that begin a table for paper: sizes of type and gaps."""
     return rf"\centering\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
 
 
@@ -228,7 +228,7 @@ _WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
 }
 
 
-# Fields of a summary without a column: settings, and what is no single value.
+# Fields of a summary without a column: settings, and values that are not single.
 _ELSEWHERE = ("task", "gym_id", "policy_kind", "llm", "seed", "finished", "shares", "perturbed_by", "assumed")
 _OF_SCORE = ("score", "low", "high", "mean", "std", "exact", "played")
 

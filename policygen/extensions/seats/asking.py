@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from policygen.errors import TemplateError
 from policygen.llm import Provider
-from policygen.llm.base import Keyed
+from policygen.llm.base import KeyedProvider
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.request_log import RequestLog
@@ -57,7 +57,7 @@ class Questions(ABC, Generic[Q]):
     Args:
         templates: names of the templates of the system message, of a question, and of a repair request.
         systems: variables of the system message, from its longest version to its shortest.
-        most: maximum number of tokens of a prompt, as estimated.
+        prompt_tokens: maximum number of tokens of a prompt, as estimated.
         shared: variables of both questions and repair requests.
 
     Raises:
@@ -70,16 +70,16 @@ class Questions(ABC, Generic[Q]):
         self,
         templates: tuple[str, str, str],
         systems: Iterable[Mapping[str, Any]],
-        most: int,
+        prompt_tokens: int,
         shared: Mapping[str, Any] | None = None,
     ) -> None:
         for name in templates:
             load_template(name)
         self._request, self._repair = templates[1:]
-        self._most, self._shared = most, shared or {}
+        self._prompt_tokens, self._shared = prompt_tokens, shared or {}
         for variables in systems:
             self._system = Prompt((Message("system", render_template(templates[0], variables)),))
-            if self._system.estimated_tokens <= 0.8 * most:
+            if self._system.estimated_tokens <= 0.8 * prompt_tokens:
                 return
         self._limited(self._system)
 
@@ -102,9 +102,9 @@ class Questions(ABC, Generic[Q]):
         return self._limited(Prompt((*self._system.messages, request), context))
 
     def _limited(self, prompt: Prompt) -> Prompt:
-        if prompt.estimated_tokens > self._most:
+        if prompt.estimated_tokens > self._prompt_tokens:
             raise TemplateError(
-                f"the prompt has about {prompt.estimated_tokens:,} tokens and may have {self._most:,}; raise "
+                f"the prompt has about {prompt.estimated_tokens:,} tokens and may have {self._prompt_tokens:,}; raise "
                 f"--set prompt_tokens=N, {self.shorter}"
             )
         return prompt
@@ -125,7 +125,7 @@ class Asker:
     concurrency: int = 1
 
     def __post_init__(self) -> None:
-        self.concurrency = self.concurrency if isinstance(self.provider, Keyed) else 1
+        self.concurrency = self.concurrency if isinstance(self.provider, KeyedProvider) else 1
         self.ledger = self.log.ledger
         self._answered = False
 

@@ -113,7 +113,7 @@ class Drive(sessions.ModelSession[DriveResult]):
         self.settings = settings
         provider = driver_of(self.task, config)
         questions = StepQuestions(
-            self.task, template=settings.template, memory=settings.memory, most=config.prompt_tokens
+            self.task, template=settings.template, memory=settings.memory, prompt_tokens=config.prompt_tokens
         )
         initial = DriveResult(
             llm=redacted(config.llm),
@@ -205,7 +205,7 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
 
 
 def table_of(driver: Driver) -> TablePolicy | None:
-    """Return the table of the action chosen most often in each cell; of several, the first chosen.
+    """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
 
     Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
     """

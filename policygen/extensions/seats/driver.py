@@ -18,14 +18,14 @@ import numpy as np
 from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError
 from policygen.extensions.seats.asking import Answers, Asker, Counts, UnreadableAnswer, quoted
-from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions, Window
+from policygen.extensions.seats.situations import ObservationView, PastStep, Situation, StepQuestions
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.cells import NUMBER, action_words, ascii_signs, read_action
 from policygen.policies.policy import Policy
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 
-_MOST_VALUE = 400  # characters behind `Action:`
+_MOST_VALUE = 400  # characters after `Action:`
 _MARKS = "*`\"'_ \t"
 _LOOSE = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
 
@@ -101,10 +101,10 @@ class Driver:
     ended: list[Trajectory] = field(default_factory=list)
     seconds: float = 0.0
 
-    portable = False  # its answers were asked and paid for in this process
+    independent = False  # its answers were asked and paid for in this process
 
     def __post_init__(self) -> None:
-        self.window = Window(self.task)
+        self.view = ObservationView(self.task)
         self._answers = Answers(
             self.asker, self.counts, self.questions, lambda text, situation: read_decision(text, self.task)
         )
@@ -117,7 +117,7 @@ class Driver:
 
     @property
     def most_chosen(self) -> Action | None:
-        """The action chosen most often; of several, the first chosen. None before any was chosen."""
+        """The action chosen most often; on a tie, the first chosen. None before any was chosen."""
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
     def choices(self, situations: list[Situation]) -> list[Choice]:
@@ -159,27 +159,27 @@ class DrivenEpisodes:
         self._recent: list[deque[PastStep]] = [deque(maxlen=driver.questions.memory) for _ in range(episodes)]
         self._under_way: dict[int, tuple[Situation, Action]] = {}
 
-    def decide(self, observations: Rows, rows: Indices, /) -> list[Any]:
+    def decide(self, observations: Rows, indices: Indices, /) -> list[Any]:
         """Return the next actions; see `policygen.episodes.trajectory.Decider`."""
         driver = self._driver
-        indices = [int(row) for row in rows]
+        episodes = [int(index) for index in indices]
         situations = [
-            Situation(driver.window.shown(observation), tuple(self._recent[row]), np.array(observation))
-            for row, observation in zip(indices, observations, strict=True)
+            Situation(driver.view.shown(observation), tuple(self._recent[i]), np.array(observation))
+            for i, observation in zip(episodes, observations, strict=True)
         ]
         choices = driver.choices(situations)
-        for row, situation, choice, observation in zip(indices, situations, choices, observations, strict=True):
-            driver.note(driver.window.cell(observation), choice)
-            self._under_way[row] = situation, choice.action
+        for i, situation, choice, observation in zip(episodes, situations, choices, observations, strict=True):
+            driver.note(driver.view.cell(observation), choice)
+            self._under_way[i] = situation, choice.action
         return [as_action(driver.task, choice.action) for choice in choices]
 
-    def observe_step(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
+    def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
         """Remember the step of an episode, and keep an episode that has ended."""
-        situation, action = self._under_way.pop(row)
+        task, (situation, action) = self._driver.task, self._under_way.pop(index)
         if self._driver.questions.memory:
-            self._recent[row].append(PastStep(situation.now, action_words(self._driver.task.actuators, action), reward))
+            self._recent[index].append(PastStep(situation.now, action_words(task.actuators, action), reward))
         if ended is not None:
-            self._recent[row].clear()
+            self._recent[index].clear()
             self._driver.ended.append(ended)
             self._driver.on_episode(ended)
 
@@ -197,11 +197,11 @@ def read_decision(text: str, task: Task) -> Action:
     Raises:
         UnreadableAnswer: the text states no action.
     """
-    action = _stated(text, task)
+    action = _stated_action(text, task)
     if action is None:
         last = text.splitlines()[-1]
         with suppress(UnreadableAnswer):
-            return _whole(last, task)
+            return _read_all(last, task)
         action = _mentioned(text, task.actuators[0]) if len(task.actuators) == 1 else None
         if action is None:
             raise UnreadableAnswer(f"it ends with {quoted(last)}, and {_expected(task)}")
@@ -216,43 +216,43 @@ def as_action(task: Task, action: Action) -> Any:
 
 
 def neutral(task: Task) -> Action:
-    """Return the first label of every choice, and of every number the value nearest to 0."""
+    """Return the first label of every choice, and for every number the value nearest to 0."""
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
-def _stated(text: str, task: Task) -> Action | None:
+def _stated_action(text: str, task: Task) -> Action | None:
     """Read the text after the last `Action:`, or after the name of every actuator; None if the text has neither."""
-    if texts := _behind("action", text):
-        return _whole(texts[-1], task)
-    values = [_behind(actuator.name, text) for actuator in task.actuators]
-    return _each([found[-1] for found in values], task) if all(values) else None
+    if texts := _texts_after("action", text):
+        return _read_all(texts[-1], task)
+    values = [_texts_after(actuator.name, text) for actuator in task.actuators]
+    return _read_parts([found[-1] for found in values], task) if all(values) else None
 
 
-def _behind(name: str, text: str) -> list[str]:
+def _texts_after(name: str, text: str) -> list[str]:
     """Return the texts after `NAME:` or `NAME =`, each to the end of its line; empty ones are left out."""
     pattern = rf"(?<!\w){re.escape(name)}[*`\"']{{0,3}}[ \t]{{0,4}}[:=](?P<value>[^\n]{{0,{_MOST_VALUE}}})"
     values = (match["value"].strip(_MARKS) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [value for value in values if value]
 
 
-def _whole(text: str, task: Task) -> Action:
+def _read_all(text: str, task: Task) -> Action:
     """Read the values of all actuators from one text: one entry for each actuator."""
     if len(task.actuators) == 1:
-        return _each([text], task)
-    named = [_behind(actuator.name, text) for actuator in task.actuators]
+        return _read_parts([text], task)
+    named = [_texts_after(actuator.name, text) for actuator in task.actuators]
     if all(named):  # one line may name them all: `gear=low, horn=1`
-        return _each([re.split(r"[,;]", found[-1])[0] for found in named], task)
+        return _read_parts([re.split(r"[,;]", found[-1])[0] for found in named], task)
     parts = [part for part in re.split(r"[,;\s]+", text.strip(_MARKS + "[](){}.")) if part]
     if len(parts) != len(task.actuators):
         raise UnreadableAnswer(f"{quoted(text)} has {len(parts)} of {len(task.actuators)} entries")
-    return _each(parts, task)
+    return _read_parts(parts, task)
 
 
-def _each(parts: Sequence[str], task: Task) -> Action:
-    return tuple(_one(part, actuator) for part, actuator in zip(parts, task.actuators, strict=True))
+def _read_parts(parts: Sequence[str], task: Task) -> Action:
+    return tuple(_read_entry(part, actuator) for part, actuator in zip(parts, task.actuators, strict=True))
 
 
-def _one(entry: str, actuator: Actuator) -> float:
+def _read_entry(entry: str, actuator: Actuator) -> float:
     """Return the number that an entry means."""
     text = entry.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
     value = read_action(text, actuator)
@@ -278,9 +278,9 @@ def _mentioned(text: str, actuator: Actuator) -> Action | None:
     """Read the name that is mentioned last, or else the only number of the last line."""
     found = _found([name for name in _names(actuator) if not NUMBER.fullmatch(name)], text)
     if found:
-        return (_one(found[-1], actuator),)
+        return (_read_entry(found[-1], actuator),)
     numbers = _LOOSE.findall(ascii_signs(text.splitlines()[-1]))
-    return (_one(numbers[0], actuator),) if len(numbers) == 1 else None
+    return (_read_entry(numbers[0], actuator),) if len(numbers) == 1 else None
 
 
 def _names(actuator: Actuator) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ def _names(actuator: Actuator) -> tuple[str, ...]:
 
 
 def _found(names: Sequence[str], text: str) -> list[str]:
-    """Return the names that a text mentions as whole words, in its order; of several that fit the longest."""
+    """Return the names that a text mentions as whole words, in its order; where several fit, the longest."""
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.findall(rf"(?<!\w)(?:{either})(?!\w)", text, re.IGNORECASE) if names else []
 

@@ -38,7 +38,7 @@ from policygen.tasks.task import Task
 if TYPE_CHECKING:  # minigrid is an extra
     from policygen.extensions.worlds.rooms import LockedRoomEnv
 
-TASK = "when-to-ask"
+MEDIATOR_TASK = "when-to-ask"
 COST = 0.01  # of a question, as published
 # The start of tuning: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
@@ -89,7 +89,7 @@ def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
 
 def task_of_room(room: str, cost: float = COST) -> Task:
     """Return the task `when-to-ask` in a room."""
-    return replace(load_task(TASK), kwargs=(("room", room), ("cost", cost)))
+    return replace(load_task(MEDIATOR_TASK), kwargs=(("room", room), ("cost", cost)))
 
 
 def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Policy:
@@ -127,11 +127,11 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
         if name in MEDIATORS or name == LEARNED:
             found[name] = MEDIATORS.get(name)
         elif Path(check_name(name)).exists():
-            found[name] = mediator_of(best_policy(Path(name)), load_task(TASK), name)
+            found[name] = mediator_of(best_policy(Path(name)), load_task(MEDIATOR_TASK), name)
         else:
             raise UsageError(
                 f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; a policy for "
-                f"{TASK}, such as `policygen mediate` saves, is a mediator as well"
+                f"{MEDIATOR_TASK}, such as `policygen mediate` saves, is a mediator as well"
             )
     return found
 
@@ -243,9 +243,7 @@ class Mediation(sessions.ModelSession[MediationResult]):
     ) -> None:
         self.settings = settings
         provider = planner_of(config)
-        questions = {
-            room: PlanQuestions(room, template=settings.template, most=config.prompt_tokens) for room in settings.rooms
-        }
+        questions = {room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms}
         for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
         self._on_row = on_row

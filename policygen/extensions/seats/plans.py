@@ -49,13 +49,13 @@ class PlanQuestions(Questions[RoomReport]):
     Args:
         room: one of `ROOM_NAMES`.
         template: renders the question instead of `mediate.j2`.
-        most: maximum number of estimated tokens of a prompt.
+        prompt_tokens: maximum number of estimated tokens of a prompt.
     """
 
-    def __init__(self, room: str, *, template: str | None = None, most: int = 6_000) -> None:
+    def __init__(self, room: str, template: str | None = None, prompt_tokens: int = 6_000) -> None:
         self.room = room
         templates = ("mediate_system", template or "mediate", "mediate_repair")
-        super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], most)
+        super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], prompt_tokens)
 
     def prompt(self, question: RoomReport) -> Prompt:
         """Render the question for a report; the prompt's context is the room and the report."""
@@ -104,9 +104,9 @@ class Planner:
 
 
 def read_plan(text: str, report: RoomReport, room: str) -> Plan:
-    """Read the plan that an answer states last: behind `Plan:`, in its line or in the lines below, or as its last line.
+    """Read the last plan in an answer: after `Plan:`, on its line or else the lines below, or without it the last line.
 
-    Exploring is added before things not seen yet, and going to a thing before it is picked up or opened. If several
+    `explore` is added before things not seen yet, and `go to` before a thing is picked up or opened. If several
     keys are in sight, the plan must name one.
 
     Args:
@@ -116,20 +116,20 @@ def read_plan(text: str, report: RoomReport, room: str) -> Plan:
         UnreadableAnswer: the text states no plan.
     """
     options: list[Option] = []
-    for part in _BETWEEN.split(_stated(text)):
+    for part in _BETWEEN.split(_plan_text(text)):
         words = part.strip().lstrip("*`\"'_ [{(")
         words = _NUMBERING.sub("", words, count=1).strip(_MARKS) if _NUMBERING.match(words) else words.strip(_MARKS)
         if words:
             options += _options(words, report, room, options)
     if not options:
         held = f"; {report.carried} is in hand already" if report.carried else ""
-        raise UnreadableAnswer(f"behind `Plan:` no option is left to do{held}")
+        raise UnreadableAnswer(f"after `Plan:` no option is left to do{held}")
     if len(options) > MOST_OPTIONS:
         raise UnreadableAnswer(f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
     return tuple(options)
 
 
-def _stated(text: str) -> str:
+def _plan_text(text: str) -> str:
     """Return the text after the last `Plan:`, to the end of the line or, if the line is empty, of the paragraph."""
     found = list(_PLAN.finditer(text))
     if not found:

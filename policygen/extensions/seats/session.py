@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from policygen.errors import BudgetExhausted, PlaceError, ProviderError, UsageError
+from policygen.errors import BudgetExhausted, PathError, ProviderError, UsageError
 from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, ProviderPool, connect, read_spec
@@ -226,7 +226,7 @@ class ModelSession(ABC, Generic[ResultT]):
             self.folder.mkdir(parents=True, exist_ok=True)
             present = {path.name for path in self.folder.iterdir()} - {".lock"}
         except OSError as error:
-            raise PlaceError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
+            raise PathError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
         if present and self.file not in present:
             raise UsageError(f"{self.folder} holds other files; choose another --out")
         lock = RunLock(self.folder)

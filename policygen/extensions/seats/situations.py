@@ -1,8 +1,7 @@
 """Questions to a model that drives: the situation of one step in words.
 
-Quantities are binned if the task has a grid, so that situations repeat. Observed texts are shown as they are, and the
-grid's bins of them are left out. A prompt depends on its `Situation` alone, so that equal situations are equal
-questions.
+Quantities are binned if the task has a grid, so that situations repeat. Observed texts are shown as they are, without
+bins. A prompt depends on its `Situation` alone, so that equal situations are equal questions.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ShownQuantity:
 
     Attributes:
         text: its value, or the values of its bin.
-        labelled: whether the bin's number says something that its values do not.
+        labelled: whether the bin's number is shown, too; a bin of one integer needs none.
         is_text: whether it is an observed text, which may have several lines.
     """
 
@@ -60,7 +59,7 @@ class Situation:
     """Everything that a model is shown at one step; equal situations are one question.
 
     Attributes:
-        observation: the first observation in this situation, shape (d,); for providers that are no language models.
+        observation: the first observation in this situation, shape (d,); for providers that are not language models.
     """
 
     now: tuple[ShownQuantity, ...]
@@ -68,7 +67,7 @@ class Situation:
     observation: npt.NDArray[Any] | None = field(default=None, compare=False)
 
 
-class Window:
+class ObservationView:
     """Turns observations into what the model is shown: bins of the task's grid, or numbers of three digits."""
 
     def __init__(self, task: Task) -> None:
@@ -131,19 +130,19 @@ class StepQuestions(Questions[Situation]):
     Args:
         template: renders the question instead of `drive.j2`.
         memory: number of previous steps shown.
-        most: maximum number of estimated tokens of a prompt.
+        prompt_tokens: maximum number of estimated tokens of a prompt.
     """
 
     shorter = "show fewer steps (--memory), or less in the template"
 
-    def __init__(self, task: Task, *, template: str | None = None, memory: int = 0, most: int = 6_000) -> None:
+    def __init__(self, task: Task, *, template: str | None = None, memory: int = 0, prompt_tokens: int = 6_000) -> None:
         covered = _covered_by_texts(task)
         grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in covered]
         self.memory = memory
         shared = {"form": form_of(task)}
         variables = {"task": task_view(task), "grid": grid, "memory": memory, **shared}
         templates = ("drive_system", template or "drive", "drive_repair")
-        super().__init__(templates, ({**variables, "show": show} for show in _SHOWS), most, shared)
+        super().__init__(templates, ({**variables, "show": show} for show in _SHOWS), prompt_tokens, shared)
 
     def prompt(self, question: Situation) -> Prompt:
         """Render the question for a situation; the prompt's context is the observation."""

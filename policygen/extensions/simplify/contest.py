@@ -93,9 +93,9 @@ class Contest:
 
     def accept_first(self, candidates: Callable[[Policy], Iterable[Policy]]) -> bool:
         """Accept the first candidate for the current policy that is not worse; return whether there is one."""
-        return not self.exhausted and any(map(self.accepts, candidates(self.current)))
+        return not self.exhausted and any(map(self.accept_unless_worse, candidates(self.current)))
 
-    def accepts(self, candidate: Policy) -> bool:
+    def accept_unless_worse(self, candidate: Policy) -> bool:
         """Accept the candidate as current policy if it is not worse than the original; return whether it is."""
         text = candidate.to_text(plain=True)
         if text in self._known:
@@ -144,7 +144,7 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate takes the current policy's actions in all its episodes: no need to play them again."""
+        """Whether the candidate acts like the current policy in its episodes, which then need not be played again."""
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)

@@ -80,7 +80,7 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
     mine, other = first_episodes(attempt.score, count), first_episodes(best.score, count)
     if (mine.exact, mine.seeds) != (other.exact, other.seeds):
         return math.nan, 0
-    # An attempt played more than the usual episodes if these flattered the policies.
+    # The run scores an attempt on more episodes if the usual ones may overestimate it; the lower score counts.
     return 0.0 if attempt is best else min(mine.value, attempt.score.value) - other.value, count
 
 

@@ -1,4 +1,4 @@
-"""Simplification of equations: superfluous terms, parts of expressions and digits are removed."""
+"""Simplification of expressions and numbers: superfluous terms, parts and digits are removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def simplify_numbers(contest: Contest) -> None:
     """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
         if size_of_expressions(candidate) < size_of_expressions(contest.current):
-            contest.accepts(candidate)
+            contest.accept_unless_worse(candidate)
     tried: set[tuple[str, Node]] = set()
     while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
         pass
@@ -113,7 +113,7 @@ def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> No
 
 
 def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
-    """Replace an expression by a part of itself that was not `tried` in its place, largest savings first."""
+    """Yield the policy with an expression replaced by a part of itself not `tried` there, largest savings first."""
     named = named_nodes(policy)
     options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
     for _, i, less in sorted(options, key=lambda option: -option[0]):
@@ -169,7 +169,7 @@ def _drop_digits(contest: Contest) -> None:
     """Round all numbers to as few digits as possible, then each number separately."""
     for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
         rounded = with_digits(contest.current, digits)
-        if rounded is None or (rounded != contest.current and not contest.accepts(rounded)):
+        if rounded is None or (rounded != contest.current and not contest.accept_unless_worse(rounded)):
             break
     numbers: list[float] = []
 
@@ -181,7 +181,7 @@ def _drop_digits(contest: Contest) -> None:
     for i in range(len(numbers)):
         rounded = with_digits(contest.current, FEWEST_DIGITS, only=i)
         if rounded is not None and rounded != contest.current:
-            contest.accepts(rounded)
+            contest.accept_unless_worse(rounded)
 
 
 def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy | None:

@@ -40,7 +40,7 @@ def simplify_table(contest: Contest) -> None:
     widen_rows(contest)
     final = _table(contest.current)
     if final.grid != final.task.grid and (slim := without_idle_bins(final)).grid != final.grid:
-        contest.accepts(slim)
+        contest.accept_unless_worse(slim)
 
 
 def _table(policy: Policy) -> TablePolicy:
@@ -157,7 +157,7 @@ def _purity(counts: npt.NDArray[Any]) -> Any:
 
 
 def _without_a_row(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Iterator[TablePolicy]:
-    """Remove a row, first the one that decides the fewest visits; the last row must still cover everything."""
+    """Yield the table without a row, first the one that decides fewest visits; the last row must cover everything."""
     visits = _visits(policy, episodes).reshape(policy.grid.shape)
     left = np.ones(policy.grid.shape, np.bool_)
     uses = []
@@ -172,7 +172,7 @@ def _without_a_row(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Itera
 
 
 def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
-    """Join two rows with the same action into one, in the place of either; the last row stays."""
+    """Yield the table with two rows of the same action joined into one, in the place of either; the last row stays."""
     pairs = itertools.combinations(range(len(policy.rules)), 2)
     for i, k in itertools.islice(pairs, MOST_PAIRS):
         one, other = policy.rules[i], policy.rules[k]
@@ -195,7 +195,7 @@ def widen_rows(contest: Contest) -> None:
         rule = policy.rules[i]
         for bins in _wider(rule.bins[axis], shape[axis]):
             wider = Rule((*rule.bins[:axis], bins, *rule.bins[axis + 1 :]), rule.action)
-            if contest.accepts(_with_rules(policy, [*policy.rules[:i], wider, *policy.rules[i + 1 :]])):
+            if contest.accept_unless_worse(_with_rules(policy, [*policy.rules[:i], wider, *policy.rules[i + 1 :]])):
                 break
 
 

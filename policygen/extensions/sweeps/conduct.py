@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from policygen.errors import PlaceError, PolicygenError, UsageError
+from policygen.errors import PathError, PolicygenError, UsageError
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
@@ -113,7 +113,7 @@ def open_sweep(
         overrides: settings for resumed and new runs; `llm=SPEC` names a model of the manifest and confirms its address.
         workers: number of worker processes.
         trust: whether the user trusts the task files.
-        cache: folder of a cache of answers, shared by the runs.
+        cache: folder of a cache of replies, shared by the runs.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.
@@ -139,7 +139,7 @@ def open_sweep(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+            raise PathError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     lock = RunLock(folder)
     try:
         plan = read_plan(folder) if is_sweep(folder) else requested
@@ -151,7 +151,7 @@ def open_sweep(
         if not trust:
             check_trusted(plan, requested, folder)
         if limits is not None:
-            plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
+            plan = plan.model_copy(update={"limits": plan.limits.replaced_by(limits)})
         cells = cells_of(plan)
         write_plan(folder, plan)
         return Sweep(
@@ -177,8 +177,8 @@ def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapp
     check_address(models, next((text.partition("=")[2] for text in overrides if text.startswith("base_url=")), None))
     seen = set()
     for cell in cells_of(plan):
-        if cell.row not in seen:
-            seen.add(cell.row)
+        if cell.configuration not in seen:
+            seen.add(cell.configuration)
             named = replace(cell, llm=typed[cell.llm])
             config = config_of(named, (*plan.settings, *overrides), trust=trust)[1]
             connect(config.llm, llm_options(config.trusted() if trust else config))
@@ -225,7 +225,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
         while True:
             while len(outstanding) < executor.size and (chosen := _next(waiting, sweep)) is not None:
                 outstanding.add(chosen.key)
-                executor.give(_order(sweep, chosen, executor.jobs))
+                executor.submit(_order(sweep, chosen, executor.jobs))
             if not outstanding:
                 return
             for event in executor.events():

@@ -16,7 +16,7 @@ from policygen.errors import PolicygenError
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, work
 from policygen.portable import usable_cores
 
-SECONDS_TO_BREAK_OFF = 60.0
+SECONDS_TO_STOP = 60.0  # for interrupted runs, before their processes are killed
 
 
 class ClusterError(PolicygenError):
@@ -34,7 +34,7 @@ class Executor(Protocol):
     size: int
     jobs: int | None
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         """Take an order; call this only while fewer than `size` results are outstanding."""
         ...
 
@@ -60,13 +60,13 @@ class ProcessExecutor:
         self._folder = folder
         self._workers: list[_Worker] = []
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         """Give an order to an idle worker."""
         worker = next((worker for worker in self._workers if worker.order is None), None)
         if worker is None:
             worker = _Worker(self._folder / f"worker-{len(self._workers) + 1}.log", alone=self.size == 1)
             self._workers.append(worker)
-        worker.give(order)
+        worker.submit(order)
 
     def events(self) -> list[Event]:
         """Wait until a worker sends something or ends."""
@@ -79,8 +79,8 @@ class ProcessExecutor:
         """Stop all workers; their runs can be resumed."""
         for worker in self._workers:
             worker.stop()
-        deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
-        last = [event for worker in self._workers for event in worker.ended(deadline)]
+        deadline = time.monotonic() + SECONDS_TO_STOP
+        last = [event for worker in self._workers for event in worker.last_events(deadline)]
         self._workers.clear()
         return [event for event in last if isinstance(event, CellResult)]
 
@@ -105,7 +105,7 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def give(self, order: Order) -> None:
+    def submit(self, order: Order) -> None:
         if not self.process.is_alive():
             self._start()
         self.order, self._started = order, time.perf_counter()
@@ -139,7 +139,7 @@ class _Worker:
         elif self.process.pid is not None and self.process.is_alive():
             os.kill(self.process.pid, signal.SIGTERM)
 
-    def ended(self, deadline: float) -> list[Event]:
+    def last_events(self, deadline: float) -> list[Event]:
         """Return the last events of its order, once the process has ended."""
         self.process.join(max(0.0, deadline - time.monotonic()))
         if self.process.is_alive():

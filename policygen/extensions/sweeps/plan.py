@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from policygen.errors import PlaceError, UsageError, explain
+from policygen.errors import PathError, UsageError, explain
 from policygen.extensions.sweeps.suites import PROTOCOL, find_suite, load_suite
 from policygen.files import check_mark, check_name, damaged, find_resource, mark, read_plain, toml_of, write_atomically
 from policygen.llm import prompt_folders, reads_prompts
@@ -69,7 +69,7 @@ class SweepLimits(_Frozen):
     max_tokens: int | None = Field(default=None, ge=1)
     max_usd: float | None = Field(default=None, ge=0)
 
-    def more(self, other: SweepLimits) -> SweepLimits:
+    def replaced_by(self, other: SweepLimits) -> SweepLimits:
         """Return these limits, replaced by those that `other` states."""
         return SweepLimits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
 
@@ -94,8 +94,8 @@ class Cell:
     settings: tuple[str, ...] = ()
 
     @property
-    def row(self) -> str:
-        """The cell without its seed, in words."""
+    def configuration(self) -> str:
+        """The task, model, template and settings, joined by commas."""
         return ", ".join(filter(None, (self.entry.task, self.llm, self.template, *self.settings)))
 
 
@@ -228,11 +228,11 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
     return list(found.values())
 
 
-def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Return the cells that differ only in their seed, by what they share."""
+def by_configuration(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells of each configuration, which differ only in their seeds."""
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
-        rows.setdefault(cell.row, []).append(cell)
+        rows.setdefault(cell.configuration, []).append(cell)
     return rows
 
 
@@ -293,7 +293,7 @@ def read_plan(folder: Path) -> SweepPlan:
     try:
         record = toml_of(read_plain(path, _LARGEST))
     except FileNotFoundError:
-        raise PlaceError(f"{folder} is not a sweep folder (it has no {MANIFEST})") from None
+        raise PathError(f"{folder} is not a sweep folder (it has no {MANIFEST})") from None
     except (ValueError, RecursionError) as error:
         raise damaged(path, error, _REMEDY) from None
     check_mark(record, path, "sweep", _REMEDY)
@@ -331,7 +331,7 @@ def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
             f"{folder} is a sweep with other settings ({', '.join(plan.settings) or 'none'}); choose another --out"
         )
     products = plan.products if asked.products[0] in plan.products else (*plan.products, *asked.products)
-    return SweepPlan(products=products, settings=plan.settings, limits=plan.limits.more(asked.limits))
+    return SweepPlan(products=products, settings=plan.settings, limits=plan.limits.replaced_by(asked.limits))
 
 
 def cell_folders(folder: Path) -> list[Path]:

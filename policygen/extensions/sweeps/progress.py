@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policygen.extensions.sweeps.conduct import Sweep
-from policygen.extensions.sweeps.plan import SweepPlan, by_row, cells_of
+from policygen.extensions.sweeps.plan import SweepPlan, by_configuration, cells_of
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import CellResult, Event, Note, config_of
 from policygen.llm import prompt_folders, read_spec
@@ -98,7 +98,7 @@ class SweepTerminal:
 
     def _table(self) -> Table:
         sweep = self._sweep
-        rows = {name: [cell.key for cell in cells] for name, cells in by_row(sweep.cells).items()}
+        rows = {name: [cell.key for cell in cells] for name, cells in by_configuration(sweep.cells).items()}
         busy = {name for name, keys in rows.items() if any(key in sweep.running for key in keys)}
         chosen = list(rows) if len(rows) <= MOST_ROWS else sorted(rows, key=lambda name: name not in busy)[:MOST_ROWS]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -218,7 +218,7 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
             usd += asked * (price or 0.0)
             unpriced |= {cell.llm} if price is None else set()
     lines = [f"{len(cells)} runs, at most {episodes:,} episodes (warm-up, scores, tuning, final scores)"]
-    lines += [f"  {name}: a run for each of {len(own)} seeds" for name, own in by_row(cells).items()]
+    lines += [f"  {name}: a run for each of {len(own)} seeds" for name, own in by_configuration(cells).items()]
     for llm, count in requests.items():
         lines.append(f"{count:,} requests to {llm}, and repairs of malformed replies")
     if requests:

@@ -28,7 +28,7 @@ PROTOCOL = (
 )
 
 
-class _Figure(NamedTuple):
+class _PublishedScore(NamedTuple):
     mean: Annotated[float, Field(allow_inf_nan=False)]
     std: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
 
@@ -42,11 +42,11 @@ def _by_name(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
-class Published:
+class PublishedColumn:
     """The published scores of a method: a column of a table.
 
     Attributes:
-        source: the publication, and what its figures average.
+        source: the publication, and the runs or episodes that its figures average.
         runs: number of runs per mean; None if the source does not say.
         scores: by task the mean and the standard deviation over runs; the deviation is None if unknown.
     """
@@ -54,7 +54,7 @@ class Published:
     name: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1)]
     runs: Annotated[int, Field(ge=1)] | None = None
-    scores: dict[str, Annotated[_Figure, BeforeValidator(_by_name)]] = Field(
+    scores: dict[str, Annotated[_PublishedScore, BeforeValidator(_by_name)]] = Field(
         default_factory=dict, min_length=1, validate_default=True
     )
 
@@ -78,7 +78,7 @@ class Suite(BaseModel):
     run: dict[str, Any] = {}
     max_steps: dict[str, Annotated[int, Field(ge=1)]] = {}
     policy: dict[str, PolicyKind] = {}
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedColumn, ...] = ()
 
 
 def list_suites() -> dict[str, Path]:
@@ -107,7 +107,7 @@ def load_suite(name: str) -> Suite:
     return suite_from_file(path)
 
 
-def published_columns() -> dict[str, tuple[Published, ...]]:
+def published_columns() -> dict[str, tuple[PublishedColumn, ...]]:
     """Return the published columns of every suite that has some; malformed suites are skipped."""
     found = {}
     for name, path in sorted(list_suites().items()):
@@ -134,7 +134,7 @@ def suite_from_file(path: Path) -> Suite:
 
 
 def _fault(suite: Suite, name: str) -> str:
-    """Return what is wrong with a suite whose file has this name; empty if nothing is."""
+    """Return the fault of a suite whose file has this name; empty if there is none."""
     if suite.name != name or not re.fullmatch(r"[\w.-]+", name):
         return f"`name` is `{suite.name}`; it must be the name of the file, `{name}`"
     if twice := [task for i, task in enumerate(suite.tasks) if task in suite.tasks[:i]]:

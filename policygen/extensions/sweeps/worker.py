@@ -37,7 +37,7 @@ from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-SECONDS_TO_LET_GO = 120.0
+SECONDS_TO_RELEASE = 120.0
 
 State = Literal["finished", "failed", "interrupted", "out of budget"]
 
@@ -119,7 +119,7 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     return task, config
 
 
-_task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a row have the same
+_task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a configuration have the same
 
 
 def begin(order: Order) -> Run:
@@ -195,7 +195,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
     A machine given up as lost may be alive, so this waits for the run's lock. The process that gets it continues alone.
     """
     folder = order.folder / order.cell.key
-    deadline = time.monotonic() + SECONDS_TO_LET_GO
+    deadline = time.monotonic() + SECONDS_TO_RELEASE
     while folder.is_dir():
         try:
             RunLock(folder).release()

@@ -23,10 +23,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from policygen.errors import PlaceError, UsageError
+from policygen.errors import PathError, UsageError
 from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
-from policygen.extensions.training.reward import UNREADABLE, Reward, Scored, reward
+from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
 from policygen.files import json_line, read_plain, write_atomically
 from policygen.llm.local import load_chat_model
 from policygen.runs.attempt import text_digest
@@ -41,7 +41,7 @@ _UNREADABLE = "no reply can be read: train with --method sft first, on good repl
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingSettings:
     """Settings of a training.
 
     Attributes:
@@ -49,12 +49,12 @@ class Settings:
         epochs: passes over the rows; for `rft`, over the kept replies of each round.
         rounds: rounds of `rft`.
         samples: replies for each prompt of a round of `rft`, or of a step of `grpo`.
-        learning_rate: of AdamW.
+        learning_rate: learning rate of AdamW.
         beta: weight of the divergence from the base model, for `dpo` and `grpo`.
         batch: rows of a step, for `sft`, `rft` and `dpo`.
         max_tokens: longest reply that is sampled, in tokens.
         episodes: episodes that a reply is scored by.
-        seed: of every random draw; the episodes that judge are those of the following seed.
+        seed: seed of every random draw; the episodes that judge have the next seed.
         trust: task files may name modules to import and paths to read.
     """
 
@@ -72,7 +72,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReplyScores:
     """Replies to held-out prompts.
 
     Attributes:
@@ -89,11 +89,11 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingResult:
     """The result of a training: replies before and after it, its duration in seconds, and why it ended early."""
 
-    before: Judged
-    after: Judged
+    before: ReplyScores
+    after: ReplyScores
     seconds: float
     ended: str = ""
 
@@ -120,10 +120,10 @@ def finetune(
     base: str,
     *,
     out: Path,
-    settings: Settings,
+    settings: TrainingSettings,
     say: Callable[[str], None],
     track: Sequence[str] = (),
-) -> Trained:
+) -> TrainingResult:
     """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
 
     Args:
@@ -135,9 +135,9 @@ def finetune(
     A training that was interrupted continues from its last checkpoint in `out`.
 
     Raises:
-        UsageError: the extra or a tracker is not installed, the model cannot be used, no row can be, or the replies
+        UsageError: the extra or a tracker is not installed, the model or every row is unusable, or the replies
             leave nothing to learn from.
-        PlaceError: `out` holds something else.
+        PathError: `out` holds something else.
         KeyboardInterrupt: SIGINT arrived; a step in progress was finished and saved before.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
@@ -148,16 +148,16 @@ def finetune(
     _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
     began = time.perf_counter()
     model = _Trainee(base, settings, out, track)
-    rows = model.fitting(rows, say)
+    rows = model.rows_that_fit(rows, say)
     judge = _Judge(model, test or rows, settings)
-    before = judge.judged()
+    before = judge.scores()
     say(f"before: {_described(before)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
-        ended = model.sharpened(rows, say) if settings.method == "rft" else model.trained(rows, say)
-    after = judge.judged()
+        ended = model.train_in_rounds(rows, say) if settings.method == "rft" else model.train(rows, say)
+    after = judge.scores()
     say(f"after:  {_described(after)}")
-    result = Trained(before, after, time.perf_counter() - began, ended)
+    result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
     write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result))
     for left in (_CHECKPOINTS, _STATE):
@@ -165,7 +165,7 @@ def finetune(
     return result
 
 
-def sample_replies(source: str, rows: Sequence[Row], settings: Settings) -> list[str]:
+def sample_replies(source: str, rows: Sequence[Row], settings: TrainingSettings) -> list[str]:
     """Return a reply of the model `source`, a folder or a name in the hub, to the prompt of each row."""
     return _Trainee(source, settings, Path()).replies(rows)
 
@@ -181,20 +181,20 @@ def _refuse_mixed(rows: Sequence[Row]) -> None:
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Make the folder, or take up an interrupted training; one with other rows or settings only if it saved nothing."""
+    """Make the folder, or continue its interrupted training; rows and settings may differ if it saved no checkpoint."""
     path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
     if out.exists() and not path.is_file():
-        raise PlaceError(f"{out} exists and is not overwritten; remove it, or choose another -o")
+        raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
     if saved and json.loads(read_plain(path)) != state:
-        raise PlaceError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
+        raise PathError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(state))
 
 
 class _Trainee:
-    """A model in training, and what TRL's trainers need of it."""
+    """A model in training, with the arguments of TRL's trainers."""
 
-    def __init__(self, base: str, settings: Settings, out: Path, track: Sequence[str] = ()) -> None:
+    def __init__(self, base: str, settings: TrainingSettings, out: Path, track: Sequence[str] = ()) -> None:
         import torch
 
         self.settings, self.out, self._track = settings, out, track
@@ -212,7 +212,7 @@ class _Trainee:
         self._cuda = torch.cuda.is_available()
         torch.manual_seed(settings.seed)
 
-    def fitting(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
+    def rows_that_fit(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
         """Return the rows that fit into the model's context with a reply.
 
         Raises UsageError if there is none.
@@ -237,7 +237,7 @@ class _Trainee:
             )
         return fit
 
-    def trained(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
+    def train(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
         """Train on `rows` by the method's trainer; return why it ended early, or nothing."""
         from transformers import PrinterCallback, TrainerCallback
 
@@ -313,8 +313,8 @@ class _Trainee:
         method, settings = self.settings.method, self.settings
         given = {"processing_class": self.tokenizer, "callbacks": [callback], "peft_config": self._adapter}
         if method == "grpo":
-            rewarded = _reward(rows, settings, settings.seed)
-            self._refuse_without_spread(rows, rewarded)
+            reward_of = _reward(rows, settings, settings.seed)
+            self._refuse_without_spread(rows, reward_of)
             columns = [{key: row[key] for key in ("prompt", "task", "kind", "incumbent")} for row in rows]
             config = trl.GRPOConfig(
                 **common,
@@ -322,7 +322,7 @@ class _Trainee:
                 max_completion_length=settings.max_tokens,
                 beta=settings.beta,
             )
-            return trl.GRPOTrainer(self.model, rewarded, config, train_dataset=Dataset.from_list(columns), **given)
+            return trl.GRPOTrainer(self.model, reward_of, config, train_dataset=Dataset.from_list(columns), **given)
         if method == "dpo":
             columns = [{key: row[key] for key in ("prompt", "chosen", "rejected")} for row in rows]
             config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
@@ -331,11 +331,11 @@ class _Trainee:
         config = trl.SFTConfig(**common, max_length=self.context)
         return trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
 
-    def sharpened(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
+    def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
-        rewarded = _reward(rows, self.settings, self.settings.seed)
+        reward_of = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
-            texts, values = self._sampled(rows, rewarded)
+            texts, values = self._sampled(rows, reward_of)
             kept = _best_quarter(texts, values)
             mean = sum(values) / len(values)
             say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
@@ -345,19 +345,19 @@ class _Trainee:
                 return f"round {number} had no readable reply"
             if max(values) - min(values) < 1e-9:
                 return f"all replies of round {number} had the same reward"
-            if ended := self.trained(kept, say, f"round-{number}"):
+            if ended := self.train(kept, say, f"round-{number}"):
                 return ended
         return ""
 
-    def _sampled(self, rows: Sequence[Row], rewarded: Reward) -> tuple[list[tuple[Row, str]], list[float]]:
+    def _sampled(self, rows: Sequence[Row], reward_of: Reward) -> tuple[list[tuple[Row, str]], list[float]]:
         """Sample replies to each row's prompt; return them with their rows, and their rewards."""
         texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
-        scored = _scored(rewarded, [row for row, _ in texts], [text for _, text in texts])
+        scored = _scored(reward_of, [row for row, _ in texts], [text for _, text in texts])
         return texts, [one.reward for one in scored]
 
-    def _refuse_without_spread(self, rows: Sequence[Row], rewarded: Reward) -> None:
+    def _refuse_without_spread(self, rows: Sequence[Row], reward_of: Reward) -> None:
         """Raise UsageError if rewards of sampled replies do not differ, since `grpo` learns from differences only."""
-        _, values = self._sampled(rows[:_PROBED], rewarded)
+        _, values = self._sampled(rows[:_PROBED], reward_of)
         if max(values) <= UNREADABLE:
             raise UsageError(_UNREADABLE)
         size = self.settings.samples
@@ -406,7 +406,7 @@ class _Trainee:
 
 
 class _Interruption:
-    """Takes note of the first SIGINT while it is entered, and raises KeyboardInterrupt at its end; a second is obeyed.
+    """Delays the first SIGINT to the end of the `with` block, which raises KeyboardInterrupt; a second acts at once.
 
     A checkpoint that is being written is therefore completed. Other threads than the main one get no signals.
     """
@@ -433,28 +433,28 @@ class _Interruption:
 class _Judge:
     """Judges a model by its replies to the same prompts, on episodes that training does not use."""
 
-    def __init__(self, model: _Trainee, rows: Sequence[Row], settings: Settings) -> None:
+    def __init__(self, model: _Trainee, rows: Sequence[Row], settings: TrainingSettings) -> None:
         prompts = {json.dumps(row["prompt"]): row for row in rows}
         several = math.ceil(MOST_TESTED / len(prompts))
         self._rows = [row for row in list(prompts.values())[:MOST_TESTED] for _ in range(several)][:MOST_TESTED]
         self._model, self._reward = model, _reward(rows, settings, settings.seed + 1)
 
-    def judged(self) -> Judged:
+    def scores(self) -> ReplyScores:
         """Judge the model as it is now."""
         scored = _scored(self._reward, self._rows, self._model.replies(self._rows))
         readable = [one for one in scored if one.reward > UNREADABLE]
         distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
         count = len(scored)
-        return Judged(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
+        return ReplyScores(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
 
 
-def _reward(rows: Sequence[Row], settings: Settings, seed: int) -> Reward:
+def _reward(rows: Sequence[Row], settings: TrainingSettings, seed: int) -> Reward:
     return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed, trust=settings.trust)
 
 
-def _scored(rewarded: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[Scored]:
+def _scored(reward_of: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[ScoredCompletion]:
     columns = {name: [row.get(name) for row in rows] for name in ("task", "kind", "incumbent")}
-    return rewarded.scored(list(texts), **columns)
+    return reward_of.scored(list(texts), **columns)
 
 
 def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> list[Row]:
@@ -470,15 +470,15 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
     return list(kept.values())
 
 
-def _described(judged: Judged) -> str:
+def _described(scores: ReplyScores) -> str:
     return (
-        f"{judged.readable:.0%} of {judged.replies} replies can be read, mean reward {judged.reward:.3f}, "
-        f"{judged.distinct} different policies"
+        f"{scores.readable:.0%} of {scores.replies} replies can be read, mean reward {scores.reward:.3f}, "
+        f"{scores.distinct} different policies"
     )
 
 
-def _card(base: str, digest: str, count: int, settings: Settings, result: Trained) -> str:
-    """Return the model card: what was trained on what, and how its replies changed."""
+def _card(base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult) -> str:
+    """Return the model card: base model, data, settings, and the replies before and after."""
     stated = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(settings).items())
     lines = [
         f"# {Path(base).name}, trained by policygen ({settings.method})",

@@ -75,7 +75,7 @@ def reward(
         episodes: number of episodes of each policy; finite, known MDPs are scored exactly.
         seed: determines the episodes, 0 or more.
         target: the score worth 1, for a single task; by default its optimum, else the score that counts as solved.
-        kind: `table` or `linear`; by default that which a completion looks like.
+        kind: `table` or `linear`; by default the kind that a completion looks like.
         jobs: number of processes for environments that are not vectorised; by default all usable cores.
         trust: task files may name modules to import and paths to read.
 
@@ -107,7 +107,7 @@ def reward(
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredCompletion:
     """A completion's policy, its score and its reward; without a policy that can be played, no score."""
 
     policy: Policy | None
@@ -137,11 +137,11 @@ class Reward:
         """Return the reward of each completion, see `scored`; prompts and unknown columns are ignored."""
         return [one.reward for one in self.scored(completions, **columns)]
 
-    def scored(self, completions: Sequence[Any], **columns: Any) -> list[Scored]:
+    def scored(self, completions: Sequence[Any], **columns: Any) -> list[ScoredCompletion]:
         """Return the policy, the score and the reward of each completion; unknown columns are ignored.
 
         The reward is -0.1 without a policy that can be played; 0 if the policy is no better than random actions, or
-        violates a hard requirement too often; else linear from there to the target, 1, and beyond it.
+        violates a hard requirement too often; else linear: 0 at random actions, 1 at the target, more beyond it.
 
         Args:
             completions: texts, or lists of chat messages, of which the last one counts.
@@ -157,12 +157,12 @@ class Reward:
         if any(not isinstance(values, list | tuple) or len(values) != len(completions) for values in rows):
             raise UsageError(f"a column needs a list with one value for each of the {len(completions)} completions")
         policies = [self._policy(*row) for row in zip(completions, *rows, strict=True)]
-        found: dict[tuple[str, bytes], Scored] = {}
+        found: dict[tuple[str, bytes], ScoredCompletion] = {}
         for name, task in self.tasks.items():
             own = {text_digest(policy): policy for policy in policies if policy and policy.task.name == name}
             for (digest, policy), score in zip(own.items(), self._scores(task, list(own.values())), strict=True):
-                found[name, digest] = Scored(policy, score, self._value(name, score))
-        unreadable = Scored(None, None, UNREADABLE)
+                found[name, digest] = ScoredCompletion(policy, score, self._value(name, score))
+        unreadable = ScoredCompletion(None, None, UNREADABLE)
         return [found[one.task.name, text_digest(one)] if one else unreadable for one in policies]
 
     def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:

@@ -69,8 +69,8 @@ class AdventureEnv(gym.Env[str, Any]):
     A command that cannot be carried out changes nothing.
 
     ## Observation Space
-    `Text(max_length=240)`: the room, what lies there, where the exits lead, what is carried, the score. It tells all
-    that there is to know: what was read before adds nothing.
+    `Text(max_length=240)`: the room, what lies there, where the exits lead, what is carried, the score. It is
+    complete: earlier observations add nothing.
 
     ```text
     You are in the hall. North: cave. East: kitchen. South: garden. West: library.
@@ -81,13 +81,13 @@ class AdventureEnv(gym.Env[str, Any]):
     The points that a command earns, less 1: 10 each for the lamp, the key and opening the chest, 20 for the crown.
 
     ## Starting State
-    In the hall, with nothing; a map of the 24 at random.
+    In the hall, with nothing; one of the 24 maps at random.
 
     ## Episode End
     The episode terminates when the crown is taken, and is truncated after 60 commands.
 
     ## Information
-    `"said"`: what came of the last command, in a sentence. `"score"`: the points so far.
+    `"said"`: the result of the last command, in a sentence. `"score"`: the points so far.
 
     ## Arguments
     `gymnasium.make("policygen/Adventure-v0")`

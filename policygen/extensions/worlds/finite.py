@@ -72,8 +72,8 @@ class NimEnv(FiniteEnv):
 
     ## Description
     Ten sticks lie on the table. The agent and its opponent take one, two or three sticks in turn, the agent first;
-    whoever takes the last stick loses. The opponent leaves one more than a multiple of four sticks whenever it can;
-    where the agent has left it such a number it takes a uniformly random legal number of sticks.
+    the player who takes the last stick loses. The opponent leaves one more than a multiple of four sticks whenever it
+    can. If the agent leaves it such a number, it takes a uniformly random legal number of sticks.
 
     The game is that of ProPS (NeurIPS 2025). As published, its action is the number of sticks itself although the
     declared actions are 0, 1 and 2: action 0 loses at once, and taking three is not declared. Here action `a` takes
@@ -102,7 +102,7 @@ class NimEnv(FiniteEnv):
     The episode terminates when the game is won or lost, which is after five moves of the agent at the latest.
 
     ## Information
-    `step()` returns the probability of what happened as `"prob"`. `P` and `initial_state_distrib` publish all of them.
+    `step()` returns the probability of the outcome as `"prob"`. `P` and `initial_state_distrib` publish all of them.
 
     ## Arguments
     `gymnasium.make("policygen/Nim-v0", published_actions=False)`
@@ -158,7 +158,7 @@ GOAL = SIDE * SIDE - 1
 STEP_REWARD = -0.1 / (SIDE * SIDE)
 MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, 1), 3: (0, -1)}  # (rows, columns)
 # The pairs of squares without a wall between them: a spanning tree of the grid.
-OPEN = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
+PASSAGES = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
 _SCALE = 64  # pixels a square
 
 
@@ -208,7 +208,7 @@ class MazeEnv(FiniteEnv):
     The episode terminates in the goal, and is truncated after 100 steps.
 
     ## Information
-    `step()` returns the probability of what happened as `"prob"`, here always 1. `P` and `initial_state_distrib`
+    `step()` returns the probability of the outcome as `"prob"`, here always 1. `P` and `initial_state_distrib`
     publish the whole maze.
 
     ## Arguments
@@ -236,8 +236,8 @@ class MazeEnv(FiniteEnv):
         for row in range(SIDE):
             squares, below = "|", "+"
             for square in range(SIDE * row, SIDE * row + SIDE):
-                squares += f" {marks.get(square, ' ')} " + (" " if _open(square, 2) else "|")
-                below += ("   " if _open(square, 1) else "---") + "+"
+                squares += f" {marks.get(square, ' ')} " + (" " if _is_open(square, 2) else "|")
+                below += ("   " if _is_open(square, 1) else "---") + "+"
             lines += [squares, below]
         return "\n".join(lines) + "\n"
 
@@ -254,25 +254,25 @@ class MazeEnv(FiniteEnv):
         for square in range(SIDE * SIDE):
             row, column = divmod(square, SIDE)
             left, top = margin + column * _SCALE, margin + row * _SCALE
-            if column < SIDE - 1 and not _open(square, 2):
+            if column < SIDE - 1 and not _is_open(square, 2):
                 picture.segment((left + _SCALE, top), (left + _SCALE, top + _SCALE), 6, wall)
-            if row < SIDE - 1 and not _open(square, 1):
+            if row < SIDE - 1 and not _is_open(square, 1):
                 picture.segment((left, top + _SCALE), (left + _SCALE, top + _SCALE), 6, wall)
         row, column = divmod(self.state, SIDE)
         picture.disc((margin + (column + 0.5) * _SCALE, margin + (row + 0.5) * _SCALE), 16, (58, 104, 176))
         return picture.pixels()
 
 
-def _open(square: int, action: int) -> bool:
+def _is_open(square: int, action: int) -> bool:
     """Whether the action leads from the square to another one: no wall, and not out of the maze."""
     row, column = (a + b for a, b in zip(divmod(square, SIDE), MOVES[action], strict=True))
     inside = 0 <= row < SIDE and 0 <= column < SIDE
-    return inside and frozenset((square, SIDE * row + column)) in OPEN
+    return inside and frozenset((square, SIDE * row + column)) in PASSAGES
 
 
 def _outcomes_of_moving(square: int, action: int) -> Outcomes:
     if square == GOAL:
         return [(1.0, GOAL, 0.0, True)]
     rows, columns = MOVES[action]
-    after = square + SIDE * rows + columns if _open(square, action) else square
+    after = square + SIDE * rows + columns if _is_open(square, action) else square
     return [(1.0, after, 1.0, True) if after == GOAL else (1.0, after, STEP_REWARD, False)]

@@ -46,7 +46,7 @@ class Track(Dynamics):
 
     observation_space = gym.spaces.Box(0.0, FARTHEST, (5,), np.float32)
     actions = 3
-    noise = 7
+    noise_width = 7
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
         """Draw a point on the middle line of a stretch, and any heading."""

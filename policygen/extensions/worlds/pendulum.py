@@ -16,12 +16,12 @@ _FAR = 10.0  # standard deviations of noise by which the observation space is wi
 
 
 class PendulumTorqueEnv(PendulumEnv):
-    """A rod on a motor is swung up and held upright, while an unknown constant torque pulls at it.
+    """A pendulum to swing up and hold upright against an unknown constant torque.
 
     It differs from `Pendulum-v1` in two things. A load is added to the motor's torque: drawn for each episode, constant
     within it, and not observed. And readings are noisy, like those of any sensor. Without noise a very high gain hides
     the load; with noise the gain must be low, and the rod leans more with a larger load. To stand upright the motor
-    must cancel the load, which only memory can tell: the integral of the error, or the effect of earlier torques.
+    must cancel the load. Only memory reveals it: the integral of the error, or the effect of earlier torques.
     Load or noise alone does little harm: a tuned policy without memory scores -246.3 (standard error 8.0), but -145.0
     with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own case.
 
@@ -52,17 +52,17 @@ class PendulumTorqueEnv(PendulumEnv):
     ## Starting State
 
     The angle is uniform between -pi and pi, the rate between -1 and 1, the load between -`most_load` and `most_load`.
-    For a seed, angle and rate are those of `Pendulum-v1` with that seed; its `options` are taken, too.
+    For a seed, angle and rate are those of `Pendulum-v1` with that seed; its `options` are accepted, too.
 
     ## Episode End
 
-    Never by itself; registered, it is cut after 200 steps.
+    None; the registered environment truncates episodes after 200 steps.
 
     ## Arguments
 
     * `g`: the acceleration of gravity, 10 by default.
-    * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2; of 1.5 the
-      motor has a quarter of its torque left to right the rod with.
+    * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2; with 1.5
+      a quarter of the motor's torque is left to right the rod.
     * `noise`: standard deviation of each reading, 0.05 by default.
     """
 

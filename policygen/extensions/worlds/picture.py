@@ -20,22 +20,22 @@ class Canvas:
         self._draw = ImageDraw.Draw(self._image)
 
     def rectangle(self, upper_left: Point, lower_right: Point, colour: Colour) -> None:
-        """An upright rectangle between two corners."""
+        """Draw an upright rectangle between two corners."""
         (left, top), (right, bottom) = upper_left, lower_right
         # Pillow includes the last pixel.
         self._draw.rectangle((FINE * left, FINE * top, FINE * right - 1, FINE * bottom - 1), colour)
 
     def disc(self, centre: Point, radius: float, colour: Colour) -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         (x, y), reach = centre, FINE * radius
         self._draw.ellipse((FINE * x - reach, FINE * y - reach, FINE * x + reach, FINE * y + reach), colour)
 
     def segment(self, start: Point, end: Point, width: float, colour: Colour) -> None:
-        """A straight line of that width with round ends."""
+        """Draw a straight line of that width with round ends."""
         self._draw.line((FINE * start[0], FINE * start[1], FINE * end[0], FINE * end[1]), colour, round(FINE * width))
         for point in (start, end):
             self.disc(point, width / 2, colour)
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """The picture, shape (height, width, 3)."""
+        """Return the picture, shape (height, width, 3)."""
         return np.array(self._image.reduce(FINE))

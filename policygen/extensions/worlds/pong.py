@@ -19,7 +19,7 @@ LOWEST = HEIGHT - PADDLE  # the greatest y of a paddle's upper edge
 MOVES = np.array([-SPEED, SPEED, 0.0])
 
 
-class Rally(Dynamics):
+class PongDynamics(Dynamics):
     """A game of Pong; the state is the upper edges of the two paddles (agent, opponent) and the ball's x, y, vx, vy."""
 
     observation_space = gym.spaces.Box(
@@ -71,15 +71,15 @@ class PongEnv(DynamicsEnv):
 
     ## Description
     Two paddles guard the left and the right edge of a field of 800 x 600, x to the right and y downwards. The agent
-    moves the left one; the right one follows the ball and never misses. The ball flies sideways at 5 a step; where it
-    meets a paddle decides how steeply it flies on. Each ball that the agent returns pays 1. The limit of 1000
-    steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts towards the
+    moves the left one; the right one follows the ball and never misses. The ball flies sideways at 5 a step; the
+    place where it meets a paddle sets its new vertical speed. Each ball that the agent returns pays 1. The limit of
+    1000 steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts towards the
     opponent, and comes back 308 steps or more after each return. A policy that never misses has a return of exactly
     3.
 
     This is the state-based game of ProPS (NeurIPS 2025), which has nothing to do with the Atari game. Its dynamics are
     kept with their oddities: a wall turns the ball round without moving it back into the field, and a ball that is hit
-    exactly at x = -5 counts and still ends the episode. The declared bounds are mended: as published they exclude
+    exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as published they exclude
     observations that occur.
 
     ## Action Space
@@ -124,7 +124,7 @@ class PongEnv(DynamicsEnv):
     * v0: initial version
     """
 
-    dynamics = Rally()
+    dynamics = PongDynamics()
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
 
     def render(self) -> Any:

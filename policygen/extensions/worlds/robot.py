@@ -1,7 +1,7 @@
 """A robot in a locked room: its map of what it has seen, its options, the rule-based planner, and an episode.
 
 The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
-flaws: exploring is a regular sweep that treats keys and boxes as free cells and can push against them for ever, and a
+flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them for ever, and a
 path is planned only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not yet
 seen when it was made. Exploring then ends as soon as the next of them is visible. If it is not visible by its turn, the
 plan is over.
@@ -43,7 +43,7 @@ class Thing:
 
 
 class View:
-    """A map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
+    """The robot's view of the room: a map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
 
     Attributes:
         here, direction: the robot's cell, and the direction it faces.
@@ -100,7 +100,7 @@ class View:
 # --- options ---------------------------------------------------------------------------------------------------------
 
 EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
-STRIP = 3  # steps between lanes of the sweep: the width of the view
+STRIP = 3  # steps between lanes of an exploration: the width of the view
 _TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # by quarter turns to the right
 _BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
 
@@ -124,33 +124,33 @@ class Exploration:
     """Exploring: to the upper left corner, then to and fro in lanes.
 
     Attributes:
-        due: the actions to take next.
+        queue: the actions to take next.
         reached: whether the upper wall was reached.
     """
 
-    due: deque[int]
+    queue: deque[int]
     reached: bool = False
 
     def next(self, view: View, rng: np.random.Generator) -> int:
         """Return the next action."""
         blocked = view.kind(view.ahead()) in (WALL, DOOR)
         if not self.reached:
-            if self.due:
-                return self.due.popleft()
+            if self.queue:
+                return self.queue.popleft()
             if blocked:
                 self.reached = view.direction == 3
                 return RIGHT
             return FORWARD
         if not blocked:
-            return self.due.popleft() if self.due else FORWARD
+            return self.queue.popleft() if self.queue else FORWARD
         if view.direction in (0, 2):  # the end of a lane
             turn = RIGHT if view.direction == 0 else LEFT
-            self.due = deque([FORWARD] * STRIP + [turn])
+            self.queue = deque([FORWARD] * STRIP + [turn])
             return turn
         turn = RIGHT
         if view.direction == 1:  # the lower wall blocks the next lane
-            turn = self.due[-1] if self.due else int(rng.choice([LEFT, RIGHT]))
-        self.due.clear()
+            turn = self.queue[-1] if self.queue else int(rng.choice([LEFT, RIGHT]))
+        self.queue.clear()
         return turn
 
 
@@ -165,7 +165,7 @@ class PlanExecutor:
     rng: np.random.Generator
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)
     _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or exploring
-    _sweep: Exploration | None = None  # where exploring goes on, until the robot goes to a thing
+    _exploration: Exploration | None = None  # where exploring goes on, until the robot goes to a thing
 
     def follow(self, plan: Plan, view: View) -> None:
         """Replace the plan; the places of its things are those known now."""
@@ -209,13 +209,13 @@ class PlanExecutor:
         if option.verb == EXPLORE:
             if view.is_complete() or self._sees_awaited(view):
                 return None
-            if self._sweep is None:
-                self._sweep = Exploration(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
-            return self._sweep
+            if self._exploration is None:
+                self._exploration = Exploration(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
+            return self._exploration
         actions: list[int] = []
         if option.verb == GO_TO:
-            self._sweep = None
-            actions = way_to(place, view) if place is not None else []
+            self._exploration = None
+            actions = path_to(place, view) if place is not None else []
         elif option.verb == TAKE:
             actions = [PICK_UP] if view.carried is None else _exchange(view)
         elif option.verb == PUT and view.carried is not None:
@@ -235,7 +235,7 @@ def place_of(name: str, view: View) -> Cell | None:
     return fitting[-1].place if fitting else None
 
 
-def way_to(place: Cell, view: View) -> list[int]:
+def path_to(place: Cell, view: View) -> list[int]:
     """Return a shortest path through known empty cells until the robot faces a place; empty if there is none."""
     start = (*view.here, view.direction)
     before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
@@ -245,11 +245,11 @@ def way_to(place: Cell, view: View) -> list[int]:
         x, y, direction = state
         ahead = view.ahead((x, y), direction)
         if ahead == place:
-            way: list[int] = []
+            path: list[int] = []
             while state != start:
                 state, action = before[state]
-                way.append(action)
-            return way[::-1]
+                path.append(action)
+            return path[::-1]
         moves = [((x, y, (direction - 1) % 4), LEFT), ((x, y, (direction + 1) % 4), RIGHT)]
         if view.kind(ahead) == EMPTY:
             moves.append(((*ahead, direction), FORWARD))

@@ -29,7 +29,7 @@ FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after p
 PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
 PROBE_SHARE = 0.2  # maximal share of the budget for probing
 VALIDATED = 16  # maximal number of distribution means that are compared at the end
-PATIENCE = 30  # generations without improvement after which a search ends
+STALL = 30  # generations without improvement after which a search ends
 CHECKED_EVERY = 10  # generations between checks of the number of seeds
 FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
 FLAT = 10  # generations with equal returns after which a search ends
@@ -135,16 +135,16 @@ def _needed(one: Vector, other: Vector) -> int:
 def has_converged(levels: Sequence[float]) -> bool:
     """Whether a search has converged, judged by the mean return of its generations.
 
-    Checked every `PATIENCE / 3` generations, from generation `PATIENCE` on: the search ends if a line through the last
-    `PATIENCE` returns predicts a gain over `PATIENCE` more generations that is below the standard error of their mean.
+    Checked every `STALL / 3` generations, from generation `STALL` on: the search ends if a line through the last
+    `STALL` returns predicts a gain over `STALL` more generations that is below the standard error of their mean.
     It ends sooner after `FLAT` equal returns.
     """
     if len(levels) >= FLAT and len(set(levels[-FLAT:])) == 1:
         return True
-    if len(levels) < PATIENCE or len(levels) % (PATIENCE // 3):
+    if len(levels) < STALL or len(levels) % (STALL // 3):
         return False
-    slope, residual = _line(levels[-PATIENCE:])
-    return slope * PATIENCE <= residual / math.sqrt(PATIENCE)
+    slope, residual = _line(levels[-STALL:])
+    return slope * STALL <= residual / math.sqrt(STALL)
 
 
 def _line(levels: Sequence[float]) -> tuple[float, float]:
@@ -157,7 +157,7 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 
 def _climbing(levels: Sequence[float]) -> bool:
     """Whether the last generations rose by more than twice the standard error."""
-    recent = levels[-PATIENCE:]
+    recent = levels[-STALL:]
     if len(recent) < LEAST_CLIMB:
         return False
     slope, residual = _line(recent)

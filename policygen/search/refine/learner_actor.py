@@ -131,7 +131,7 @@ class LearnerActor:
     learner: Learner | Trial
     view: CellView
     shaped_reward: ShapedReward | None = None
-    portable = False
+    independent = False
 
     def begin(self, episodes: int, /) -> CellDecider:
         """Begin new episodes."""

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.account import account_of
 from policygen.plants.fit import FittedPlant, fit_plant
 from policygen.plants.identify import identify_plant
+from policygen.plants.record import record_of
 from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
@@ -108,7 +108,7 @@ def tune_in_plant(
     fitted = _fitted(known, data, rng)
     inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate)
     best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
-    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=account_of(fitted, data))
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=record_of(fitted, data))
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.plants.account import PlantAccount
+from policygen.plants.record import PlantRecord
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.plant import Plant
@@ -96,7 +96,7 @@ class Refined:
     state: TuningState | None = None
     climb: tuple[float, float] | None = None
     watched: tuple[Trajectory, ...] = ()
-    plant: PlantAccount | None = None
+    plant: PlantRecord | None = None
 
 
 class Tunable:

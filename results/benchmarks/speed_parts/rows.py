@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.errors import PlaceError
+from policygen.errors import PathError
 from policygen.extensions.plots.style import OKABE_ITO, save, style
 from policygen.files import write_atomically
 from policygen.portable import usable_cores
@@ -220,7 +220,7 @@ def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PlaceError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise PathError(f"cannot make the folder {folder}: {error.strerror}") from None
     write_atomically(folder / "speed.csv", as_csv(rows))
     write_atomically(folder / "speed.md", "# Speed\n\nMade with `make bench`.\n\n" + as_markdown(rows))
     picture(rows, folder / "speed.png")

@@ -19,7 +19,7 @@ from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
 from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, sentences
 from sweeping import SWEPT, assert_as_alone, conducted, opened, stated
 
-from policygen.episodes.players import Players, by_processes, use_executor
+from policygen.episodes.players import Players, by_processes, use_distribution
 from policygen.errors import EnvironmentFault
 from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
 from policygen.extensions.sweeps.conduct import open_sweep
@@ -132,11 +132,11 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
 def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clumsy = policy_for("cartpole", CLUMSY)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    use_executor(by_ray)
+    use_distribution(by_ray)
     try:
         with Players(CARTPOLE, jobs=2) as players:
             players._local = copies_of(CARTPOLE, monkeypatch)
-            players.apart = True
+            players.isolated = True
             seeds = (3, 1, 4, 1, 5)
             (many,), one = players.play_many([clumsy], seeds), players.play(clumsy, seeds)
             assert_equal(many, players._local.play(clumsy, seeds))
@@ -144,12 +144,12 @@ def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch:
         for fault, sentence in (("raises", "failed in `step`"), ("is-killed", "was killed")):
             task = task_with(fault)
             with Players(task, jobs=2) as players:
-                players.apart = True
+                players.isolated = True
                 with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0.*{sentence}|{sentence}") as caught:
                     players.play(policy_of(task, ONES), (1, 2))
                 assert "Traceback" not in str(caught.value)
     finally:
-        use_executor(by_processes)
+        use_distribution(by_processes)
         ray.shutdown()
 
 

@@ -20,7 +20,7 @@ from support import Line, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.compare.comparison import Pair, pairs_of, points_of, rows_of
+from policygen.extensions.compare.comparison import Pair, normalised_scores, pairs_of, rows_of
 from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure, plot_comparison
 from policygen.extensions.compare.results import Result
@@ -30,7 +30,7 @@ from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.tables import comparison
 from policygen.extensions.sweeps.conduct import conduct, open_sweep
 from policygen.extensions.sweeps.plan import SweepPlan, cell_folders, product_of
-from policygen.extensions.sweeps.suites import Published
+from policygen.extensions.sweeps.suites import PublishedColumn
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
@@ -49,7 +49,7 @@ def results(task: str, name: str, scores: list[float], first_seed: int | None = 
     return made
 
 
-def compared_scores_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> ComparedScores:
+def compared_scores_of(*parts: list[Result], published: tuple[PublishedColumn, ...] = ()) -> ComparedScores:
     return ComparedScores(tuple(result for part in parts for result in part), published)
 
 
@@ -136,7 +136,7 @@ def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
     together = [pair for pair in pairs_of(compared) if pair.tasks == 2]
     assert [pair.gain for pair in together] == [20.0]
     assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(compared, pairs_of(compared))
-    assert points_of(compared, "two", "A").tolist() == [50.0] * 4
+    assert normalised_scores(compared, "two", "A").tolist() == [50.0] * 4
 
 
 def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
@@ -156,8 +156,8 @@ def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None
 
 def test_published_columns_stand_beside_ours_and_a_test_says_what_is_above_them() -> None:
     published = (
-        Published("they", "a paper", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0), "sure": (90.0, 2.0)}),
-        Published("others", "a page", None, {"few": (90.0, None), "sure": (10.0, None), "level": (100.0, None)}),
+        PublishedColumn("they", "a paper", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0), "sure": (90.0, 2.0)}),
+        PublishedColumn("others", "a page", None, {"few": (90.0, None), "sure": (10.0, None), "level": (100.0, None)}),
     )
     compared = compared_scores_of(
         results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
@@ -187,7 +187,7 @@ def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
 def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     compared = compared_scores_of(
         results("t_1", "A & B <c>", [1, 2, 4] * 2), results("t_1", "D|e", [25, 26, 29] * 2),
-        published=(Published("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
+        published=(PublishedColumn("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
     )  # fmt: skip
     for name in ("c.md", "c.tex", "c.html", "c.csv"):
         write_report(compared, Path(name))
@@ -310,7 +310,7 @@ def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: 
         for i, name in enumerate(names)
         for who in ("builtin (no language model)", "openai:gpt-5-mini, refine auto")
     ]
-    published = (Published("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
+    published = (PublishedColumn("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
     figure = comparison_figure(compared_scores_of(*parts, published=published), columns=columns)
     wide, high = figure.get_size_inches()
     assert wide == {1: 3.5, 2: 7.16}[columns]

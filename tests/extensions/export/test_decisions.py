@@ -1,6 +1,6 @@
 """Exported C, Python and JSON: each decides as numpy does, over many kinds of policies.
 
-It tests `extensions.export.portable` and `extensions.export.python`.
+It tests `extensions.export.json_format` and `extensions.export.python`.
 """
 
 from __future__ import annotations

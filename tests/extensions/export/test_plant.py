@@ -24,8 +24,8 @@ from support import PAIR, Line
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.export.formats import exported_plant
 from policygen.extensions.export.program import short_name
-from policygen.plants.account import PlantAccount, equations_of
 from policygen.plants.fit import FittedPlant
+from policygen.plants.record import PlantRecord, equations_of
 from policygen.plants.simulate import PlantCopies, PlantEnv
 from policygen.policies.plant import Equations, Plant
 from policygen.tasks.load import load_task
@@ -125,7 +125,7 @@ def actions_of(task: Task, count: int, beyond: float = 0.0) -> list[Any]:
 def simulated(name: str) -> PlantEnv:
     text, task = CASES[name]
     episodes = played(task, range(8)) if task in (CARTPOLE, PENDULUM) else [made_up(task)]
-    return PlantEnv(equations_of(PlantAccount(text, 1), task), episodes)
+    return PlantEnv(equations_of(PlantRecord(text, 1), task), episodes)
 
 
 # --- who simulates ---------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_every_part_of_a_plant_is_exported() -> None:
 def test_a_plant_that_would_be_ambiguous_or_not_finite_is_refused() -> None:
     plant = simulated("memory").plant
     for spoilt in (replace(plant, low=np.array([np.nan])), replace(plant, reward_outside=-np.inf)):
-        with pytest.raises(PolicyError, match="no finite number"):
+        with pytest.raises(PolicyError, match="not a finite number"):
             exported_plant(spoilt, "c")
     twins = replace(LINE, observations=LINE.observations * 2)
     with pytest.raises(PolicyError, match="have the same name"):

@@ -27,18 +27,18 @@ def explained(policy: Policy, seed: int = 3) -> tuple[Trajectory, list[Decision]
     explainer = Explainer(policy, episode)
     steps = zip(episode.observations, episode.actions, strict=False)
     decisions = [explainer.step(observation, action) for observation, action in steps]
-    assert all(decision is not None and len(decision.reasons) <= explainer.most for decision in decisions)
+    assert all(decision is not None and len(decision.reasons) <= explainer.max_reasons for decision in decisions)
     return episode, [decision for decision in decisions if decision is not None]
 
 
 def test_the_row_that_fits_is_named_with_the_values_that_it_asks_for():
     policy = policygen.parse(TABLE, "cartpole", "table")
     episode, decisions = explained(policy)
-    assert {decision.because.split(":")[0] for decision in decisions} == {"row 1 of 3", "row 2 of 3", "row 3 of 3"}
+    assert {decision.summary.split(":")[0] for decision in decisions} == {"row 1 of 3", "row 2 of 3", "row 3 of 3"}
     for observation, action, decision in zip(episode.observations, episode.actions, decisions, strict=False):
         lean = float(observation[2]) + 0.25 * float(observation[3])
         row = 2 if lean >= 0.02 else 3 if lean >= -0.02 else 1
-        assert decision.because.startswith(f"row {row} of 3")
+        assert decision.summary.startswith(f"row {row} of 3")
         assert decision.action == ["left", "right"][action]
         said = [(reason.text, reason.value) for reason in decision.reasons]
         if row == 2:
@@ -47,7 +47,7 @@ def test_the_row_that_fits_is_named_with_the_values_that_it_asks_for():
             assert [value for _, value in said] == ["below 0.8", "below -0.02"]
         else:
             assert said == []
-            assert decision.because == "row 3 of 3: everything that no row above covers"
+            assert decision.summary == "row 3 of 3: everything that no row above covers"
 
 
 def test_the_terms_of_a_choice_add_up_to_its_lead():

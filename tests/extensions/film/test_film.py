@@ -89,7 +89,7 @@ def test_all_frames_of_a_film_have_one_size():
     # At the first seed of these nothing is read but zeros, so that there is no term to show.
     policy = policygen.parse("left = max(0, position - 0.04)\nright = 0", "cartpole", "linear")
     shown = film.takes(policy, episodes=8)
-    assert len({Explainer(policy, take.episode).most for take in shown}) > 1
+    assert len({Explainer(policy, take.episode).max_reasons for take in shown}) > 1
     assert len({frame.image.size for frame in frames(policy, shown, Look(width=80, most=16))}) == 1
 
 

@@ -34,7 +34,7 @@ IMPATIENT = """
 from policygen.cli import main
 from policygen.extensions.live import guard
 
-guard.PATIENCE = 3.0
+guard.REQUEST_TIMEOUT = 3.0
 main()
 """
 

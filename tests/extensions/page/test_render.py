@@ -22,7 +22,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.content import read_run
-from policygen.extensions.page.pictures import playing
+from policygen.extensions.page.pictures import film_of
 from policygen.extensions.page.render import write_page
 from policygen.extensions.sweeps.plan import cells_of, write_plan
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
@@ -172,7 +172,7 @@ def test_prompts_that_are_too_much_for_a_page_are_left_out_but_for_those_of_the_
 
 def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film(a_run: Path) -> None:
     policy = policygen.Policy.load(a_run)
-    shown = playing(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
+    shown = film_of(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
     assert shown.film is None
     assert shown.words.startswith("No film: ")
 
@@ -209,7 +209,7 @@ def test_a_policy_has_a_page_with_its_score_pictures_and_requirements(line: Line
     for part in (f"{number(score.mean)} mean return over 100 fresh", "requirement rail", "per rad", "10*angle"):
         assert part in words(page)
     assert "Attempts" not in words(page)
-    assert len(re.findall("data:image/(?:svg|png)", page)) == 5  # portrait, map and signals; the last two also narrow
+    assert len(re.findall("data:image/(?:svg|png)", page)) == 5  # picture, map and signals; the last two also narrow
     assert page.count("data:image/gif") == 1
 
 

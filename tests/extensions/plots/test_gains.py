@@ -7,9 +7,9 @@ import pytest
 from support import Line
 
 import policygen
-from policygen.extensions.plots.gains import effects, gains, gains_text, most_telling
+from policygen.extensions.plots.gains import effects, gains, gains_text, main_quantities
 from policygen.extensions.plots.played import _action_map, decision_figure, play_episodes
-from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.policies.linear import LinearPolicy
 
 
@@ -57,7 +57,7 @@ def test_remembered_values_have_gains_with_units() -> None:
 
 def test_the_map_shows_the_two_quantities_that_matter_most_with_the_others_at_their_median() -> None:
     policy, episodes = played("right = 10*angle + 2*spin + 0.001*position\nleft = 0", "cartpole")
-    assert most_telling(policy, episodes) == ("angle", "spin")
+    assert main_quantities(policy, episodes) == ("angle", "spin")
     drawn = _action_map(policy, episodes)
     assert drawn is not None
     assert drawn.names == ("angle", "spin")

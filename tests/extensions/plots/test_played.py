@@ -21,7 +21,7 @@ from policygen.extensions.plots.played import (
     play_episodes,
     traces,
 )
-from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.policy_figures import policy_figure
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
     assert 0 <= box.x0 <= box.x1 <= narrow.get_figwidth() <= 4.4
 
 
-def test_numbers_have_a_scale_and_a_table_whose_portrait_is_the_map_has_no_other() -> None:
+def test_numbers_have_a_scale_and_a_table_whose_picture_is_the_map_has_no_other() -> None:
     figure = decision_figure(policygen.parse("force = 3*velocity + 0.1*position", "mountaincar-continuous", "linear"))
     assert figure is not None
     assert figure.axes[-1].get_label() == "<colorbar>"

@@ -14,10 +14,10 @@ from scipy import stats
 from policygen.extensions.plots.statistics import (
     average,
     fewest_pairs,
-    fewest_runs,
     holm,
     interval_over_seeds,
     mean_of_means,
+    more_runs_needed,
     p_against_mean,
     performance_profile,
     probability_of_improvement,
@@ -122,9 +122,9 @@ def test_no_test_of_so_few_seeds_comes_down_to_the_level() -> None:
         lowest = [sign_flip_p([np.arange(1.0, n + 1)]) for n in (fewest - 1, fewest)]
         assert lowest[1] <= level < lowest[0]
     assert (fewest_pairs(0.05), fewest_pairs(0.05 / 3)) == (6, 7)
-    assert fewest_runs(0.05, 3, 3) == 1  # 2/20, and 2/70
-    assert fewest_runs(0.05, 2, 5) == 0  # 1/21
-    assert fewest_runs(0.05, 2, 2, tasks=2) == 1  # 2/36
+    assert more_runs_needed(0.05, 3, 3) == 1  # 2/20, and 2/70
+    assert more_runs_needed(0.05, 2, 5) == 0  # 1/21
+    assert more_runs_needed(0.05, 2, 2, tasks=2) == 1  # 2/36
 
 
 def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:

@@ -11,7 +11,7 @@ from drawn import LAKE, a_policy, a_run
 
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.curves import plot_runs
-from policygen.extensions.plots.portraits import plot_policy
+from policygen.extensions.plots.policy_figures import plot_policy
 
 
 def test_formats(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 DRAWING = """
 import sys
 from pathlib import Path
-from policygen.extensions.plots import curves, portraits
+from policygen.extensions.plots import curves, policy_figures
 def loaded(*names): return [name for name in names if name in sys.modules]
 print(loaded("matplotlib", "pandas", "scipy"))
 folder = Path(sys.argv[1])

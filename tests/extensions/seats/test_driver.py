@@ -304,7 +304,7 @@ def test_a_broken_or_endless_template_is_a_sentence() -> None:
     with ChatServer() as server, pytest.raises(TemplateError, match=r"mine\.j2"):
         driven(server, own=DriveSettings(1, template="mine.j2")).carry_out()
     with pytest.raises(TemplateError, match="the prompt has about"):
-        StepQuestions(load_task("taxi"), most=500 // 5)
+        StepQuestions(load_task("taxi"), prompt_tokens=500 // 5)
 
 
 def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:

@@ -17,8 +17,8 @@ import policygen
 from policygen.errors import PolicyError, TaskError, UsageError
 from policygen.extensions.seats.asking import UnreadableAnswer
 from policygen.extensions.seats.mediate import (
+    MEDIATOR_TASK,
     MEDIATORS,
-    TASK,
     Mediation,
     MediationResult,
     MediationSettings,
@@ -41,11 +41,11 @@ Asked = tuple[Path, MediationResult, ChatServer]
 
 
 def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", **options: Any) -> Mediation:
-    task = load_task(TASK)
+    task = load_task(MEDIATOR_TASK)
     plan = MediationSettings(
         ("SimpleDoorKey",), lambda room: [MEDIATORS[name] for name in names], options.pop("episodes", 3), 1
     )
-    return Mediation(task, effective_config(task, TASK, options={"llm": llm, **options}), plan, Path(out))
+    return Mediation(task, effective_config(task, MEDIATOR_TASK, options={"llm": llm, **options}), plan, Path(out))
 
 
 # --- reading plans ---------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
         named_mediators(["often"])
     policygen.parse(LEANING, "cartpole").save("lean.json")
     with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; a mediator is one for when-to-ask"):
-        mediator_of(Policy.load(Path("lean.json")), load_task(TASK), "lean.json")
+        mediator_of(Policy.load(Path("lean.json")), load_task(MEDIATOR_TASK), "lean.json")
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

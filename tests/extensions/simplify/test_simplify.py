@@ -208,7 +208,7 @@ def test_episodes_are_limited_and_each_stream_is_its_own() -> None:
         assert not contest.exhausted
         contest.check(policy, 1)
         assert contest.exhausted
-        assert not contest.accepts(written("left = 0\nright = spin", "cartpole"))
+        assert not contest.accept_unless_worse(written("left = 0\nright = spin", "cartpole"))
         assert contest.played == 100
         one, other = (contest.check(policy, look)[0].seeds for look in (1, 2))
     assert not set(one) & set(other)

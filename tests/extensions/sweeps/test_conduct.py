@@ -315,7 +315,7 @@ def test_a_limit_that_cannot_be_held_is_a_sentence(line: Line) -> None:
         (("nim", "--seeds", "x"), "--seeds x: write a number, as in 10"),
         (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
         (("nim", "--llm", "magic:m"), "magic"),
-        (("nim", "--address", "auto"), "--address is of a Ray cluster: add --on ray"),
+        (("nim", "--address", "auto"), "--address is for a Ray cluster: add --on ray"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_anything_runs(arguments: tuple[str, ...], sentence: str, line: Line) -> None:

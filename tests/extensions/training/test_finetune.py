@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from tiny_model import make_tiny_model
 
 from policygen.cli import commands
-from policygen.errors import PlaceError, UsageError
-from policygen.extensions.training.finetune import Settings, finetune, read_rows
+from policygen.errors import PathError, UsageError
+from policygen.extensions.training.finetune import TrainingSettings, finetune, read_rows
 from policygen.llm.local import load_chat_model
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
@@ -56,7 +56,7 @@ def taught(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that was trained on good replies, and therefore writes policies."""
     out = tmp_path_factory.mktemp("taught") / "model"
     said: list[str] = []
-    settings = Settings("sft", epochs=25, learning_rate=5e-3, **FEW)
+    settings = TrainingSettings("sft", epochs=25, learning_rate=5e-3, **FEW)
     result = finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=said.append)
     assert result.before.readable == 0
     assert result.after.readable > 0.6
@@ -93,7 +93,7 @@ def test_the_trained_model_plays_in_a_run_that_can_be_repeated_and_replayed(
 def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     data = rows(chosen=GOOD, rejected=BAD) if method == "dpo" else rows()[:4]
-    settings = Settings(method, epochs=1, rounds=2, samples=4, learning_rate=1e-4, **FEW)
+    settings = TrainingSettings(method, epochs=1, rounds=2, samples=4, learning_rate=1e-4, **FEW)
     result = finetune(data, [], str(taught), out=out, settings=settings, say=lambda line: None)
     assert result.after.readable > 0.5
     card = (out / "README.md").read_text()
@@ -104,7 +104,7 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
 
 
 def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before(taught: Path, tmp_path: Path) -> None:
-    settings = Settings("sft", epochs=5, learning_rate=1e30, **FEW)
+    settings = TrainingSettings("sft", epochs=5, learning_rate=1e30, **FEW)
     result = finetune(rows(completion=GOOD), [], str(taught), out=tmp_path / "out", settings=settings, say=print)
     assert "the loss was no longer a number at step 10" in result.ended
     assert result.after.readable > 0.5
@@ -112,7 +112,7 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before
 
 
 def test_policy_gradients_end_when_all_replies_have_the_same_reward(taught: Path, tmp_path: Path) -> None:
-    settings = Settings("grpo", epochs=200, samples=4, learning_rate=0.1, beta=0, **FEW)
+    settings = TrainingSettings("grpo", epochs=200, samples=4, learning_rate=0.1, beta=0, **FEW)
     result = finetune(rows()[:1], [], str(taught), out=tmp_path / "out", settings=settings, say=print)
     assert "all replies had the same reward, -0.1, in the steps to" in result.ended
     assert result.after.readable == 0  # the weights are kept: the reward might as well be 1
@@ -121,25 +121,27 @@ def test_policy_gradients_end_when_all_replies_have_the_same_reward(taught: Path
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
     out, say = tmp_path / "out", lambda line: None
     with pytest.raises(UsageError, match=r"no row can be used: the data hold none for --method sft"):
-        finetune([], [], str(base), out=out, settings=Settings("sft"), say=say)
+        finetune([], [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
     with pytest.raises(UsageError, match=r"no row can be used"):  # nothing was saved, so other settings may begin there
-        finetune([], [], str(base), out=out, settings=Settings("dpo"), say=say)
+        finetune([], [], str(base), out=out, settings=TrainingSettings("dpo"), say=say)
     (saved := out / "checkpoints" / "dpo" / "checkpoint-1").mkdir(parents=True)
-    with pytest.raises(PlaceError, match="an interrupted training with other rows or settings"):
-        finetune([], [], str(base), out=out, settings=Settings("sft"), say=say)
+    with pytest.raises(PathError, match="an interrupted training with other rows or settings"):
+        finetune([], [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
     saved.rmdir()
     (out / "finetune.json").unlink()
-    with pytest.raises(PlaceError, match="exists and is not overwritten"):
-        finetune(rows(completion=GOOD), [], str(base), out=out, settings=Settings("sft"), say=say)
+    with pytest.raises(PathError, match="exists and is not overwritten"):
+        finetune(rows(completion=GOOD), [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        finetune(rows()[:1], [], str(base), out=tmp_path / "rft", settings=Settings("rft", samples=2, **FEW), say=say)
+        finetune(
+            rows()[:1], [], str(base), out=tmp_path / "rft", settings=TrainingSettings("rft", samples=2, **FEW), say=say
+        )
     long = [row | {"prompt": [{"role": "user", "content": "spin " * 2000}]} for row in rows(completion=GOOD)[:3]]
     with pytest.raises(UsageError, match="all 3 are longer than the model's context of 512 tokens"):
-        finetune(long, [], str(base), out=tmp_path / "long", settings=Settings("sft"), say=say)
+        finetune(long, [], str(base), out=tmp_path / "long", settings=TrainingSettings("sft"), say=say)
 
 
 def test_policy_gradients_need_replies_that_can_be_read_and_differ(base: Path, taught: Path, tmp_path: Path) -> None:
-    settings = Settings("grpo", samples=4, **FEW)
+    settings = TrainingSettings("grpo", samples=4, **FEW)
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
         finetune(rows(), [], str(base), out=tmp_path / "a", settings=settings, say=print)
     greedy = shutil.copytree(taught, tmp_path / "greedy")
@@ -147,7 +149,7 @@ def test_policy_gradients_need_replies_that_can_be_read_and_differ(base: Path, t
     (greedy / "generation_config.json").write_text(json.dumps(stated | {"top_k": 1}))
     with pytest.raises(UsageError, match=r"all 4 replies to a prompt have the same reward, .* ask for more --samples"):
         finetune(rows(), [], str(greedy), out=tmp_path / "b", settings=settings, say=print)
-    settings = Settings("sft", epochs=1, learning_rate=1e-9, **FEW)
+    settings = TrainingSettings("sft", epochs=1, learning_rate=1e-9, **FEW)
     result = finetune(rows(completion=GOOD), [], str(greedy), out=tmp_path / "c", settings=settings, say=print)
     assert (result.after.readable, result.after.distinct) == (1, 1)
 
@@ -156,10 +158,10 @@ def test_tables_and_equations_need_prompts_that_tell_them_apart(base: Path, tmp_
     data = rows(completion=GOOD)
     data[0]["kind"] = "table"
     with pytest.raises(UsageError, match="tables and equations under the same prompt"):
-        finetune(data, [], str(base), out=tmp_path / "out", settings=Settings("sft"), say=print)
+        finetune(data, [], str(base), out=tmp_path / "out", settings=TrainingSettings("sft"), say=print)
     assert not (tmp_path / "out").exists()
     data[0]["prompt"] = [{"role": "user", "content": "a table for cartpole"}]
-    settings = Settings("sft", epochs=1, **FEW)
+    settings = TrainingSettings("sft", epochs=1, **FEW)
     assert finetune(data, [], str(base), out=tmp_path / "out", settings=settings, say=print).ended == ""
 
 
@@ -199,7 +201,7 @@ def test_other_trackers_get_the_figures_on_this_machine(
     pytest.importorskip(name, reason=f"needs the extra `{name}`")
     for variable in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(variable, raising=False)
-    settings = Settings("sft", epochs=5, **FEW)
+    settings = TrainingSettings("sft", epochs=5, **FEW)
     out = tmp_path / "out"
     finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=print, track=[name])
     if name == "wandb":

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from policygen.episodes.vector import ClassicCopies
+from policygen.episodes.vector import VectorCopies
 from policygen.extensions import worlds
 
 assert worlds
@@ -32,7 +32,7 @@ def values(env, sweeps=20):
 def linear_returns(name, weights, episodes, seed):
     """Returns and lengths of a linear policy, `weights` of shape (6, 3) or one such matrix an episode; bias last."""
     env = gym.make(f"policygen/{name}-v0")
-    copies = ClassicCopies(env, range(seed, seed + episodes))
+    copies = VectorCopies(env, range(seed, seed + episodes))
     observations = copies.first
     weights = np.broadcast_to(weights, (episodes, 6, 3))
     returns, lengths, live = np.zeros(episodes), np.zeros(episodes, int), np.ones(episodes, bool)

@@ -63,7 +63,7 @@ def as_json(program: Program) -> str:
                 for key, value in zip(("name", "action", "is"), astuple(kept), strict=True)
                 if value is not None
             }
-            for kept in program.recollections
+            for kept in program.remembered_values
         ],
         "text": policy.to_text(whole=True).splitlines(),
         **(_table(policy) if isinstance(policy, TablePolicy) else _equations(policy)),

@@ -28,7 +28,7 @@ MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 
-def is_guest(text: str) -> bool:
+def is_agent(text: str) -> bool:
     """Whether a text names an agent of another library: `MODULE:NAME` or `ppo:MODEL.zip`."""
     return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
 
@@ -43,8 +43,8 @@ def refuse_nameless_model(text: str) -> None:
         raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
 
 
-def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
-    """Load an agent for `play_guest`.
+def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
+    """Load an agent for `play_agent`.
 
     Args:
         text: `MODULE:NAME` of a function, an object with `predict`, or a class of such objects; the module is imported,
@@ -69,16 +69,16 @@ def load_guest(text: str, task: Task, *, trust: bool = False) -> Any:
     return found
 
 
-def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
-    """Score another library's agent on one episode per seed; see `play_guest`."""
-    return score_with_violations(task, play_guest(guest, task, seeds), engine_words(ENGINE, task))
+def score_agent(agent: Any, task: Task, seeds: Sequence[int]) -> Score:
+    """Score another library's agent on one episode per seed; see `play_agent`."""
+    return score_with_violations(task, play_agent(agent, task, seeds), engine_words(ENGINE, task))
 
 
-def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:
+def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:
     """Play one episode per seed; the agent gets and returns the environment's own observations and actions.
 
     Args:
-        guest: an object with `predict(observation, ...)`, which returns an action or an action and a state, and is
+        agent: an object with `predict(observation, ...)`, which returns an action or an action and a state, and is
             called with `deterministic=True` if it takes that; or a function of the observation. If it has a method
             `reset()`, that is called at the start of each episode.
 
@@ -87,11 +87,11 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
-    return _play(_act_factory(guest), task, seeds)
+    return _play(_act_factory(agent), task, seeds)
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledEpisodes:
     """Episodes with the action that a teacher takes in each of their states.
 
     Attributes:
@@ -104,8 +104,8 @@ class Labelled:
     actions: npt.NDArray[Any]
 
 
-def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> Labelled:
-    """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_guest`.
+def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> LabelledEpisodes:
+    """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_agent`.
 
     Raises:
         UsageError: one of them cannot act, or the environment's actions have several parts.
@@ -130,10 +130,10 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
         return act
 
     episodes = _play(begin, task, seeds)
-    return Labelled(episodes, seen, np.array(actions))
+    return LabelledEpisodes(episodes, seen, np.array(actions))
 
 
-def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
+def action_values(agent: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
     """Return the value of each label of a choice in each of n states, as an agent estimates it: shape (n, labels).
 
     The values are Q-values or log-probabilities of a Stable-Baselines3 model, or those of another agent's method
@@ -142,16 +142,16 @@ def action_values(guest: Any, task: Task, observations: Sequence[Any]) -> npt.ND
     Raises:
         UsageError: that method does not return a finite number for each label.
     """
-    if hasattr(guest, "action_values"):
+    if hasattr(agent, "action_values"):
         labels = len(task.actuators[0].labels)
-        values = [np.ravel(guest.action_values(one)) for one in observations]
+        values = [np.ravel(agent.action_values(one)) for one in observations]
         if any(len(row) != labels or row.dtype.kind not in "biuf" or not np.isfinite(row).all() for row in values):
             raise UsageError(f"action_values(observation) of the agent must return {labels} finite numbers")
         return np.array(values, np.float64)
-    network: Any = getattr(guest, "policy", None)
-    if not hasattr(network, "obs_to_tensor") or not isinstance(guest.action_space, gym.spaces.Discrete):
+    network: Any = getattr(agent, "policy", None)
+    if not hasattr(network, "obs_to_tensor") or not isinstance(agent.action_space, gym.spaces.Discrete):
         return None
-    if not isinstance(guest.observation_space, gym.spaces.Box | gym.spaces.Discrete):
+    if not isinstance(agent.observation_space, gym.spaces.Box | gym.spaces.Discrete):
         return None  # only these stack to a batch
     batch, _ = network.obs_to_tensor(np.stack(observations))
     network.set_training_mode(False)
@@ -223,35 +223,35 @@ def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
     return model
 
 
-def _act_factory(guest: Any) -> Callable[[], Callable[[Any], Any]]:
+def _act_factory(agent: Any) -> Callable[[], Callable[[Any], Any]]:
     """Return a factory of functions from observations to actions, called once per episode."""
-    if hasattr(guest, "predict"):
-        return lambda: _predicting(guest)
-    if not callable(guest):
+    if hasattr(agent, "predict"):
+        return lambda: _predicting(agent)
+    if not callable(agent):
         raise UsageError(
-            f"{type(guest).__name__} cannot be scored: it is no policy, no function, and has no predict(observation)"
+            f"{type(agent).__name__} cannot be scored: it is no policy, no function, and has no predict(observation)"
         )
 
     def begin() -> Callable[[Any], Any]:
-        if callable(getattr(guest, "reset", None)):
-            guest.reset()
-        function: Callable[[Any], Any] = guest
+        if callable(getattr(agent, "reset", None)):
+            agent.reset()
+        function: Callable[[Any], Any] = agent
         return function
 
     return begin
 
 
-def _predicting(guest: Any) -> Callable[[Any], Any]:
+def _predicting(agent: Any) -> Callable[[Any], Any]:
     known: Mapping[str, inspect.Parameter] = {}
     with suppress(TypeError, ValueError):  # a method without a signature gets the observation alone
-        known = inspect.signature(guest.predict).parameters
+        known = inspect.signature(agent.predict).parameters
     all_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     state, is_first_step = None, True
 
     def act(observation: Any) -> Any:
         nonlocal state, is_first_step
         arguments = {"state": state, "episode_start": np.array([is_first_step]), "deterministic": True}
-        answer = guest.predict(observation, **{k: v for k, v in arguments.items() if all_names or k in known})
+        answer = agent.predict(observation, **{k: v for k, v in arguments.items() if all_names or k in known})
         is_first_step = False
         if isinstance(answer, tuple) and len(answer) == 2:
             answer, state = answer

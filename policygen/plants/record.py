@@ -20,7 +20,7 @@ from policygen.policies.read_equations import read_plant
 from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
-MOST_UNCERTAIN = 5  # numbers that an account names
+MOST_UNCERTAIN = 5  # numbers that a record names
 UNCERTAIN = 0.1  # least standard deviation of an uncertain number, as a share of the number
 SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
 
@@ -29,8 +29,8 @@ class PredictionError(NamedTuple):
     """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes".
 
     Attributes:
-        one: of one step.
-        ahead: of `AHEAD` steps; None if no episode is that long.
+        one: error one step ahead.
+        ahead: error `AHEAD` steps ahead; None if no episode is that long.
     """
 
     name: str
@@ -75,8 +75,8 @@ class WorstPrediction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PlantAccount:
-    """A fitted plant in short, as an attempt records it and as prompts and reports show it.
+class PlantRecord:
+    """A summary of a fitted plant, as an attempt records it and as prompts and reports show it.
 
     Attributes:
         text: its lines, with the fitted numbers.
@@ -92,8 +92,8 @@ class PlantAccount:
     worst: WorstPrediction | None = None
 
 
-def account_of(fitted: FittedPlant, data: Transitions) -> PlantAccount:
-    """Return the plant in short, judged by the transitions that it was fitted to."""
+def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
+    """Return a summary of the plant, judged by the transitions that it was fitted to."""
     equations, names = fitted.equations, fitted.equations.task.observation_names
     one, ahead = fitted.error, fitted.error_ahead
     errors = [
@@ -106,7 +106,7 @@ def account_of(fitted: FittedPlant, data: Transitions) -> PlantAccount:
     uncertain = [
         UncertainNumber(equations.places[k], _short(fitted.values[0][k]), _short(fitted.deviations[k])) for k in least
     ]
-    return PlantAccount(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), _worst(fitted, data))
+    return PlantRecord(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), _worst(fitted, data))
 
 
 def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
@@ -134,14 +134,14 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}") if np.isfinite(value) else LARGEST_ERROR
 
 
-def equations_of(account: PlantAccount, task: Task) -> Equations:
+def equations_of(record: PlantRecord, task: Task) -> Equations:
     """Return the equations of a recorded plant; they are compiled from its text and run no other code.
 
     Raises:
         PolicyError: the text is damaged.
     """
     scope, problems = Scope(task, None, {}, False), Problems()
-    plant = read_plant(read_parts(account.text, scope, problems), scope, problems)
+    plant = read_plant(read_parts(record.text, scope, problems), scope, problems)
     if plant is None or len(problems):
         raise PolicyError(f"damaged plant: {'; '.join(map(str, problems)) or 'it has no lines'}")
     return Equations(task, plant)
@@ -167,50 +167,50 @@ def predicted(equations: Equations, episode: Trajectory) -> Column:
     return np.stack(rows)
 
 
-def lines_with_units(account: PlantAccount, task: Task) -> list[str]:
+def lines_with_units(record: PlantRecord, task: Task) -> list[str]:
     """Return the lines of a plant, those of observations with their unit as a comment."""
     units = {observation.name: observation.unit for observation in task.observations}
     found = []
-    for line in account.text.splitlines():
+    for line in record.text.splitlines():
         word, _, name = line.partition(" = ")[0].partition(" ")
         unit = units.get(name, "") if word in (NEXT, START, NOISE) else ""
         found.append(f"{line}  # {unit}" if unit else line)
     return found
 
 
-def errors_in_words(account: PlantAccount) -> list[tuple[str, str, str]]:
+def errors_in_words(record: PlantRecord) -> list[tuple[str, str, str]]:
     """Return for each observation its name, and its error one step and `AHEAD` steps ahead (a dash: not known)."""
-    return [(e.name, f"{e.one:.2g}", "–" if e.ahead is None else f"{e.ahead:.2g}") for e in account.errors]
+    return [(e.name, f"{e.one:.2g}", "–" if e.ahead is None else f"{e.ahead:.2g}") for e in record.errors]
 
 
-def uncertain_in_words(account: PlantAccount) -> list[str]:
+def uncertain_in_words(record: PlantRecord) -> list[str]:
     """Return the uncertain numbers, each with its standard deviation and the line that has it."""
-    return [f"{one.value:.4g} ± {one.deviation:.2g} in `{one.line}`" for one in account.uncertain]
+    return [f"{one.value:.4g} ± {one.deviation:.2g} in `{one.line}`" for one in record.uncertain]
 
 
-def worst_in_words(account: PlantAccount) -> tuple[str, list[tuple[str, ...]]]:
-    """Return the step that is predicted worst, and of each observation its name, before, after, and predicted.
+def worst_in_words(record: PlantRecord) -> tuple[str, list[tuple[str, ...]]]:
+    """Return the step that is predicted worst, and for each observation its name, before, after, and predicted.
 
     The rows are empty if no step is recorded.
     """
-    worst = account.worst
+    worst = record.worst
     if worst is None:
         return "", []
     step = f"step {worst.step} of an episode{f', action {worst.action}' if worst.action else ''}"
     return step, [(v.name, *map(format_number, (v.before, v.after, v.predicted))) for v in worst.row]
 
 
-def plant_words(account: PlantAccount, task: Task) -> Iterator[str]:
+def plant_words(record: PlantRecord, task: Task) -> Iterator[str]:
     """Yield the lines of a plant with units, then as comments its errors, worst prediction and uncertain numbers."""
-    yield f"# plant fitted to {account.steps:,} steps"
-    yield from lines_with_units(account, task)
-    yield from _aligned([("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(account)])
+    yield f"# plant fitted to {record.steps:,} steps"
+    yield from lines_with_units(record, task)
+    yield from _aligned([("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(record)])
     yield f"# ({SHARE})"
-    step, rows = worst_in_words(account)
+    step, rows = worst_in_words(record)
     if rows:
         yield f"# worst prediction: {step}"
         yield from _aligned([("observation", "before", "after", "predicted"), *rows])
-    yield from (f"# uncertain: {words}" for words in uncertain_in_words(account))
+    yield from (f"# uncertain: {words}" for words in uncertain_in_words(record))
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

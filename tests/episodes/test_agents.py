@@ -39,8 +39,8 @@ def test_a_function_and_a_model_meet_the_episodes_of_our_own_policies(name: str)
     policy = policygen.parse(POLICIES[name], name, "linear")
     own = policygen.score(policy, episodes=6, seed=3)
     model = Model(policy)
-    for guest in (policy.controller(), model, lambda observation: policy.act_one(observation)):
-        score = policygen.score(guest, name, episodes=6, seed=3)
+    for agent in (policy.controller(), model, lambda observation: policy.act_one(observation)):
+        score = policygen.score(agent, name, episodes=6, seed=3)
         assert (score.returns, score.seeds, score.exact) == (own.returns, own.seeds, False)
     assert sum(model.starts) == 6
 
@@ -68,7 +68,7 @@ def test_our_policy_may_be_scored_on_another_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guest", "sentence"),
+    ("agent", "sentence"),
     [
         (3, "int cannot be scored: it is no policy, no function, and has no predict"),
         (lambda observation: 7, "returned 7, not an action of CartPole-v1: Discrete"),
@@ -79,9 +79,9 @@ def test_our_policy_may_be_scored_on_another_task() -> None:
         (lambda observation: 1 / 0, "fails on CartPole-v1 after 0 steps: ZeroDivisionError"),
     ],
 )
-def test_what_cannot_act_is_one_sentence(guest: Any, sentence: str) -> None:
+def test_what_cannot_act_is_one_sentence(agent: Any, sentence: str) -> None:
     with pytest.raises((UsageError, PolicyError), match=sentence) as caught:
-        policygen.score(guest, "cartpole", episodes=2)
+        policygen.score(agent, "cartpole", episodes=2)
     assert "\n" not in str(caught.value)
 
 
@@ -104,6 +104,6 @@ def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
         policygen.score(lambda observation: {"on": 1, "far": [0.5]}, Tap, episodes=2)
 
 
-def test_a_guest_needs_a_task() -> None:
+def test_an_agent_needs_a_task() -> None:
     with pytest.raises(UsageError, match=r"name the task to play: policygen.score\(model, 'cartpole'\)"):
         policygen.score(lambda observation: 0)

@@ -65,8 +65,8 @@ LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally belo
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    Beside it are the actions over the one or two quantities that determine the action, or for equations that matter
-    most, and of a policy with memory traces of its memory over an episode.
+    Beside it, a map shows the actions over the one or two quantities that determine them (for equations: that matter
+    most). For a policy with memory, traces show its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.
@@ -144,7 +144,7 @@ class _View:
 
 
 def _view(policy: TablePolicy) -> _View:
-    """Choose the drawn part: up to four dimensions; of a larger table the four that split the actions most."""
+    """Choose the part to draw: all dimensions, or if there are more than four, the four that split the actions most."""
     dimensions = policy.grid.dimensions
     shown = sorted(sorted(range(len(dimensions)), key=lambda i: -_splits(policy, i))[:4])
     held = {i: d.bins // 2 for i, d in enumerate(dimensions) if i not in shown}
@@ -309,10 +309,9 @@ def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, lett
 def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figure:
     """Draw the contributions of all terms to all outputs; without episodes, only the weights.
 
-    If outputs read features, the picture shows what is behind these: observations and remembered
-    values, each with the mean of its slope times its spread.
+    If outputs read features, the rows are the observations and remembered values that these read, each with its mean
+    slope times its spread.
     """
-
     names, amounts = weight_rows(policy)
     if episodes and _hides_observations(policy):
         names, amounts = effects(policy, episodes)

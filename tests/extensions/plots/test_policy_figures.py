@@ -20,7 +20,7 @@ import policygen
 from policygen.episodes.simulator import Simulator
 from policygen.errors import UsageError
 from policygen.extensions.plots.played import MOST_PATHS
-from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy

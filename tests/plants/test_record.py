@@ -16,8 +16,8 @@ from policygen.errors import PolicyError
 from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.page.pictures import plant_content
 from policygen.extensions.plots.signals import plant_figure
-from policygen.plants.account import (
-    PlantAccount,
+from policygen.plants.record import (
+    PlantRecord,
     PredictedValue,
     PredictionError,
     UncertainNumber,
@@ -42,7 +42,7 @@ def test_lines_errors_and_uncertain_numbers_are_told() -> None:
     errors = (PredictionError("cos", 0.0123, None), PredictionError("rate", 1.0, 0.5))
     row = (PredictedValue("rate", 1.5, 2.0, -3.125), PredictedValue("cos", 0.0, 0.1, 0.2))
     worst = WorstPrediction(9, "-0.5", row)
-    account = PlantAccount(TEXT, 1_234, errors, (UncertainNumber("next cos", 0.05, 0.02),), worst)
+    account = PlantRecord(TEXT, 1_234, errors, (UncertainNumber("next cos", 0.05, 0.02),), worst)
     said = list(plant_words(account, PENDULUM))
     assert said[0] == "# plant fitted to 1,234 steps"
     assert "next cos = cos - turned*sin" in said
@@ -62,7 +62,7 @@ def test_lines_errors_and_uncertain_numbers_are_told() -> None:
 
 def test_an_episode_is_predicted_from_its_start(plant_run: Path) -> None:
     episode = kept_episodes(plant_run)[-1]
-    equations = equations_of(PlantAccount(TEXT, 1), PENDULUM)
+    equations = equations_of(PlantRecord(TEXT, 1), PENDULUM)
     found = predicted(equations, episode)
     assert found.shape == episode.observations.shape
     assert np.array_equal(found[0], episode.observations[0])
@@ -77,7 +77,7 @@ def test_an_episode_is_predicted_from_its_start(plant_run: Path) -> None:
 
 
 def test_a_plant_in_latex() -> None:
-    text = plant_as_latex(equations_of(PlantAccount(TEXT, 1), PENDULUM))
+    text = plant_as_latex(equations_of(PlantRecord(TEXT, 1), PENDULUM))
     assert r"\mathrm{turned} &= 0.05 \, \mathrm{rate}" in text
     assert r"\mathrm{rate}_{t+1} &= \mathrm{rate}_{t-1} + 0.15 \cdot \mathrm{torque}" in text
     assert r"{\mathrm{rate}_{t+1}}^{2}" in text
@@ -109,7 +109,7 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     assert kept is not None
     assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
     with pytest.raises(PolicyError, match="damaged plant"):
-        equations_of(PlantAccount("next rate = <b>(", 1), PENDULUM)
+        equations_of(PlantRecord("next rate = <b>(", 1), PENDULUM)
     assert best.tuned.kept
     dropped = replace(best, tuned=replace(best.tuned, proposed=None, proposed_score=None))
     fitted_to_it = plant_content(plant_run, dropped, PENDULUM)
