@@ -50,7 +50,7 @@ MEASURED = Measurements(
 VARIANTS = HERE / "nano_variants.jsonl"
 PUBLISHED = HERE / "nano"  # folder of the model
 PLACE = HERE.parent.parent / "build" / "nano"
-HELD_OUT, TRAINING = 10, 48  # variants of each family
+HELD_OUT, TRAINING = 10, 80  # variants of each family
 SEED = 250  # of the held-out variants; training variants have the next one
 SEEDS = range(250, 255)  # of models and runs
 STEPS = 150  # of an episode
@@ -58,7 +58,7 @@ CAP = 30  # proposals
 SHARE = 0.8  # of the way from random actions to the reference: the threshold
 EPISODES = 20  # that score a proposal
 FRESH = episode_seeds(25_000, "evaluation", 100)  # that score random actions, references and data
-COPIES = 48  # rows with other names and signs for each training variant
+COPIES = 20  # rows with other signs for each training variant
 KEPT = 0.95  # of the way from random actions to the best policy of a training variant: other policies are left out
 PRACTISED = 32  # further training variants of each family, for rft
 MOST_TUNED = 3_000  # episodes of a run with tuning
@@ -68,7 +68,7 @@ PROPOSERS = ("random", "builtin", "copy", "nearest", "nano, sft", "nano")  # cop
 TUNED = ("builtin + cma", "builtin + model", "nano + cma")
 COMMON = {"max_tokens": 60, "episodes": 10, "batch": 16, "trust": True}
 SFT = Settings("sft", epochs=1, learning_rate=2e-3, **COMMON)
-RFT = Settings("rft", epochs=2, rounds=3, samples=12, learning_rate=5e-4, **COMMON)
+RFT = Settings("rft", epochs=2, rounds=3, samples=8, learning_rate=5e-4, **COMMON)
 SYSTEM = "policy\n"
 
 
@@ -78,7 +78,7 @@ class Family:
 
     Attributes:
         env: its class; variants differ in attributes, within `ranges`.
-        readings: for each quantity that a policy reads its number in the observation, and the names it may have.
+        readings: for each quantity that a policy reads its number in the observation, and its name.
         outputs: name of the action, or two labels.
         regulated: number of the state that is to be held at the set point, which is drawn from `aims`.
         tolerance: of the state at which a step is worth 1/2.
@@ -87,8 +87,8 @@ class Family:
 
     env: type[gym.Env[Any, Any]]
     ranges: dict[str, tuple[float, float]]
-    readings: tuple[tuple[int, tuple[str, str]], ...]
-    outputs: tuple[tuple[str, ...], ...]
+    readings: tuple[tuple[int, str], ...]
+    outputs: tuple[str, ...]
     regulated: int
     aims: tuple[float, float]
     tolerance: float
@@ -104,8 +104,8 @@ FAMILIES = {
     "cartpole": Family(
         CartPoleEnv,
         {"masspole": (0.05, 0.5), "length": (0.25, 1), "force_mag": (6, 20), "gravity": (4, 15)},
-        ((0, ("x", "place")), (1, ("v", "speed")), (2, ("tilt", "lean")), (3, ("spin", "turn"))),
-        (("left", "right"), ("west", "east")),
+        ((0, "x"), (1, "v"), (2, "tilt"), (3, "spin")),
+        ("left", "right"),
         0,
         (-0.8, 0.8),
         0.3,
@@ -113,8 +113,8 @@ FAMILIES = {
     "pendulum": Family(
         PendulumEnv,
         {"m": (0.5, 2), "l": (0.6, 1.5), "g": (1, 6), "max_torque": (4, 12)},
-        ((0, ("cos", "c")), (1, ("sin", "s")), (2, ("rate", "omega"))),
-        (("torque",), ("motor",)),
+        ((0, "cos"), (1, "sin"), (2, "rate")),
+        ("torque",),
         0,
         (-3.1, 3.1),
         0.4,
@@ -123,8 +123,8 @@ FAMILIES = {
     "car": Family(
         Continuous_MountainCarEnv,
         {"power": (0.004, 0.02), "max_action": (0.6, 2)},
-        ((0, ("position", "where")), (1, ("velocity", "pace"))),
-        (("force",), ("push",)),
+        ((0, "x"), (1, "v")),
+        ("force",),
         0,
         (-1.1, 0.5),
         0.1,
@@ -133,8 +133,8 @@ FAMILIES = {
     "acrobot": Family(
         AcrobotEnv,
         {"LINK_MASS_1": (0.5, 3), "LINK_MASS_2": (0.2, 0.6), "LINK_LENGTH_1": (0.6, 1.5), "torque": (2, 6)},
-        ((2, ("cos2", "c2")), (3, ("sin2", "s2")), (4, ("rate1", "w1")), (5, ("rate2", "w2"))),
-        (("minus", "plus"), ("down", "up")),
+        ((2, "cos"), (3, "sin"), (4, "first"), (5, "second")),
+        ("minus", "plus"),
         1,
         (-2.0, 2.0),
         0.4,
@@ -166,14 +166,10 @@ def rounded(value: float) -> float:
 
 
 def dressed(family: str, rng: np.random.Generator) -> Variant:
-    """Draw the names of a variant and the signs of its readings and of its actuator."""
-    of = FAMILIES[family]
-    return {
-        "names": [str(rng.choice(names)) for _, names in of.readings],
-        "signs": [int(sign) for sign in rng.choice([-1, 1], len(of.readings))],
-        "drive": int(rng.choice([-1, 1])),
-        "outputs": list(of.outputs[int(rng.integers(len(of.outputs)))]),
-    }
+    """Draw the signs of the readings and of the actuator of a variant."""
+    count = len(FAMILIES[family].readings)
+    rng.integers(2, size=count)  # held-out variants were drawn when each reading had one of two names
+    return {"signs": [int(sign) for sign in rng.choice([-1, 1], count)], "drive": int(rng.choice([-1, 1]))}
 
 
 class Motion(Dynamics):
@@ -247,16 +243,18 @@ if "Nano-v0" not in gym.registry:
 
 
 def prompt_of(variant: Variant) -> str:
-    """Describe a variant in a line: constants, delay, readings with signs and set points, outputs with the sign."""
-    of = FAMILIES[variant["family"]]
-    angle = variant["aim"]
-    aims = [np.cos(angle), np.sin(angle)] if of.turns else [angle]
-    readings = [f"{'+-'[sign < 0]}{name}" for sign, name in zip(variant["signs"], variant["names"], strict=True)]
-    for i, (aim, sign) in enumerate(zip(aims, variant["signs"], strict=False)):
-        readings[i] += f" {round(aim * sign, 2) + 0:g}"
+    """Describe a variant in a line: constants, delay, set point, signs of readings and of the actuator."""
+    of, aim = FAMILIES[variant["family"]], variant["aim"]
+    aims = " ".join(f"{round(value, 2) + 0:g}" for value in ((np.cos(aim), np.sin(aim)) if of.turns else (aim,)))
     constants = " ".join(f"{value:g}" for value in variant["values"].values())
-    outputs = f"{'+-'[variant['drive'] < 0]}{' '.join(variant['outputs'])}"
-    return f"{variant['family']} {constants} late {variant['delay']}: {' '.join(readings)} to {outputs}"
+    readings = " ".join(signed(sign, name) for sign, (_, name) in zip(variant["signs"], of.readings, strict=True))
+    output = signed(variant["drive"], of.outputs[-1])
+    return f"{variant['family']} {constants} late {variant['delay']} at {aims} from {readings} to {output}"
+
+
+def signed(sign: float, text: str) -> str:
+    """Return a text behind its sign."""
+    return f"{'-' if sign < 0 else '+'}{text}"
 
 
 def task_of(name: str, variant: Variant, solved: float | None = None) -> policygen.Task:
@@ -266,9 +264,8 @@ def task_of(name: str, variant: Variant, solved: float | None = None) -> policyg
     record: dict[str, Any] = {"name": name, "gym_id": "Nano-v0", "kwargs": {"variant": json.dumps(system)}}
     record |= {"about": prompt_of(variant), "max_steps": STEPS, "run": {"policy": "linear"}}
     record |= {"solved": solved} if solved is not None else {}
-    record["observations"] = [{"name": name} for name in variant["names"]]
-    outputs = variant["outputs"]
-    record["actions"] = [{"name": outputs[0]} if of.limit else {"name": "action", "labels": outputs}]
+    record["observations"] = [{"name": name} for _, name in of.readings]
+    record["actions"] = [{"name": of.outputs[0]} if of.limit else {"name": "action", "labels": list(of.outputs)}]
     file = PLACE / "envs" / f"{name}.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(tomli_w.dumps(record))
@@ -280,26 +277,30 @@ def weights_of(policy: LinearPolicy, variant: Variant) -> list[float]:
 
     Of labels the sign of the difference matters only: the largest weight is 10.
     """
-    found = np.zeros((len(variant["names"]) + 1, len(policy.equations)))
+    of = FAMILIES[variant["family"]]
+    names = [name for _, name in of.readings]
+    found = np.zeros((len(names) + 1, len(policy.equations)))
     found[-1] = policy.bias
     for term, row in zip(policy.terms, policy.weights, strict=True):
         shifted, divisor = dict(policy.lets)[term.name].arguments  # (NAME - mean)/spread
         quantity, mean = shifted.arguments
-        found[variant["names"].index(quantity.name)] = row / divisor.value
+        found[names.index(quantity.name)] = row / divisor.value
         found[-1] += row / divisor.value * (mean.value if shifted.function == "+" else -mean.value)
-    weights = found[:, -1] - (found[:, 0] if len(variant["outputs"]) > 1 else 0)
-    if not FAMILIES[variant["family"]].limit:
+    weights = found[:, -1] if of.limit else found[:, 1] - found[:, 0]
+    if not of.limit:
         weights *= 10 / max(1e-9, np.abs(weights[:-1]).max())
     return [rounded(weight) for weight in weights * variant["drive"] * np.array([*variant["signs"], 1])]
 
 
 def text_of(weights: Sequence[float], variant: Variant) -> str:
-    """Return equations for the variant's names and signs, with weights of two significant digits."""
-    own = np.array(weights) * variant["drive"] * np.array([*variant["signs"], 1])
-    terms = [f"{rounded(w) + 0:+g}*{name}" for name, w in zip(variant["names"], own, strict=False) if w]
-    terms += [f"{rounded(own[-1]):+g}"] if abs(own[-1]) > 5e-3 else []
-    *others, last = variant["outputs"]
-    return "\n".join([*(f"{label} = 0" for label in others), f"{last} = {' '.join(terms) or '0'}"])
+    """Return equations in which the signs stand before the names, as in the prompt, and do not change the weights."""
+    of = FAMILIES[variant["family"]]
+    signs = zip(variant["signs"], of.readings, strict=True)
+    terms = [f"{w:+g}*{signed(sign, name)}" for w, (sign, (_, name)) in zip(weights, signs, strict=False) if w]
+    terms += [f"{weights[-1]:+g}"] if abs(weights[-1]) > 5e-3 else []
+    *others, last = of.outputs
+    total = signed(variant["drive"], f"({' '.join(terms) or '0'})")
+    return "\n".join([*(f"{label} = 0" for label in others), f"{last} = {total}"])
 
 
 def random_score(task: policygen.Task) -> float:
@@ -381,12 +382,12 @@ def row_of(name: str, variant: Variant, weights: Sequence[float]) -> dict[str, A
 
 
 def described(seed: int) -> list[dict[str, Any]]:
-    """Return rows of all policies, each under many names and signs."""
+    """Return rows of all policies, each under many signs."""
     rng, found = np.random.default_rng(seed), []
     for row in training_rows():
         for weights, _ in itertools.product(row["policies"], range(COPIES // len(row["policies"]))):
-            variant = {**row["variant"], **dressed(row["variant"]["family"], rng)}
-            found.append(row_of(row["name"], variant, weights))
+            other = {**row["variant"], **dressed(row["variant"]["family"], rng)}
+            found.append(row_of(row["name"], other, weights))
     return found
 
 
@@ -396,12 +397,12 @@ def practice() -> list[dict[str, Any]]:
     for number, family in itertools.product(range(TRAINING, TRAINING + PRACTISED), FAMILIES):
         variant, name = drawn(family, number, SEED + 1), f"train-{family}-{number}"
         task_of(name, variant, STEPS)
-        found.append(row_of(name, variant, [0.0] * (len(variant["names"]) + 1)))
+        found.append(row_of(name, variant, [0.0] * (len(variant["signs"]) + 1)))
     return found
 
 
 def train(seed: int) -> None:
-    """Train a model by sft on tuned policies under many names and signs, then by rft on other variants."""
+    """Train a model by sft on tuned policies under many signs, then by rft on other variants."""
     rows, own, place = described(seed), practice(), PLACE / f"{seed}"
     texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
     print(f"{len(rows)} rows of {len(training_rows())} variants", flush=True)
@@ -436,7 +437,7 @@ def place_of(variant: Variant) -> Matrix:
 
 
 class Copy:
-    """A provider that copies policies of training variants of the same family, with this variant's names and signs.
+    """A provider that copies policies of training variants of the same family, with this variant's signs.
 
     Each is of a random variant, or, if `nearest`, of the most similar one whose policies are not used up.
     """

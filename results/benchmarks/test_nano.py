@@ -19,15 +19,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("family", nano.FAMILIES)
-def test_a_policy_plays_the_same_episodes_under_other_names_and_signs(family: str) -> None:
+def test_a_policy_plays_the_same_episodes_under_other_signs(family: str) -> None:
     variant = {**nano.drawn(family, 0, 1), "delay": 1}
     other = {
         **variant,
-        "names": [f"other{i}" for i in range(len(variant["names"]))],
         "signs": [sign if i else -sign for i, sign in enumerate(variant["signs"])],
         "drive": -variant["drive"],
     }
-    weights = np.random.default_rng(0).normal(size=len(variant["names"]) + 1).tolist()
+    weights = np.random.default_rng(0).normal(size=len(variant["signs"]) + 1).tolist()
     played = []
     for name, described in (("one", variant), ("other", other)):
         task = nano.task_of(name, described)
@@ -66,8 +65,8 @@ def test_a_step_at_the_set_point_is_worth_1(family: str) -> None:
 
 
 def test_weights_of_a_standardised_policy_are_those_without_signs_and_scales() -> None:
-    variant = {**nano.drawn("car", 0, 1), "names": ["x", "v"], "outputs": ["u"], "signs": [-1, 1], "drive": -1}
-    text = "```\nlet n_x = (x - 10)/20\nlet n_v = (v + 0.5)/0.1\nu = 2*n_x + 3*n_v + 1\n```"
+    variant = {**nano.drawn("car", 0, 1), "signs": [-1, 1], "drive": -1}
+    text = "```\nlet n_x = (x - 10)/20\nlet n_v = (v + 0.5)/0.1\nforce = 2*n_x + 3*n_v + 1\n```"
     policy = policygen.parse(text, nano.task_of("car", variant), "linear")
     assert nano.weights_of(policy, variant) == pytest.approx([0.1, -30.0, -15.0])  # the bias: -(2*-0.5 + 3*5 + 1)
-    assert nano.text_of([0.1, -30.0, -15.0], variant) == "u = +0.1*x +30*v +15"
+    assert nano.text_of([0.1, -30.0, -15.0], variant) == "force = -(+0.1*-x -30*+v -15)"
