@@ -40,7 +40,7 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.episodes.vector import ADVANCES
 from policygen.extensions.training.finetune import Settings, finetune
 from policygen.llm.base import LLMOptions
-from policygen.llm.local import Local
+from policygen.llm.local import Local, load_chat_model
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.linear import LinearPolicy
 
@@ -145,7 +145,7 @@ CARD = """# nano: a proposer of small policies
 A transformer of 1.1 million parameters (bfloat16) that answers a line about a control task of four known kinds with
 an equation for it. It knows nothing else. `../nano.md` says what it is worth and how the line is written. It was made
 from random weights by `make nano`, on policies that policygen's own search tuned on random variants of Gymnasium's
-tasks. License: that of policygen. Its two trainings:
+tasks. License: that of policygen. Its three trainings:
 """
 Variant = dict[str, Any]
 Matrix = npt.NDArray[np.float64]
@@ -401,17 +401,32 @@ def practice() -> list[dict[str, Any]]:
     return found
 
 
+def make_model(folder: Path, texts: Sequence[str], seed: int) -> None:
+    """Save an untrained model that reads a name with its sign as one token, which it can repeat at once."""
+    make_tiny_model(folder, context=160, hidden=160, layers=4, texts=texts, seed=seed)
+    tokenizer, model = load_chat_model(str(folder))
+    names = {name for of in FAMILIES.values() for name in (*(name for _, name in of.readings), of.outputs[-1], "(")}
+    tokenizer.add_tokens([signed(sign, name) for name in sorted(names) for sign in (-1, 1)])
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def train(seed: int) -> None:
     """Train a model by sft on tuned policies under many signs, then by rft on other variants."""
-    rows, own, place = described(seed), practice(), PLACE / f"{seed}"
+    rows, more, own, place = described(seed), described(seed + 1_000), practice(), PLACE / f"{seed}"
     texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
     print(f"{len(rows)} rows of {len(training_rows())} variants", flush=True)
-    for out, base, given, settings in (("sft", "base", rows, SFT), ("rft", "sft", own, RFT)):
+    for out, base, given, settings in (
+        ("sft", "base", rows, SFT),
+        ("sft again", "sft", more, SFT),
+        ("rft", "sft again", own, RFT),
+    ):
         if any(row["seed"] == seed for row in MEASURED.rows("training", out)):
             continue
         if out == "sft":
             shutil.rmtree(place, ignore_errors=True)
-            make_tiny_model(place / base, context=160, hidden=160, layers=4, texts=texts, seed=seed)
+            make_model(place / base, texts, seed)
         shutil.rmtree(place / out, ignore_errors=True)
         began, say = time.process_time(), functools.partial(print, flush=True)
         settings = dataclasses.replace(settings, seed=seed)
@@ -462,7 +477,11 @@ def llm_of(proposer: str, variant: Variant, seed: int) -> Any:
     """Return the provider of a proposer."""
     if proposer in ("copy", "nearest"):
         return Copy(variant, seed, proposer == "nearest")
-    return loaded(f"{seed}/{'sft' if proposer == 'nano, sft' else 'rft'}") if proposer.startswith("nano") else proposer
+    return (
+        loaded(f"{seed}/{'sft again' if proposer == 'nano, sft' else 'rft'}")
+        if proposer.startswith("nano")
+        else proposer
+    )
 
 
 @functools.cache
@@ -594,7 +613,7 @@ def publish() -> None:
     made = PLACE / f"{SEEDS[0]}"
     shutil.copytree(made / "rft", PUBLISHED, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
     shutil.copytree(PLACE / "templates", PUBLISHED / "templates", dirs_exist_ok=True)
-    parts = [f"#{(made / stage / 'README.md').read_text()}" for stage in ("sft", "rft")]
+    parts = [f"#{(made / stage / 'README.md').read_text()}" for stage in ("sft", "sft again", "rft")]
     (PUBLISHED / "README.md").write_text("\n".join([CARD, *parts]))
     example = (PLACE / "envs" / "nano-pendulum-0.toml").read_text()
     (PUBLISHED / "pendulum.toml").write_text(example.replace('"Nano-v0"', '"nano:VariantEnv"'))
