@@ -62,11 +62,10 @@ COPIES = 20  # rows with other signs for each training variant
 KEPT = 0.95  # of the way from random actions to the best policy of a training variant: other policies are left out
 PRACTISED = 32  # further training variants of each family, for rft
 MOST_TUNED = 3_000  # episodes of a run with tuning
-TUNED_VARIANTS = 3  # held-out variants of each family in these runs
 METHODS = {"cma": "cma:100", "model": "model"}
 PROPOSERS = ("random", "builtin", "copy", "nearest", "nano, sft", "nano")  # copies are controls: see nano.md
-TUNED = ("builtin + cma", "builtin + model", "nano + cma")
-COMMON = {"max_tokens": 60, "episodes": 10, "batch": 16, "trust": True}
+TUNED = {"builtin + cma": 3, "nano + cma": 3, "builtin + model": 1}  # held-out variants of each family in these runs
+COMMON = {"max_tokens": 64, "episodes": 10, "batch": 16, "trust": True}
 SFT = Settings("sft", epochs=1, learning_rate=2e-3, **COMMON)
 RFT = Settings("rft", epochs=2, rounds=3, samples=8, learning_rate=5e-4, **COMMON)
 SYSTEM = "policy\n"
@@ -94,12 +93,8 @@ class Family:
     tolerance: float
     limit: str = ""
 
-    @property
-    def turns(self) -> bool:
-        """Whether the regulated state is an angle, which is read as cosine and sine."""
-        return self.env in (PendulumEnv, AcrobotEnv)
 
-
+TURNING = (PendulumEnv, AcrobotEnv)  # an angle is regulated, which is read as cosine and sine
 FAMILIES = {
     "cartpole": Family(
         CartPoleEnv,
@@ -142,13 +137,10 @@ FAMILIES = {
 }
 CARD = """# nano: a proposer of small policies
 
-A transformer of 1.1 million parameters (bfloat16) that answers a line about a control task of four known kinds with
-an equation for it. It knows nothing else. `../nano.md` says what it is worth and how the line is written. It was made
-from random weights by `make nano`, on policies that policygen's own search tuned on random variants of Gymnasium's
-tasks. License: that of policygen. Its three trainings:
+A transformer of 1.1 million parameters that answers a line about one of four control tasks with an equation. It knows
+nothing else. `../nano.md` says what it is worth, and how it was made from random weights. License: that of policygen.
 """
 Variant = dict[str, Any]
-Matrix = npt.NDArray[np.float64]
 
 
 def drawn(family: str, number: int, seed: int) -> Variant:
@@ -211,7 +203,7 @@ class Motion(Dynamics):
         acting = (queue[0] > 0).astype(np.int64) if self.is_choice else queue[0].astype(np.float32)[:, None]
         after = self.advance_inner(self.inner, state[:late], acting)
         error = after.state[self.of.regulated] - self.aim
-        if self.of.turns:
+        if self.of.env in TURNING:
             error = (error + np.pi) % (2 * np.pi) - np.pi
         rewards = 1 / (1 + (error / self.of.tolerance) ** 2)
         ended = after.ended & (self.of.env is CartPoleEnv)
@@ -245,7 +237,9 @@ if "Nano-v0" not in gym.registry:
 def prompt_of(variant: Variant) -> str:
     """Describe a variant in a line: constants, delay, set point, signs of readings and of the actuator."""
     of, aim = FAMILIES[variant["family"]], variant["aim"]
-    aims = " ".join(f"{round(value, 2) + 0:g}" for value in ((np.cos(aim), np.sin(aim)) if of.turns else (aim,)))
+    aims = " ".join(
+        f"{round(value, 2) + 0:g}" for value in ((np.cos(aim), np.sin(aim)) if of.env in TURNING else (aim,))
+    )
     constants = " ".join(f"{value:g}" for value in variant["values"].values())
     readings = " ".join(signed(sign, name) for sign, (_, name) in zip(variant["signs"], of.readings, strict=True))
     output = signed(variant["drive"], of.outputs[-1])
@@ -320,7 +314,6 @@ def tuned_policies(task: policygen.Task, seed: int, iterations: int, episodes: i
 
 def append(file: Path, row: dict[str, Any]) -> None:
     """Append a row to a file of JSON lines."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as opened:
         opened.write(json.dumps(row) + "\n")
 
@@ -336,21 +329,18 @@ def draw_variants(families: Sequence[str]) -> None:
     Left out are those of which no tuned policy has half of the return that is possible.
     """
     for family in families:
-        kept = sum(row["family"] == family for row in rows_in(VARIANTS))
-        for number in itertools.count(
-            max([-1, *(row["number"] for row in rows_in(VARIANTS) if row["family"] == family)]) + 1
-        ):
-            if kept == HELD_OUT:
-                break
-            variant, name = drawn(family, number, SEED), f"nano-{family}-{number}"
-            task, began = task_of(name, variant), time.process_time()
+        known = [row["number"] for row in rows_in(VARIANTS) if row["family"] == family]
+        numbers = itertools.count(max(known, default=-1) + 1)
+        while len(known) < HELD_OUT:
+            variant = drawn(family, number := next(numbers), SEED)
+            task, began = task_of(name := f"nano-{family}-{number}", variant), time.process_time()
             random = random_score(task)
             reference = max((evaluate(one, FRESH).mean for one in tuned_policies(task, SEED, 4, 500)), default=random)
-            threshold = random + SHARE * (reference - random)
+            row = {"name": name, "number": number, **variant, "random": random, "reference": reference}
+            row["threshold"] = random + SHARE * (reference - random)
             if reference >= STEPS / 2:
-                row = {"name": name, "number": number, **variant, "random": random, "reference": reference}
-                append(VARIANTS, {**row, "threshold": threshold, "seconds": round(time.process_time() - began, 1)})
-                kept += 1
+                append(VARIANTS, {**row, "seconds": round(time.process_time() - began, 1)})
+                known.append(number)
 
 
 def make_data(families: Sequence[str]) -> None:
@@ -416,12 +406,7 @@ def train(seed: int) -> None:
     """Train a model by sft on tuned policies under many signs, then by rft on other variants."""
     rows, more, own, place = described(seed), described(seed + 1_000), practice(), PLACE / f"{seed}"
     texts = [message["content"] for row in rows for message in row["prompt"] + row["completion"]]
-    print(f"{len(rows)} rows of {len(training_rows())} variants", flush=True)
-    for out, base, given, settings in (
-        ("sft", "base", rows, SFT),
-        ("sft again", "sft", more, SFT),
-        ("rft", "sft again", own, RFT),
-    ):
+    for out, base, given in (("sft", "base", rows), ("sft again", "sft", more), ("rft", "sft again", own)):
         if any(row["seed"] == seed for row in MEASURED.rows("training", out)):
             continue
         if out == "sft":
@@ -429,7 +414,7 @@ def train(seed: int) -> None:
             make_model(place / base, texts, seed)
         shutil.rmtree(place / out, ignore_errors=True)
         began, say = time.process_time(), functools.partial(print, flush=True)
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = dataclasses.replace(RFT if out == "rft" else SFT, seed=seed)
         result = finetune(given, own[:64], str(place / base), out=place / out, settings=settings, say=say)
         row = {"proposals": len(given), "readable": result.after.readable, "score": result.after.reward}
         row |= {"seconds": f"{time.process_time() - began:.0f}"}
@@ -441,13 +426,11 @@ def training_rows() -> list[dict[str, Any]]:
     return [row for row in rows_in(PLACE / "data.jsonl") if row["policies"]]
 
 
-def place_of(variant: Variant) -> Matrix:
-    """Return a system's constants, delay and set point, each from 0 to 1 over the range that it is drawn from."""
+def place_of(variant: Variant) -> Array:
+    """Return a system's constants, delay and set point, each from 0 to 1 over its range."""
     of = FAMILIES[variant["family"]]
-    constants = [
-        np.log(value / of.ranges[name][0]) / np.log(np.divide(*of.ranges[name][::-1]))
-        for name, value in variant["values"].items()
-    ]
+    ranges = zip(variant["values"].values(), of.ranges.values(), strict=True)
+    constants = [np.log(value / low) / np.log(high / low) for value, (low, high) in ranges]
     return np.array([*constants, variant["delay"] / 2, (variant["aim"] - of.aims[0]) / (of.aims[1] - of.aims[0])])
 
 
@@ -575,7 +558,8 @@ def pair_lines() -> Iterator[str]:
     yield "| model | against | family | variants | fewer proposals in | as many in | more in | difference |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for model, other, family in itertools.product(PROPOSERS[4:], PROPOSERS, (*FAMILIES, "all")):
-        if other != model and (found := gains(model, other, family)):
+        if PROPOSERS.index(other) < PROPOSERS.index(model) and (family == "all" or other == "builtin"):
+            found = gains(model, other, family)
             signs = [sum(np.sign(found) == sign) for sign in (-1, 0, 1)]
             cells = [model, other, family, f"{len(found)}", *(f"{n}" for n in signs), spread(found, "+.1f")]
             yield f"| {' | '.join(cells)} |"
@@ -586,7 +570,7 @@ def tuned_lines() -> Iterator[str]:
     yield "| proposals and tuning | family | runs | reached % | real episodes: median | range |"
     yield "| --- | --- | ---: | ---: | ---: | --- |"
     for proposer, family in itertools.product(("builtin", "nano", *TUNED), (*FAMILIES, "all")):
-        rows = [row for some in runs_of(family, proposer, TUNED_VARIANTS).values() for row in some]
+        rows = [row for some in runs_of(family, proposer, max(TUNED.values())).values() for row in some]
         if rows:
             needed = [row["episodes"] if row["reached"] else math.inf for row in rows]
             median, least, most = (
@@ -613,8 +597,8 @@ def publish() -> None:
     made = PLACE / f"{SEEDS[0]}"
     shutil.copytree(made / "rft", PUBLISHED, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
     shutil.copytree(PLACE / "templates", PUBLISHED / "templates", dirs_exist_ok=True)
-    parts = [f"#{(made / stage / 'README.md').read_text()}" for stage in ("sft", "sft again", "rft")]
-    (PUBLISHED / "README.md").write_text("\n".join([CARD, *parts]))
+    cards = [(made / stage / "README.md").read_text() for stage in ("sft", "sft again", "rft")]
+    (PUBLISHED / "README.md").write_text("\n#".join([CARD, *cards]).replace(f"{made}/", ""))
     example = (PLACE / "envs" / "nano-pendulum-0.toml").read_text()
     (PUBLISHED / "pendulum.toml").write_text(example.replace('"Nano-v0"', '"nano:VariantEnv"'))
 
@@ -638,7 +622,7 @@ def main() -> None:
     for part, proposers in (("compare", PROPOSERS), ("tune", TUNED)):
         if part in asked.what:
             for seed, variant, proposer in itertools.product(asked.seeds, held_out, proposers):
-                if proposer in asked.proposers and (part == "compare" or variant["number"] < TUNED_VARIANTS):
+                if proposer in asked.proposers and variant["number"] < TUNED.get(proposer, HELD_OUT):
                     key = (variant["name"], proposer, seed)
                     MEASURED.once(key, functools.partial(searched, variant, proposer, seed))
     if "page" in asked.what:
