@@ -413,9 +413,8 @@ def train(seed: int) -> None:
             shutil.rmtree(place, ignore_errors=True)
             make_model(place / base, texts, seed)
         shutil.rmtree(place / out, ignore_errors=True)
-        began, say = time.process_time(), functools.partial(print, flush=True)
-        settings = dataclasses.replace(RFT if out == "rft" else SFT, seed=seed)
-        result = finetune(given, own[:64], str(place / base), out=place / out, settings=settings, say=say)
+        began, settings = time.process_time(), dataclasses.replace(RFT if out == "rft" else SFT, seed=seed)
+        result = finetune(given, own[:64], str(place / base), out=place / out, settings=settings, say=print)
         row = {"proposals": len(given), "readable": result.after.readable, "score": result.after.reward}
         row |= {"seconds": f"{time.process_time() - began:.0f}"}
         MEASURED.once(("training", out, seed), lambda row=row: [row])
@@ -618,7 +617,8 @@ def main() -> None:
         make_data(asked.tasks)
     for seed in asked.seeds if "train" in asked.what else ():
         train(seed)
-    held_out = [row for row in rows_in(VARIANTS) if row["family"] in asked.tasks]
+    by_number = sorted(rows_in(VARIANTS), key=lambda row: row["number"])  # interrupted, all families have as many
+    held_out = [row for row in by_number if row["family"] in asked.tasks]
     for part, proposers in (("compare", PROPOSERS), ("tune", TUNED)):
         if part in asked.what:
             for seed, variant, proposer in itertools.product(asked.seeds, held_out, proposers):
@@ -629,7 +629,7 @@ def main() -> None:
         for table in (lines(), pair_lines(), tuned_lines(), training_lines()):
             MEASURED.write_table(table)
         found = gains("nano", "builtin", "all")
-        if found and statistics.mean(found) + half_interval(found) < 0:
+        if len(MEASURED.rows("training", "rft")) == len(SEEDS) and statistics.mean(found) + half_interval(found) < 0:
             publish()
 
 
