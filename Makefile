@@ -89,7 +89,7 @@ finetune-bench: $(DEV)
 	$(PIP_INSTALL) -e '.[finetune]'
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/finetune.py --anew
 
-# A transformer of 1.3 million parameters as proposer on unseen variants of four tasks: results/benchmarks/nano.md. Takes
+# A transformer of 1.1 million parameters as proposer on unseen variants of four tasks: results/benchmarks/nano.md. Takes
 # hours; installs PyTorch as test-local does.
 nano: $(DEV)
 	$(PIP_INSTALL) -e '.[finetune]'

@@ -53,7 +53,8 @@ def play_batch(
     rewards = np.empty((limit, n))
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
-    current = observations[0] = first
+    observations[0] = first
+    current = observations[0]
     kept = np.arange(n)  # indices of the episodes whose copies are kept: all that play, and some that have ended
     # The same as an index into the arrays: a slice is several times faster than an array of indices.
     rows: slice | npt.NDArray[np.intp] = slice(None)
@@ -70,6 +71,7 @@ def play_batch(
         chosen = np.asarray(decider.decide(current, kept))
         current, rewards[step, rows], now_terminated, *_ = copies.step(chosen)
         observations[step + 1, rows], actions[step, rows] = current, chosen
+        current = observations[step + 1, rows]  # in single precision: the actor sees what trajectories keep
         step += 1
         if learning is not None:
             active = ~ended

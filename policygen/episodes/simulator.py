@@ -242,7 +242,9 @@ class RunningEpisode:
         row = flatten(self.layout, self.env_observation)
         if row.shape != (self.task.width,):
             raise wrong_length(row, self.task.width)
-        self.observations.append(row.copy())
+        # The actor sees what the trajectory keeps: a rounding decides the later phases of a clock that observations drive.
+        with np.errstate(over="ignore"):
+            self.observations.append(row.astype(np.float32))
 
     def _add_terms(self, info: Mapping[str, Any]) -> None:
         """Add the reward terms of a step to `terms`; the first step determines their names."""
@@ -262,8 +264,8 @@ class RunningEpisode:
 
     def _trajectory(self, truncated: bool) -> Trajectory:
         actions = np.asarray(self.actions)
+        observations = np.asarray(self.observations)
         with np.errstate(over="ignore"):
-            observations = np.asarray(self.observations, np.float32)
             rewards = np.asarray(self.rewards, np.float32)
         if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
             raise EnvironmentFault(_not_finite(self.observations, self.rewards))
