@@ -242,7 +242,7 @@ class RunningEpisode:
         row = flatten(self.layout, self.env_observation)
         if row.shape != (self.task.width,):
             raise wrong_length(row, self.task.width)
-        # The actor sees what the trajectory keeps: a rounding decides the later phases of a clock that observations drive.
+        # The actor sees what the trajectory keeps: rounding decides the later phases of a clock driven by observations.
         with np.errstate(over="ignore"):
             self.observations.append(row.astype(np.float32))
 
