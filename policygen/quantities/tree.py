@@ -205,8 +205,9 @@ def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
-    """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`."""
-    return tuple(found.sign * found.number.value for found in numbers(node))
+    """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
+    found = numbers(node)
+    return tuple(one.number.value * (1 if one.number.limits is not None else one.sign) for one in found)
 
 
 def with_constants(node: Node, values: Iterator[float], kept: Collection[float] = ()) -> Node:

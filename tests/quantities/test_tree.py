@@ -71,7 +71,7 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
     assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
     assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))
-    assert signed_constants(tree) == (2.0, 1.0, 0.0, 3.0)
+    assert signed_constants(tree) == (2.0, -1.0, 0.0, 3.0)  # in `tune` as written: `x - tune(-1, -3, 0.5)`
     far = to_text(with_plain_signs(with_constants(tree, iter([-9.0, -9.0, 9.0, 9.0]))))
     assert far == "tune(0, 0, 10)*x - tune(-3, -3, 0.5) + fixed(7*tune(2, 0, 2)) + x^tune(4, 1, 4)*tune(5, 5, 5)"
 
