@@ -53,18 +53,18 @@ def by_hand(task: Task, actor, seed: int) -> Trajectory:
     """One episode in one Gymnasium environment, in the plainest way."""
     env = make_env(task)
     observation, _ = env.reset(seed=seed)
-    rows, actions, rewards = [flatten(task.layout, observation).copy()], [], []
+    rows, actions, rewards = [flatten(task.layout, observation).astype(np.float32)], [], []
     terminated = truncated = False
     decider = actor.begin(1)
     while not (terminated or truncated):
         action = decider.decide(rows[-1].reshape(1, -1), np.arange(1))[0]
         observation, reward, terminated, truncated, _ = env.step(action)
-        rows.append(flatten(task.layout, observation).copy())
+        rows.append(flatten(task.layout, observation).astype(np.float32))
         actions.append(action)
         rewards.append(float(reward))
     env.close()
     return Trajectory(
-        np.asarray(rows, np.float32),
+        np.asarray(rows),
         np.asarray(actions),
         np.asarray(rewards, np.float32),
         sum(rewards),

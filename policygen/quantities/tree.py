@@ -205,7 +205,7 @@ def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
-    """Return the `constants` with their sign in the expression, -0.5 in `3*x - 0.5*y`, but in `tune(...)` as written."""
+    """Return the `constants` with their sign in the expression, -0.5 in `3*x - 0.5*y`, but in `tune` as written."""
     found = numbers(node)
     return tuple(one.number.value * (1 if one.number.limits is not None else one.sign) for one in found)
 

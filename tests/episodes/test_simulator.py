@@ -154,3 +154,24 @@ def test_episodes_whose_simulation_diverges_are_marked() -> None:
         assert [t.unstable for t in played] == [False, True] * 3
     finally:
         del gym.registry["Diverging-v0"]
+
+
+@pytest.mark.parametrize(("engine", "name"), [("copies", "halfcheetah"), ("vector", "pendulum")])
+def test_a_chaotic_clock_is_read_from_a_trajectory_as_it_was_played(engine: str, name: str) -> None:
+    task = load_task(name)
+    driver, (first, *others) = task.observation_names[-1], [one.name for one in task.actuators]
+    lines = [f"let clock = mod(fixed(3)*prev(clock) + {driver}, fixed(6))", f"{first} = 0.5*cos(clock)"]
+    policy = parse("\n".join([*lines, *(f"{one} = 0*clock" for one in others)]), task, "linear").policy
+    assert policy is not None
+    with Simulator(task) as simulator:
+        assert simulator.engine == engine
+        (played,) = simulator.play(policy, [300])
+
+    def farthest(observations: Any) -> float:
+        columns = policy.reader.along(observations, played.actions)  # type: ignore[union-attr]
+        clock = columns[policy.reader.names.index("clock")]  # type: ignore[union-attr]
+        return float(np.abs(0.5 * np.cos(clock) - played.actions[:, 0]).max())
+
+    rounded = played.observations[:-1]
+    assert farthest(rounded) < 1e-6
+    assert farthest(rounded.astype(np.float64) + 1e-9) > 0.1  # as if the policy had seen more digits than are kept
