@@ -16,13 +16,13 @@ from policygen.tasks.task import Task
 
 
 def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
-    """Flatten one observation to shape (d,).
+    """Flatten one observation to shape (d,), in single precision as the episodes that scored the policy.
 
     Raises:
         PolicyError: it has another structure than the observations of the task's environment.
     """
     try:
-        return flatten(task.layout, observation)
+        return flatten(task.layout, observation).astype(np.float32)
     except (TypeError, LookupError, ValueError):
         raise PolicyError(f"an observation of {task.gym_id} is {_described(task.layout)}") from None
 
@@ -39,7 +39,7 @@ def _described(layout: Layout | TextPart | None) -> str:
 
 
 def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d).
+    """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d); see `row_of`.
 
     Args:
         batched: whether it is known to be a batch.
@@ -57,8 +57,9 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
             texts = [observation] if alone else list(observation)
             return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
         if task.layout is not None:
-            return _nested(task, observation, batched=batched)
-        array = np.asarray(observation)
+            rows, alone = _nested(task, observation, batched=batched)
+            return rows.astype(np.float32), alone
+        array = np.asarray(observation).astype(np.float32)
         alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
         if array.size == width and alone and not batched:
             return array.reshape(1, width), True

@@ -11,8 +11,8 @@ from policygen.tasks.task import PolicyKind, Task
 Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration", "model"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
-# The same for a policy that works already: a gait does not survive larger steps of all constants at once, and one that
-# falls is not found with smaller ones (results/benchmarks/first_steps.md).
+# The same for a policy that works already: a gait does not survive larger steps of all constants at once, but a policy
+# that still falls needs them (results/benchmarks/first_steps.md).
 CAREFUL_STEP = FIRST_STEP / 2
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4  # maximum; fewer if they rank the candidates as well

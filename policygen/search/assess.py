@@ -245,20 +245,20 @@ def _tuned(
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     if method is None or trials.episodes <= 0:
         return _Better(policy, performance, Tuned())
-    first_step = CAREFUL_STEP if not floor and _already_works(score, search) else FIRST_STEP
+    careful = not floor and method != "model" and already_works(score, search)
+    first_step = CAREFUL_STEP if careful else FIRST_STEP
     plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
     try:
         refined = refine(
             policy,
             method,
-            replace(trials, plant=plant),
+            replace(trials, plant=plant, first_step=first_step),
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
             state=None
             if floor and starts_new_search(attempt, search.attempts)
             else _tuning_state(policy, attempt, search, first_step),
-            first_step=first_step,
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -307,11 +307,13 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: floa
     return carry_over(policy, best.policy, best.tuned.tuning, first_step)
 
 
-def _already_works(score: Score | None, search: Search) -> bool:
-    """Whether a proposal scores, as written, more than halfway from random actions to the best, else to `solved`."""
+def already_works(score: Score | None, search: Search) -> bool:
+    """Whether a score is more than halfway from random actions to the best policy; before there is one, to `solved`."""
     random, best = search.attempts[0].score, search.best_score
     goal = best.value if best is not None else search.task.solved
-    return score is not None and random is not None and goal is not None and score.value > (random.value + goal) / 2
+    if score is None or random is None or goal is None:
+        return False
+    return goal > random.value and score.value > (random.value + goal) / 2
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:

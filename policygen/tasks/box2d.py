@@ -12,6 +12,7 @@ import numpy.typing as npt
 _EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
 SLIGHT = 0.01  # a smaller change of a velocity by an action is not reported
+ON_THE_SPOT = 0.01  # m between a hinge and the centre of a body that it turns
 MOST_PARTS = 10  # of a list of bodies
 _BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
@@ -48,7 +49,7 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
     hinges = [
         f"{name} between {_name_of(joint.bodyA, named)} and {(turned := _name_of(joint.bodyB, named))}"
         + (f", {joint.lowerLimit:.3g} to {joint.upperLimit:.3g} rad" if joint.limitEnabled else "")
-        + f", positive moves {turned} towards {_direction(joint)}"
+        + (f", a positive angle moves {turned} towards {way}" if (way := _direction(joint)) else "")
         for name, joint in named
         if _is_hinge(joint)
     ]
@@ -67,8 +68,10 @@ def _is_hinge(thing: Any) -> bool:
 
 
 def _direction(joint: Any) -> str:
-    """Return the direction in which the second body moves if the hinge's angle grows, counterclockwise."""
+    """Return where the second body moves if the hinge's angle grows counterclockwise; empty if it turns on the spot."""
     x, y = joint.bodyB.worldCenter - joint.anchorB
+    if max(abs(x), abs(y)) < ON_THE_SPOT:
+        return ""
     return f"{'+' if -y > 0 else '-'}x" if abs(y) > abs(x) else f"{'+' if x > 0 else '-'}y"
 
 

@@ -78,8 +78,11 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
             played = players.play_many(policies, seeds)
             return np.array([np.mean([one.episode_return for one in some]) for some in played])
 
-        trials = Trials(returns, lambda first, count: episode_seeds(seed, "refine", count, first), EPISODES)
-        refined = cma.cma_es(Tunable(policy), trials, seed, state, first_step=float(step))
+        def seeds(first: int, count: int) -> Sequence[int]:
+            return episode_seeds(seed, "refine", count, first)
+
+        trials = Trials(returns, seeds, EPISODES, first_step=float(step))
+        refined = cma.cma_es(Tunable(policy), trials, seed, state)
         assert refined is not None
         before, after = returns([policy, refined.policy], episode_seeds(seed, "evaluation", FRESH)).tolist()
     row = {"constants": refined.constants, "as written": round(before, 1), "tuned": round(after, 1)}

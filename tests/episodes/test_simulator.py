@@ -174,4 +174,10 @@ def test_a_chaotic_clock_is_read_from_a_trajectory_as_it_was_played(engine: str,
 
     rounded = played.observations[:-1]
     assert farthest(rounded) < 1e-6
+    env, act = make_env(task), policy.controller()
+    observation, _ = env.reset(seed=300)
+    for action in played.actions[:60]:  # in the user's own loop, which has the environment's double precision
+        assert act(observation) == pytest.approx(action, abs=1e-6)
+        observation, *_ = env.step(action)
+    env.close()
     assert farthest(rounded.astype(np.float64) + 1e-9) > 0.1  # as if the policy had seen more digits than are kept

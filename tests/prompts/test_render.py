@@ -405,10 +405,10 @@ def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
 def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
     system = " ".join(texts(render_prompt(context, config))[0].split())
-    moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`. "
+    moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`."
     assert moved in system
-    stays = "stay as written: 0, pi, exponents, LOW and HIGH, all in `fixed(...)`, as in `fixed(-0.13)` for a length, "
-    assert stays + "and in a `let` each 1 or -1, a START too (in an output, 1 and -1 are tuned)." in system
+    stays = "are 0, pi, exponents, everything inside `fixed(...)` (a length: `fixed(-0.13)`), and 1 or -1 in a `let`"
+    assert f"{stays}, also as a START; in an output, 1 and -1 are tuned." in system
     assert "first steps in proportion to HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
     told = parse(
         "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"

@@ -23,7 +23,7 @@ def test_the_walkers_motors_limits_and_scales_are_those_that_its_task_file_state
     hull = next(body for body in env.unwrapped.world.bodies if body == env.unwrapped.hull)  # type: ignore[attr-defined]
     assert f"hull {hull.mass:.3g} kg" in said[0]
     assert "gravity (0, -10)" in said[0]
-    assert "joints[0] between hull and legs[0], -0.8 to 1.1 rad, positive moves legs[0] towards +x;" in said[1]
+    assert "joints[0] between hull and legs[0], -0.8 to 1.1 rad, a positive angle moves legs[0] towards +x;" in said[1]
     assert "lean_rate = 0.04 hull spin, vx = 0.12 hull x speed, vz = 0.08 hull y speed, hip1 = joints[0] angle" in text
     assert "knee2 = joints[3] angle + 1" in text
     assert "lidar" not in text  # rays are heights only where the ground is flat
@@ -39,7 +39,7 @@ def test_the_walkers_motors_limits_and_scales_are_those_that_its_task_file_state
 
 def test_a_hinge_turns_the_way_that_is_told():
     env = gym.make("BipedalWalker-v3")
-    assert "positive moves legs[1] towards +x" in world_facts(env, ["a"] * 24, ["b"] * 4)[1]
+    assert "a positive angle moves legs[1] towards +x" in world_facts(env, ["a"] * 24, ["b"] * 4)[1]
     env.reset(seed=0)
     hinge = env.unwrapped.joints[1]  # type: ignore[attr-defined]
     thigh, shin = hinge.bodyA, hinge.bodyB

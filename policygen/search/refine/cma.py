@@ -43,20 +43,13 @@ LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budge
 
 
 def cma_es(
-    tunable: Tunable,
-    trials: Trials,
-    rng_seed: int,
-    state: TuningState | None = None,
-    *,
-    population: int = POPULATION,
-    first_step: float = FIRST_STEP,
+    tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None, *, population: int = POPULATION
 ) -> Refined | None:
     """Tune by CMA-ES; None if the budget is too small for one generation.
 
     Args:
         state: final state of an earlier search of these constants, which ended at this policy.
         population: candidates of a generation, at least.
-        first_step: first changes of a constant, as a share of its size; unused with `state`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
@@ -80,7 +73,7 @@ def cma_es(
         return None
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
-    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), first_step if shape is None else 1.0, options)
+    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), trials.first_step if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
     spent, needed = 0, SEEDS_PER_GENERATION

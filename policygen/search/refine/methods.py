@@ -17,7 +17,7 @@ from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.attempt import TuningState
 from policygen.runs.config import RefineMethod
-from policygen.runs.tuning import FIRST_STEP, method_for
+from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.model import tune_in_plant
 from policygen.search.refine.q import check_memoryless, q_learning
@@ -34,7 +34,6 @@ def refine(
     mdp: FiniteMDP | None = None,
     floor: float = 0.0,
     state: TuningState | None = None,
-    first_step: float = FIRST_STEP,
 ) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -43,7 +42,6 @@ def refine(
         floor: least size of a constant's first step. With 0, steps are proportional to the constants, which respects
             physical units and keeps zeros. Above 0, features (`let`) are not tuned.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor has priority.
-        first_step: first changes of a constant, as a share of its size, if `cma` begins anew.
 
     Raises:
         PolicyError: the method does not support this policy or task.
@@ -67,7 +65,7 @@ def refine(
     if chosen == "model" and trials.seen and not policy.task.text_names:
         return tune_in_plant(policy, trials, rng_seed, trials.plant, floor=tunable.floor, state=state)
     if chosen in ("cma", "model"):
-        return cma_es(tunable, trials, rng_seed, state, first_step=first_step)
+        return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
 
 

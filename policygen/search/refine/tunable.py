@@ -22,7 +22,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import Method
+from policygen.runs.tuning import FIRST_STEP, Method
 
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
@@ -53,6 +53,7 @@ class Trials:
         affords_one: whether another episode may be played.
         plant: the equations of motion that replies have written, for `model`.
         aggregate: the statistic of a candidate's episodes that the run maximises.
+        first_step: first changes of a constant, as a share of its size, where `cma` begins anew.
     """
 
     returns: Returns
@@ -66,6 +67,7 @@ class Trials:
     affords_one: Callable[[], bool] = lambda: True
     plant: Plant | None = None
     aggregate: Aggregate = MEAN
+    first_step: float = FIRST_STEP
 
     @property
     def maximised(self) -> Returns:

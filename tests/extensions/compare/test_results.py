@@ -40,6 +40,9 @@ def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -
     run = read_other_program(Path("ppo"))
     assert run.curve.tolist() == [1.0, 1.5, 2.0, 2.5]
     assert run.spent["seconds"].tolist() == [1.0, 1.5, 2.0, 2.5]
+    assert run.spent["env_steps"].tolist() == [20, 40, 60, 80]
+    written('#{"t_start": 0.0}\nr,t\n5,3\n', "ppo/2.monitor.csv")
+    assert read_other_program(Path("ppo")).spent.keys() == {"episodes", "seconds"}  # one file counts no steps
 
 
 def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> None:

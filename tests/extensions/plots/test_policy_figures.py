@@ -1,4 +1,4 @@
-"""Portraits of policies: what is drawn where, what is written beside it, and what cannot be drawn."""
+"""Figures of policies: what is drawn where, what is written beside it, and what cannot be drawn."""
 
 from __future__ import annotations
 
