@@ -16,15 +16,20 @@ from policygen.tasks.task import Task
 
 
 def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
-    """Flatten one observation to shape (d,), in single precision as the episodes that scored the policy.
+    """Flatten one observation to shape (d,), in single precision.
 
     Raises:
         PolicyError: it has another structure than the observations of the task's environment.
     """
     try:
-        return flatten(task.layout, observation).astype(np.float32)
+        return _as_scored(flatten(task.layout, observation))
     except (TypeError, LookupError, ValueError):
         raise PolicyError(f"an observation of {task.gym_id} is {_described(task.layout)}") from None
+
+
+def _as_scored(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an observation in single precision, as trajectories keep it and scored policies saw it."""
+    return row.astype(np.float32) if row.dtype == np.float64 else row
 
 
 def _described(layout: Layout | TextPart | None) -> str:
@@ -58,8 +63,8 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
             return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
         if task.layout is not None:
             rows, alone = _nested(task, observation, batched=batched)
-            return rows.astype(np.float32), alone
-        array = np.asarray(observation).astype(np.float32)
+            return _as_scored(rows), alone
+        array = _as_scored(np.asarray(observation))
         alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
         if array.size == width and alone and not batched:
             return array.reshape(1, width), True
