@@ -196,8 +196,10 @@ def _baseline(context: Context) -> str:
 
 
 def _best_episodes(context: Context) -> list[Episode]:
-    """Return the best played or demonstrated episodes, best first."""
+    """Return the best played or demonstrated episodes, best first; to revise a lineage, only its own."""
     played = context.buffer.best(KEPT_EXTREMES)
+    if context.lineage.number and context.best is not None:  # features would be computed for other policies' episodes
+        played = [e for attempt in context.own_attempts for e in context.buffer.of_attempt(attempt.number)]
     return sorted([*context.demonstrations, *played], key=lambda e: -e.trajectory.episode_return)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,10 @@ def test_prompts_show_the_parent_in_full_and_the_others_in_short(finished: Run) 
     assert continued.best is not None
     request = render_prompt(continued, run.config).messages[-1].content
     assert f"Policy to improve (attempt {continued.best.number})" in request
+    (shown,) = re.findall(r"## Best episode so far\nReturn .*, (?:attempt (\d+)|random actions)\.", request)
+    assert not shown or int(shown) in {attempt.number for attempt in continued.own_attempts}
+    everywhere = run.search.buffer.best(1)[0].attempt
+    assert everywhere not in {attempt.number for attempt in continued.own_attempts}  # or this would show nothing
     assert continued.others
     for other in continued.others:
         assert f"- {other.number}: " in request.partition("## Other approaches so far")[2]
