@@ -144,6 +144,9 @@ def test_prompts_show_the_parent_in_full_and_the_others_in_short(finished: Run) 
     assert not shown or int(shown) in {attempt.number for attempt in continued.own_attempts}
     everywhere = run.search.buffer.best(1)[0].attempt
     assert everywhere not in {attempt.number for attempt in continued.own_attempts}  # or this would show nothing
+    assert "against None" not in request
+    assert "against the best of all approaches then" in request
+    assert "the best of this approach" in request
     assert continued.others
     for other in continued.others:
         assert f"- {other.number}: " in request.partition("## Other approaches so far")[2]
