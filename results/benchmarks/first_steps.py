@@ -32,7 +32,7 @@ from policygen.search.refine.tunable import Trials, Tunable, Vector
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-MEASURED = Measurements("first_steps", ("case", "first step", "seed", "constants", "as written", "tuned", "episodes"))
+MEASURED = Measurements("first_steps", ("case", "steps", "seed", "constants", "as written", "tuned", "episodes"))
 RESULTS = HERE.parent
 REVISIONS: dict[str, dict[str, Any]] = json.loads((RESULTS / "structures" / "revisions.json").read_text())
 FIRST_REPLIES = {
@@ -42,7 +42,7 @@ FIRST_REPLIES = {
     "bipedalwalker-235": "BipedalWalker-v3",
 }
 CASES = (*REVISIONS, *FIRST_REPLIES)
-STEPS = (str(FIRST_STEP), str(CAREFUL_STEP))
+STEPS = {"usual": FIRST_STEP, "careful": CAREFUL_STEP}
 EPISODES = 800  # of tuning: about the share of one reply of eight
 FRESH = 100  # episodes that score the tuned policy
 
@@ -71,7 +71,7 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
     """Tune a recorded reply once; return its scores on fresh episodes before and after."""
     task, policy, parent, state = recorded(case)
     if parent is not None and state is not None:
-        state = cma.carry_over(policy, parent, state, float(step))
+        state = cma.carry_over(policy, parent, state, STEPS[step])
     with Players(task, 1) as players:
 
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
@@ -81,7 +81,7 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
         def seeds(first: int, count: int) -> Sequence[int]:
             return episode_seeds(seed, "refine", count, first)
 
-        trials = Trials(returns, seeds, EPISODES, first_step=float(step))
+        trials = Trials(returns, seeds, EPISODES, first_step=STEPS[step])
         refined = cma.cma_es(Tunable(policy), trials, seed, state)
         assert refined is not None
         before, after = returns([policy, refined.policy], episode_seeds(seed, "evaluation", FRESH)).tolist()
@@ -91,7 +91,7 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
 
 def lines() -> Iterator[str]:
     """Yield the table of first_steps.md."""
-    yield f"| reply | constants | as written | {' | '.join(f'tuned, first step {step}' for step in STEPS)} |"
+    yield f"| reply | constants | as written | {' | '.join(f'tuned, first step {share}' for share in STEPS.values())} |"
     yield f"| --- | ---: | ---: |{' --- |' * len(STEPS)}"
     for case in CASES:
         found = {step: MEASURED.rows(case, step) for step in STEPS}
@@ -99,7 +99,7 @@ def lines() -> Iterator[str]:
             continue
         written = statistics.median(row["as written"] for rows in found.values() for row in rows)
         cells = [", ".join(f"{row['tuned']:,.0f}" for row in rows) for rows in found.values()]
-        yield f"| {case} | {found[STEPS[0]][0]['constants']:.0f} | {written:,.0f} | {' | '.join(cells)} |"
+        yield f"| {case} | {found['usual'][0]['constants']:.0f} | {written:,.0f} | {' | '.join(cells)} |"
 
 
 def main() -> None:
