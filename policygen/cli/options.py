@@ -214,11 +214,7 @@ MODEL_BUDGETS = all_of(
 )
 BUDGET_OPTIONS = all_of(
     click.option("--iterations", type=int, help="Rounds of requests for proposals (default 20)."),
-    click.option(
-        "--patience",
-        type=int,
-        help="Stop after this many attempts in a row without a new best, checked after each round.",
-    ),
+    click.option("--patience", type=int, help="Stop after this many attempts in a row without a new best."),
     MODEL_BUDGETS,
     click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
     click.option(
