@@ -296,5 +296,5 @@ def _not_finite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[floa
     for step, row in enumerate(observations):
         for value in np.asarray(row, np.float64):
             if not abs(value) <= largest:
-                return f"the observation after {step} steps holds {value:g}"
+                return f"the observation after {step} steps holds {value:g} in single precision"
     return "a number is not finite"
