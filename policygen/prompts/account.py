@@ -1,4 +1,4 @@
-"""An account of a policy's rewards: the part of an episode that earns them, and the cost of early ends."""
+"""An account of a policy's rewards: the parts of an episode that earn or lose them, and the cost of early ends."""
 
 from __future__ import annotations
 
@@ -30,6 +30,39 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
         return last > 0
     highest, mean = float(others.max()), float(others.mean())
     return (mean < 0 and last >= highest) or (last > highest and (mean <= 0 or last > OUTSTANDING * highest))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The steps `first` to `last` in which an episode earned least against the mean of several: `total` less."""
+
+    first: int
+    last: int
+    total: float
+
+
+def mean_rewards(trajectories: Sequence[Trajectory]) -> Column:
+    """Return the mean reward of each step, over the episodes that last so long: shape (longest episode,)."""
+    sums = np.zeros(max((t.length for t in trajectories), default=0))
+    counts = np.zeros(len(sums))
+    for t in trajectories:
+        sums[: t.length] += t.rewards
+        counts[: t.length] += 1
+    return np.asarray(sums / np.maximum(counts, 1), np.float64)
+
+
+def shortfall(lost: Column) -> Shortfall | None:
+    """Return the consecutive steps whose losses have the highest sum; None if no step loses anything.
+
+    Args:
+        lost: reward that each step of an episode earned less than the mean, shape (steps,).
+    """
+    summed = np.concatenate([[0.0], np.cumsum(lost)])
+    gained = summed - np.minimum.accumulate(summed)  # the highest sum of steps that end here (Kadane 1984)
+    end = int(gained.argmax())
+    if not gained[end] > 0:
+        return None
+    return Shortfall(int(summed[: end + 1].argmin()), end - 1, float(gained[end]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,18 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
     """Return `rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, `fault` or `change`.
 
     `change` is where most happens, see `_most_changed`.
-    `fault` is the first anomaly, with a third of the rows before it. Without an anomaly it is the end of an episode
-    that failed, and else the steps with the least total reward.
+    `fault` is the first anomaly, with two thirds of the rows before it, where its cause is. Without an anomaly it is
+    the end of an episode that failed, and else the steps that lost most against the mean of the policy's episodes (of a
+    single episode, those with the least reward).
     """
     last = episode.length - rows
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last, "change": last}[where]
     if where == "fault" and episode.anomaly is not None:
-        first = min(last, episode.anomaly.step - rows // 3)
+        first = min(last, episode.anomaly.step - 2 * rows // 3)
     elif where == "fault" and not episode.failed and last > 0:
-        summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
-        first = int(np.argmin(summed[rows:] - summed[:-rows]))
+        lost = episode.lost or np.negative(episode.columns["reward"])
+        summed = np.concatenate([[0.0], np.cumsum(lost)])
+        first = int(np.argmax(summed[rows:] - summed[:-rows]))
     elif where == "change":
         _, first = _change(episode, rows)
     first = max(0, first)

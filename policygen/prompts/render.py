@@ -19,11 +19,11 @@ from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem, Problems
 from policygen.policies.parts import Scope, most_features, read_parts
 from policygen.policies.table import TablePolicy
-from policygen.prompts.account import account, reached_its_goal
+from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import BestView, attempt_views, best_view, lineage_views, shortened
 from policygen.prompts.templates import load_template, render_template
-from policygen.prompts.traces import episode_view, reader_for, usual_of
+from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
 from policygen.prompts.views import grid_view, objective_views, plant_view, random_view, requirement_views, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
@@ -130,6 +130,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         beside=beside,
         relevance=replace(relevance, turn=context.number),
     )
+    mean = mean_rewards(trajectories) if best is not None and len(trajectories) > 1 else None
     visits, seen = None, []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)
@@ -150,7 +151,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "planned": config.iterations * config.candidates,
         "best": best_view(best, context.reported_score),
         "best_episodes": [viewed(e) for e in highest],
-        "worst_episodes": [viewed(e) for e in worst],
+        "worst_episodes": [viewed(e) if mean is None else with_losses(viewed(e), e.trajectory, mean) for e in worst],
         "account": context.buffer.cached(
             ("account", best.number, len(own), config.ablate),
             lambda: account(trajectories, task.max_steps, task.solved),

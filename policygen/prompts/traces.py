@@ -16,7 +16,7 @@ from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.prompts.account import reached_its_goal
+from policygen.prompts.account import Shortfall, reached_its_goal, shortfall
 from policygen.prompts.columns import NOTHING_RELEVANT, Relevance, ranked
 from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
 from policygen.quantities.compiled import slot_of
@@ -54,6 +54,8 @@ class EpisodeView:
         final: the values of the columns after the last action, None for those without one; empty if the time limit
             ended the episode.
         failed: whether it ended early without success; `won`: with success.
+        lost: reward of each step below the mean of the policy's episodes; empty if there is only one.
+        shortfall: the steps in which it lost most, if it lost anything.
         still: the largest change of each observation that counts as none.
     """
 
@@ -75,6 +77,8 @@ class EpisodeView:
     anomaly: Anomaly | None
     terms: Mapping[str, float]
     texts: tuple[str, ...] = ()
+    lost: Sequence[float] = ()
+    shortfall: Shortfall | None = None
     final: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -140,6 +144,12 @@ def episode_view(
         texts=task.text_names,
         final=dict.fromkeys(columns) | _final(t, task, reader, beside) if t.terminated else {},
     )
+
+
+def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: npt.NDArray[np.float64]) -> EpisodeView:
+    """Return the view of episode `t` with its losses against the mean reward of each step, shape (longest,)."""
+    lost = mean_rewards[: t.length] - t.rewards
+    return replace(view, lost=lost.tolist(), shortfall=shortfall(lost))
 
 
 def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from policygen.tasks.task import Task
 CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
 )
-MAX_SENTENCE_CHARACTERS = 160  # of the sentence that describes an attempt
+MAX_SENTENCE_CHARACTERS = 240  # of the sentence that describes an attempt
 MAX_SEARCHED_CHARACTERS = 20_000  # of a reply that are searched for that sentence
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_HEADING = re.compile(r"^\w+ \([^)]*\)[.:]\s+")  # such as "Change (one sentence):"
 _END = re.compile(r"(?<=[.!?])\s")
 
 
@@ -64,7 +65,7 @@ def first_sentence(reply: str) -> str:
         elif lines:
             break
     words = " ".join("".join(c if c.isprintable() else " " for c in " ".join(lines)).replace("**", "").split())
-    sentence = _END.split(words, maxsplit=1)[0]
+    sentence = _END.split(_HEADING.sub("", words), maxsplit=1)[0]
     cut = f"{sentence[: MAX_SENTENCE_CHARACTERS - 4].rstrip()} ..."
     return sentence if len(sentence) <= MAX_SENTENCE_CHARACTERS else cut
 

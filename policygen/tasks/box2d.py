@@ -56,7 +56,7 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
     lines += [f"Hinges: {'; '.join(hinges)}."] * bool(hinges)
     if matches := _scales(env, observations):
         lines.append(f"Observations in values of the simulator (m, s, rad): {', '.join(matches)}.")
-    return [*lines, *_effects(env, actions)]
+    return [*lines, *_effects(env, actions), *_reward(env)]
 
 
 def _is_moving_body(thing: Any) -> bool:
@@ -170,6 +170,49 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
     return lines
 
 
+def _reward(env: gym.Env[Any, Any]) -> list[str]:
+    """Describe the reward if it is a weighted sum of the heaviest body's movement and the action's size.
+
+    The weights are found by least squares on random steps, without those that end an episode.
+    """
+    name, rows, rewards = "", list[list[float]](), list[float]()
+    env.action_space.seed(0)
+    for episode in range(_EPISODES):
+        env.reset(seed=episode)
+        for _ in range(_STEPS):
+            name, body = _heaviest(_named(env))
+            before = _pose(body)
+            action = env.action_space.sample()
+            _, reward, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                break
+            after = _pose(body)
+            size = np.abs(action).sum() if isinstance(env.action_space, gym.spaces.Box) else 0.0
+            rows.append([*(after - before), abs(after[2]) - abs(before[2]), size])
+            rewards.append(float(reward))
+    terms = [*(f"the change of {name} {value}" for value in ("x", "y", "angle")), f"the change of |{name} angle|"]
+    table = np.array(rows).reshape(-1, len(terms) + 1)
+    weights = np.linalg.lstsq(table, np.array(rewards), rcond=None)[0]
+    spread = np.ptp(rewards) if rewards else 0.0
+    if len(rows) < 2 * table.shape[1] or not np.abs(table @ weights - rewards).max() < EXACT * spread:
+        return []
+    shown = [
+        f"{weight:.3g} x {term}"
+        for weight, term, moved in zip(weights, [*terms, "the sum of |action|"], np.ptp(table, axis=0), strict=True)
+        if abs(weight) * moved > EXACT * spread
+    ]
+    return [f"Reward of a step that does not end the episode: {' + '.join(shown)}.".replace("+ -", "- ")]
+
+
+def _heaviest(named: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+    return max((one for one in named if _is_moving_body(one[1])), key=lambda one: float(one[1].mass))
+
+
+def _pose(body: Any) -> npt.NDArray[np.float64]:
+    """Return x, y and angle."""
+    return np.array([read(body) for _, read in _BODY_VALUES[:3]], np.float64)
+
+
 _MOTOR = "the motor of "
 
 
@@ -187,7 +230,7 @@ def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
         if _is_hinge(joint):
             found[f"{_MOTOR}{name} to {{}} rad/s"] = float(joint.motorSpeed)
             found[f"{_MOTOR}{name} to a torque of at most {{}} N m"] = float(joint.GetMaxMotorTorque())
-    name, heaviest = max((one for one in named if _is_moving_body(one[1])), key=lambda one: float(one[1].mass))
+    name, heaviest = _heaviest(named)
     units = ("m/s", "m/s", "rad/s")
     speeds = zip(_BODY_VALUES[3:], units, strict=True)
     return {**found, **{f"{name} {word} by {{}} {unit}": float(read(heaviest)) for (word, read), unit in speeds}}

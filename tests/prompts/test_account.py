@@ -6,11 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import Written
+from support import Written, fenced
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
-from policygen.prompts.account import account, reached_its_goal
+from policygen.prompts.account import Shortfall, account, mean_rewards, reached_its_goal, shortfall
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.tasks.load import load_task
 
@@ -29,6 +29,30 @@ def episode(rewards: list[float], terminated: bool, terms: tuple[tuple[str, floa
         not terminated,
         terms,
     )
+
+
+def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episodes():
+    usual, slow, short = (
+        episode([1.0] * 6, False),
+        episode([1.0, 0.5, 1.0, -2.0, 1.0, 1.0], False),
+        episode([4.0], True),
+    )
+    mean = mean_rewards([usual, slow, short])
+    assert mean.tolist() == [2.0, 0.75, 1.0, -0.5, 1.0, 1.0]
+    assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
+    assert shortfall(mean[1:] - usual.rewards[1:]) is None
+
+
+def test_a_prompt_tells_where_an_episode_that_lasted_lost_most():
+    context, config = searched("pendulum", "linear", Written([fenced("torque = -rate")]), iterations=1)
+    worst = template_variables(context, config)["worst_episodes"][0]
+    own = [e.trajectory for e in context.buffer.of_attempt(1)]
+    played = next(t for t in own if t.episode_return == worst.episode_return)
+    lost = np.mean([t.rewards for t in own], axis=0) - played.rewards
+    found = worst.shortfall
+    assert found.total == pytest.approx(lost[found.first : found.last + 1].sum(), abs=1e-3)
+    _, request = texts(render_prompt(context, config))
+    assert "against the mean of the policy's episodes" in request
 
 
 def test_the_account_says_what_early_ends_cost_and_when_points_come():

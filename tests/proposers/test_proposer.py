@@ -255,13 +255,14 @@ def test_an_unknown_price_stays_unknown() -> None:
     ("reply", "sentence"),
     [
         ("The pole falls at 0.5 rad. So lean.\n```\nleft = 0\n```", "The pole falls at 0.5 rad."),
+        ("**Change (one sentence).** I turn the hand. It pushes.", "I turn the hand."),
         ("```\nleft = 0\n```\nAfterwards: done!", "Afterwards: done!"),
         ("# Plan\n\n- **Swing** up\n  first\n\nthen rest", "Swing up first"),
         ("<think>hm. no.</think>\nRest early", "Rest early"),
         ("| a | b |\n|---|---|\n", ""),
         ("", ""),
         ("a\x00\x1b[31m b", "a [31m b"),
-        ("x" * 500, "x" * 156 + " ..."),
+        ("x" * 500, "x" * 236 + " ..."),
     ],
 )
 def test_the_idea_of_a_reply_is_its_first_sentence(reply: str, sentence: str) -> None:

@@ -37,6 +37,25 @@ def test_the_walkers_motors_limits_and_scales_are_those_that_its_task_file_state
         assert stated[name].startswith(f"{factor} times")
 
 
+def test_the_walkers_reward_is_the_formula_that_is_told():
+    env = gym.make("BipedalWalker-v3")
+    (line,) = (one for one in world_facts(env, ["a"] * 24, ["b"] * 4) if one.startswith("Reward"))
+    forward, lean, effort = map(float, re.findall(r"(-?[\d.]+) x", line.replace("- ", "-")))
+    hull = env.reset(seed=5) and env.unwrapped.hull  # type: ignore[attr-defined]
+    env.action_space.seed(5)
+    for _ in range(30):
+        x, angle, action = hull.position.x, abs(hull.angle), env.action_space.sample()
+        _, reward, terminated, _, _ = env.step(action)
+        assert not terminated
+        expected = forward * (hull.position.x - x) + lean * (abs(hull.angle) - angle) + effort * abs(action).sum()
+        assert reward == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_reward_that_is_no_such_sum_is_not_told():
+    env = gym.make("LunarLander-v3")
+    assert not [one for one in world_facts(env, ["a"] * 8, ["b"] * 4) if "Reward" in one]
+
+
 def test_a_hinge_turns_the_way_that_is_told():
     env = gym.make("BipedalWalker-v3")
     assert "a positive angle moves legs[1] towards +x" in world_facts(env, ["a"] * 24, ["b"] * 4)[1]
