@@ -165,10 +165,11 @@ def _motion(machine: _Machine, joint: int) -> str:
     if kind == "ball":
         return f"turns freely ({name})"
     axis = machine.data.xaxis[joint]
+    resistance = "".join(f", {trait}" for trait in _resistance(machine, joint))
     if kind == "slide":
         place = _number(round(float(machine.data.qpos[machine.model.jnt_qposadr[joint]]), 3))
-        return f"along {_direction(axis)} ({name}, {place} in this pose)"
-    return f"turns about {_direction(axis)} ({name}; positive {_sense(axis)})"
+        return f"along {_direction(axis)} ({name}, {place} in this pose{resistance})"
+    return f"turns about {_direction(axis)} ({name}; positive {_sense(axis)}{resistance})"
 
 
 def _sense(axis: npt.NDArray[np.float64]) -> str:

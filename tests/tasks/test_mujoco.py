@@ -90,6 +90,11 @@ def test_the_time_step_is_that_of_the_task():
     assert "One step lasts 0.02 s (10 x 0.002 s of simulation)." in facts_of("Hopper-v5", frame_skip=10)
 
 
+def test_what_slows_a_body_that_only_contact_moves_is_told():
+    text = "\n".join(facts_of("Pusher-v5"))
+    assert "along +x (obj_slidex, -0.193 in this pose, damping 0.5 N s/m, armature 0.04 kg)" in text
+
+
 @pytest.mark.parametrize(
     "gym_id",
     [
