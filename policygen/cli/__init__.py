@@ -1,4 +1,4 @@
-"""The command line: thin commands over the library."""
+"""The command line: commands that parse options, call the library and print its results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Use a policy elsewhere": (check, export, simplify, dataset, finetune),
     "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
 }
-# The extension that a command needs.
+# The extension that each command needs, if any.
 NEEDS = {
     **{name: name for name in ("distill", "compare", "film", "check", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots", "data": "plots"},
@@ -66,7 +66,7 @@ class GroupedCommands(click.Group):
 
 
 def main() -> None:
-    """Run the command line: errors end in one sentence and a non-zero exit code."""
+    """Run the command line, and exit; an error is printed as one sentence, with a non-zero exit code."""
     escape_unprintable()
     warnings.showwarning = _warn
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
@@ -88,7 +88,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             raise
-        # Standard output cannot be written; discard its buffer, which would fail again at exit.
+        # Standard output cannot be written. Python writes its buffer again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:

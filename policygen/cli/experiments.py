@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep`, its `resume`, `compare`, `data`, `dataset` and `finetune`."""
+"""Commands for many runs: `sweep` (and `resume` of one), `compare`, `data`, `dataset` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -68,11 +68,11 @@ if TYPE_CHECKING:
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
-    """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task under a suite's protocol.
+    """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
 
     Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
-    missing ones. Each run is an ordinary folder in the sweep's; `policygen plot` draws them, and `policygen tasks`
-    lists the suites and published results.
+    missing ones. Each run has a folder of its own in that of the sweep; `policygen plot` draws them, and `policygen
+    tasks` lists the suites and their published scores.
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
@@ -103,15 +103,15 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         for words in estimate(plan, overrides, execution.workers or 1, trust=trust):
             say(words)
         return
-    trackers(execution.track)
+    trackers(execution.track)  # raises if one is not installed
     active_sweep = open_sweep(
         folder, plan, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
     )
     for words in protocols(active_sweep.plan):
         say(words)
-    rows = {cell.configuration: cell for cell in active_sweep.cells}
+    cells = {cell.configuration: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
-    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
+    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
     _conduct(active_sweep, execution)
 
 
@@ -124,10 +124,10 @@ def resume_sweep(
     trust: bool,
     llms: tuple[str, ...] = (),
 ) -> None:
-    """Resume a sweep, possibly with larger budgets of its runs or of all together.
+    """Resume a sweep, with larger budgets if `budgets` has some.
 
     Raises:
-        UsageError: a setting would change its runs.
+        UsageError: a setting cannot change.
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
@@ -138,12 +138,12 @@ def resume_sweep(
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
-            f"{fixed[0]}: a resumed sweep can only change --set {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
-            "of each run, and --max-calls, --max-tokens and --max-usd of all together"
+            f"--set {fixed[0]}: a resumed sweep can only change {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
+            "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
         )
     assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
     limits = _limits(budgets)
-    trackers(execution.track)
+    trackers(execution.track)  # raises if one is not installed
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
     active_sweep = open_sweep(
         folder, limits=limits, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
@@ -163,7 +163,7 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
 
 
 def _executor(active_sweep: Sweep, execution: Execution) -> Executor | None:
-    """Return the executor of a sweep; None for processes of this machine."""
+    """Return the executor of a sweep; None for processes on this machine."""
     if execution.on == "local":
         return None
     if execution.on == "slurm":
@@ -176,6 +176,7 @@ def _executor(active_sweep: Sweep, execution: Execution) -> Executor | None:
 
 
 def _conduct(active_sweep: Sweep, execution: Execution) -> None:
+    """Carry out a sweep with output on the terminal; exit with 1 if it is not complete."""
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
@@ -186,7 +187,7 @@ def _conduct(active_sweep: Sweep, execution: Execution) -> None:
     if execution.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
-        say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
+        say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
         executor = _executor(active_sweep, execution)
@@ -274,16 +275,17 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
 @click.command()
 @click.argument("sources", metavar="RUN|SWEEP...", type=RunPath(), nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
-@click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Trainer of the rows.")
+@click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Method that the rows are for.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
 @click.option("--comments", is_flag=True, help="Include requests since the first comment of a user.")
 def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
-    """Write the requests of runs as a dataset for training a language model. A reply counts by its score before tuning.
+    """Write the requests of runs as a dataset for training a language model.
 
     sft: prompts with replies that became the best policy, or with --top those with the highest scores. dpo: prompts
     with a better and a worse reply: a repair and the malformed reply, or candidates of one round. grpo: prompts for
-    `policygen.reward`. With --test the rows of some whole runs of each task go to another file, NAME.test.jsonl.
+    `policygen.reward`. Replies are ranked by their scores before tuning. With --test, all rows of some runs of each
+    task go to another file, NAME.test.jsonl.
     """
     from policygen.extensions.training.dataset import make_dataset
 
@@ -325,11 +327,12 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
 @click.option("--track", type=TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
 def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[str, ...], **stated: Any) -> None:
-    """Train a language model of your own on runs, or on datasets of `policygen dataset`.
+    """Train a local language model on runs, or on datasets of `policygen dataset`.
 
     sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
-    itself, scored in episodes; the model has to write readable replies before, so begin with sft. The folder gets the
-    weights and a card with the replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
+    itself, scored in episodes; that needs a model that already writes readable replies, so begin with sft. The folder
+    gets the weights, and a card that compares replies before and after. Use it with --llm local:DIR. Needs
+    `policygen[finetune]`.
     """
     from policygen.extensions.training.dataset import make_dataset
     from policygen.extensions.training.finetune import FORMS, TrainingSettings, read_rows

@@ -1,4 +1,4 @@
-"""Shared parts of commands: output, paths, and options."""
+"""Code that commands share: output, paths, and options."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -27,7 +27,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def installed(package: str) -> bool:
-    """Whether a package of `policygen.extensions` is installed."""
+    """Return whether a package or module of `policygen.extensions` is installed."""
     try:
         return find_spec(f"policygen.extensions.{package}") is not None
     except ModuleNotFoundError:
@@ -35,12 +35,12 @@ def installed(package: str) -> bool:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print, with secrets hidden and control characters made visible."""
+    """Print a text, with secrets hidden and control characters made visible; `err`: to standard error."""
     click.echo(shown(text), err=err)
 
 
 def say_own_templates(*configs: RunConfig) -> None:
-    """Print the templates in use that are not the shipped ones."""
+    """Print which templates in use differ from the shipped ones, if any."""
     from policygen.llm import reads_prompts
     from policygen.search.origin import own_templates
 
@@ -67,15 +67,15 @@ def fail(message: str, code: int) -> int:
 def code_of(error: PolicygenError) -> int:
     """Return the exit code of an error.
 
-    2: wrong input, such as an option, name, file or folder. 1: a failure on the way, such as a model, an environment or
-    a disk, or a run folder that is damaged or in use.
+    It is 2 for wrong input, such as an option, name, file or folder. It is 1 for a failure on the way, such as one of a
+    model, an environment or a disk, or of a run folder that is damaged or in use.
     """
     mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PathError)
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """Return the error message for an unknown option; for the name of a setting, it says to write `--set`."""
+    """Return the error message for an unknown option; if it has the name of a setting, the remedy is `--set`."""
     from policygen.runs.config import CHANGEABLE, RunConfig
 
     command = error.ctx.command.name if error.ctx is not None else None
@@ -107,20 +107,21 @@ class NamedPath(click.Path):
 def all_of(*options: Decorator) -> Decorator:
     """Return a decorator that adds several options to a command, in this order."""
 
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorated
+    return decorate
 
 
 def assignment(help_text: str) -> Decorator:
-    """The option `--set`."""
+    """Return the option `--set`."""
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
 def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
+    """Return the setting `llm` for repeated options `--llm`."""
     from policygen.llm import joined_specs
 
     return joined_specs(specs) if specs else None
@@ -134,7 +135,7 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
 
 
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
-    """Replace the perturbations of a task by those of the option `--perturb`; `none` removes them.
+    """Return a task with the perturbations of the option `--perturb`; `none` removes its own.
 
     Raises:
         UsageError: there is no such perturbation.
@@ -148,7 +149,7 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
         return task
     wanted = () if texts == ("none",) else tuple(read_perturbation(text) for text in texts)
     changed = replace(task, perturb=wanted)
-    close(make_env(changed))
+    close(make_env(changed))  # raises if a perturbation does not fit
     return changed
 
 
@@ -185,7 +186,7 @@ NAMED_MODELS = click.option(
     "llms",
     multiple=True,
     metavar="SPEC@URL",
-    help="Repeat the models of the run: trusts their addresses, and gives the passwords in them, which are not stored.",
+    help="A model of the run, typed again: trusts its address, and gives the password in it, which is not stored.",
 )
 CACHE = click.option(
     "--cache",
@@ -283,7 +284,15 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
 
 @dataclass(frozen=True)
 class Execution:
-    """The executor of a sweep's runs, how many it carries out at a time, and the cache and trackers they share."""
+    """The options of `sweep` and `resume` on how runs are carried out.
+
+    Attributes:
+        on: executor of a sweep's runs: `local`, `ray` or `slurm`.
+        address: address of a Ray cluster.
+        workers: maximum number of runs at a time; None: the default of the executor.
+        slurm: options of sbatch, `NAME=VALUE`.
+        cache, track: folder of the cache of replies, and names of trackers, which the runs share.
+    """
 
     on: str
     address: str | None
@@ -294,7 +303,7 @@ class Execution:
 
     @property
     def options(self) -> str:
-        """The options as typed on the command line."""
+        """The options of the executor, as typed on the command line."""
         words = ["--on", self.on] if self.on != "local" else []
         words += ["--address", self.address] if self.address is not None else []
         words += [word for text in self.slurm for word in ("--slurm", text)]
@@ -302,7 +311,7 @@ class Execution:
         return shlex.join(words)
 
     def check_unused(self) -> None:
-        """Refuse options that only a sweep has."""
+        """Raise UsageError for an option that has an effect on sweeps only."""
         if self.on != "local" or self.address is not None or self.slurm:
             raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
         if self.workers is not None:
@@ -310,10 +319,10 @@ class Execution:
 
 
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that make up an `Execution`, which the command gets as `execution`."""
+    """Add the options of an `Execution` to a command, which gets them as its argument `execution`."""
 
     @functools.wraps(command)
-    def placed(**options: Any) -> Any:
+    def with_execution(**options: Any) -> Any:
         execution = Execution(**{field.name: options.pop(field.name) for field in fields(Execution)})
         if execution.address is not None and execution.on != "ray":
             raise UsageError("--address is for a Ray cluster: add --on ray")
@@ -346,4 +355,4 @@ def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         CACHE,
         TRACK,
-    )(placed)
+    )(with_execution)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +60,10 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
+    if wrong := [text for text in arguments if "=" not in text or not text.partition("=")[0].isidentifier()]:
+        raise UsageError(f"--kwarg {wrong[0]}: write --kwarg NAME=VALUE")
     limit = step_timeout_of(None, assignments, {})
-    task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(_argument, arguments)))
+    task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(read_assignment, arguments)))
     effective_config(task, gym_id, assignments=assignments)
     task = replace(task, run=tuple({**dict(task.run), **dict(map(read_assignment, assignments))}.items()))
     path = output or Path("envs") / f"{task.name}.toml"
@@ -79,16 +80,6 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
         say(f"  assumed: {sentence}")
     words = shlex.join([str(path), *["--trust"] * (":" in gym_id)])
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
-
-
-def _argument(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise UsageError(f"--kwarg {text}: write --kwarg NAME=VALUE")
-    try:
-        return name, tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        return name, value
 
 
 @click.command()
@@ -133,14 +124,14 @@ def list_tasks() -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with columns of equal width; the last cell of a row does not count."""
+    """Return a line for each row, with aligned columns; the last cell of a row may be of any length."""
     columns = itertools.zip_longest(*(row[:-1] for row in rows), fillvalue="")
     widths = [max(map(len, column)) + 2 for column in columns]
     return ["".join([*(cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])), row[-1]]) for row in rows]
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
-    """Describe a task or a suite in plain text."""
+    """Return the description of a task or a suite, in plain text."""
     from policygen.runs.config import effective_config
     from policygen.search.prepare import with_optimum
     from policygen.tasks.load import load_task
@@ -216,7 +207,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
 
 
 def _try_out(provider: Provider) -> None:
-    """Ask a model that costs nothing for a policy of cartpole; print its speed and whether the answer holds one."""
+    """Ask a model on this machine for a policy of cartpole; print its speed, and whether the answer has a policy."""
     from policygen.policies.parse import parse
     from policygen.search.preview import preview
     from policygen.tasks.load import load_task
@@ -234,23 +225,24 @@ def _try_out(provider: Provider) -> None:
 
 @click.command("cache")
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--clear", "wanted", is_flag=True, help="Remove the cache, even if it is damaged.")
-def cache_command(folder: Path, wanted: bool) -> None:
+@click.option("--clear", is_flag=True, help="Remove the cache, even if it is damaged.")
+def cache_command(folder: Path, clear: bool) -> None:
     """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
     from policygen.llm.cache import cache_content, clear_cache
 
-    if wanted:
+    if clear:
         freed = clear_cache(folder)
         say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
         return
-    held = cache_content(folder)
-    number = sum(count for _, count, _ in held.replies)
-    say(f"{number} repl{'ies' if number != 1 else 'y'} in {held.path}, {_size(held.size)}")
-    for spec, count, usd in held.replies:
+    content = cache_content(folder)
+    number = sum(count for _, count, _ in content.replies)
+    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {_size(content.size)}")
+    for spec, count, usd in content.replies:
         say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
 
 
 def _size(count: int) -> str:
+    """Return a number of bytes in MB or KB."""
     return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{-(-count // 2**10)} KB"
 
 
@@ -314,7 +306,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 
 
 def _variables(name: str) -> tuple[list[list[str]], list[str]]:
-    """Return the variables that a template and its parts read, as path, type and example; and the names of the others.
+    """Return path, type and example of each variable that a template and its parts read, and the names of the others.
 
     A template of the user's own gets the variables of the most similar shipped one.
     """
@@ -324,7 +316,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     texts = list(used_templates([name]).values())
     rows: dict[str, list[list[str]]] = {}
     names: list[str] = []
-    # `tests/given.py` finds the variables that each template is given.
+    # `tests/given.py` writes this file.
     for line in Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             names = line.strip("[]").split()

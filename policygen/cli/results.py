@@ -1,4 +1,4 @@
-"""Commands for results: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
+"""Commands for results, from `show` and `eval` to `export`, `check` and `simplify`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -63,7 +63,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
 
 def _show_gains(policy: Policy) -> None:
-    """Print the gains of equations over a few episodes."""
+    """Print the gains of a policy of equations over a few episodes."""
     from policygen.extensions.plots.gains import gains_text
     from policygen.extensions.plots.played import EPISODES, play_episodes
     from policygen.policies.linear import LinearPolicy
@@ -78,7 +78,7 @@ def _show_gains(policy: Policy) -> None:
 
 
 def _show_run(run: Path, number: int | None) -> None:
-    """Print plant and idle parts of an attempt (default: the best) and the run's steps; warn if the run is damaged."""
+    """Print the plant and the idle parts of an attempt (default: the best), and the run's number of steps."""
     from policygen.plants.record import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
@@ -138,7 +138,7 @@ def evaluate(
     from policygen.tasks.trust import trusted
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
-        raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
+        raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
     against = options.pop("against")
     policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
     task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
@@ -331,7 +331,7 @@ def plot_episode(
 ) -> None:
     """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
 
-    Signals with the same unit share a panel: a step response thus shows the setpoint and the controlled value together.
+    Signals with the same unit share a panel, so that a step response shows the setpoint beside the controlled value.
     If a requirement is violated, the episode furthest from meeting it is drawn, too.
     """
     from policygen.episodes.requirements import Requirements
@@ -492,12 +492,13 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
 
-    Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task, or, where
-    it has none, twice the range that 20 episodes of the policy visit; --box states ranges. The claims: square roots
-    and logarithms get values of their domain; outputs stay within their limits without clipping; no value exceeds
-    single precision.
-    Remembered values may take any value that they can reach. All claims are tried at random points of the box, too: one
-    that is not proved may still hold, as intervals do not know that `x*x - x*x` is 0.
+    Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task or, where
+    it has none, twice the range that 20 episodes of the policy visit; --box states ranges. The claims: no divisor is 0;
+    square roots and logarithms get values of their domain; outputs stay within their limits without clipping; no value
+    exceeds single precision. They hold for all remembered values that the policy can reach.
+
+    All claims are tested at random points of the box, too. A claim that is not proved may still hold: intervals do not
+    know that `x*x - x*x` is 0.
 
     Exit codes: 0 all is proved; 1 a point violates a claim; 2 wrong input; 3 something is not proved, and no point
     violates it.

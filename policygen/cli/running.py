@@ -1,4 +1,4 @@
-"""The commands of one run: `run`, `distill`, `resume`, `comment`, `pause` and `continue`."""
+"""The commands of one run: `run`, `distill`, `mcp`, `resume`, `comment`, `pause` and `continue`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -55,7 +55,7 @@ class RunCommand(click.Command):
     """A command whose `--help` ends with every setting for `--set` and config files."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings."""
+        """Write the names and descriptions of the settings."""
         from policygen.runs.config import RunConfig
 
         with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
@@ -100,10 +100,11 @@ def run(task: str, **options: Any) -> None:
 @click.option("--rounds", type=click.IntRange(1), default=10, help="Rounds of labels from the teacher (default 10).")
 @_OPTIONS_OF_A_RUN
 def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
-    """Imitate TEACHER in TASK by a table or equations, and tune these in a run that starts from them.
+    """Imitate TEACHER in TASK with a table or equations, and improve these in a run that starts from them.
 
-    The teacher is a neural network or any other agent. It labels the states that the student visits, the student is
-    fitted to the labels, and the best student becomes attempt 1 of a run (by default --iterations 3 --refine auto).
+    The teacher is a neural network or any other agent. It chooses an action in each state that the student visits, and
+    the student is fitted to these actions, in several rounds. The best student becomes attempt 1 of a run (by default
+    --iterations 3 --refine auto).
     """
     from policygen.extensions import distill as distillation
     from policygen.runs.reading import read_agent
@@ -130,8 +131,8 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
 def mcp(task: str, port: int | None, **options: Any) -> None:
     """Let a coding assistant be the model of a run: it connects by the Model Context Protocol (stdin and stdout).
 
-    Its tools are tasks, prompt, propose, best and report. Without TASK it chooses one; RUN continues an interrupted
-    run, with larger budgets if given. It needs `pip install "policygen[mcp]"`.
+    Its tools are tasks, prompt, propose, best and report. Without TASK, the assistant chooses one. RUN continues an
+    interrupted run, with larger budgets if given. The command needs `pip install "policygen[mcp]"`.
     """
     try:  # the extra `mcp`
         from policygen.extensions.mcp_server import Session, serve
@@ -165,10 +166,12 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     serve(session, play, port)
 
 
+# Options that are not settings of a run.
 _NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
 
 
 def _loaded(task: str, options: Mapping[str, Any]) -> Task:
+    """Return the task of a new run, with the perturbations of the options."""
     from policygen.runs.config import step_timeout_of
     from policygen.tasks.load import load_task
 
@@ -179,7 +182,7 @@ def _loaded(task: str, options: Mapping[str, Any]) -> Task:
 def _config(
     loaded: Task, task: str, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """Return the settings of a new run; `defaults` precede those of files and options."""
+    """Return the settings of a new run; those of files and options replace `defaults`."""
     from policygen.runs.config import effective_config
 
     settings = {name: value for name, value in options.items() if name not in _NO_SETTINGS}
@@ -249,15 +252,21 @@ def resume(
 
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
-    if installed("sweeps") and _is_sweep(run_folder):
-        resume_sweep(run_folder, assignments, budgets, execution=execution, trust=trust, llms=llms)
-        return
+    if installed("sweeps"):
+        from policygen.extensions.sweeps.plan import is_sweep
+
+        if is_sweep(run_folder):
+            resume_sweep(run_folder, assignments, budgets, execution=execution, trust=trust, llms=llms)
+            return
     execution.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
-    if not assignments and (made := _make_missing_files(run_folder)):
-        say(f"the run was finished except for {', '.join(made)}, which now exist")
-        return
+    if not assignments and installed("plots"):
+        from policygen.extensions.plots.curves import make_missing
+
+        if made := make_missing(run_folder):
+            say(f"the run was finished except for {', '.join(made)}, which now exist")
+            return
     trackers, answers = _trackers(execution.track), Cache(execution.cache) if execution.cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=trust)
     active_run.cache = answers
@@ -274,21 +283,8 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
     return trackers(names)
 
 
-def _is_sweep(folder: Path) -> bool:
-    from policygen.extensions.sweeps.plan import is_sweep
-
-    return is_sweep(folder)
-
-
-def _make_missing_files(folder: Path) -> list[str]:
-    if not installed("plots"):
-        return []
-    from policygen.extensions.plots.curves import make_missing
-
-    return make_missing(folder)
-
-
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
+    """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
     from policygen.api import own_listeners
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
@@ -339,7 +335,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
 
 
 def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
-    """Describe the best policy's score under the perturbations `by`, beside the score without them."""
+    """Return a line with the best policy's score under the perturbations `by`, and its score without them."""
     from policygen.episodes.score import first_episodes
 
     same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).value:.4g} without"
@@ -347,7 +343,7 @@ def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
 
 
 def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
-    """Return the hint how to resume an interrupted run."""
+    """Return a sentence with the command that resumes an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import KeyedProvider
 
@@ -378,13 +374,13 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
 def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw: str | None) -> None:
     """Add the comment TEXT to a run's prompts from the next one on; without TEXT, list comments. RUN may be `latest`.
 
-    The run need not be active. Its folder records which prompt carried which comment, so a resumed run repeats them.
+    The run need not be active. Its folder records which comments each prompt had, so a resumed run has the same.
     """
     from policygen.runs.logbook import Logbook
     from policygen.runs.steering import Steering
     from policygen.search.steer import why_comment_has_no_effect
 
-    Logbook(run_folder).config()
+    Logbook(run_folder).config()  # raises if it is no run
     steering = Steering(run_folder)
     if withdraw is not None:
         if text is not None:

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     ResultT = TypeVar("ResultT", bound=SessionResult)
 
-MEDIATORS = ("always", "never", "random", "hard-coded", "learned")
-
 
 def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of `drive` and `mediate`; `template` and `seed` are the help texts of these options."""
+    """Return the options that `drive` and `mediate` share; `template` and `seed` are the help texts of two of them."""
     return all_of(
         click.option(
             "--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4)."
@@ -41,13 +39,13 @@ def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Cal
 
 
 def _check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -> None:
-    """Refuse settings without effect on this command."""
+    """Raise UsageError for a setting that has no effect on this command."""
     from policygen.extensions.seats.session import SETTINGS
 
     known = [name for name in SETTINGS if name not in without]
     for text in assignments:
         if (name := text.partition("=")[0].strip()) not in known:
-            raise UsageError(f"--set {name}: has no effect here; these have: {', '.join(known)}")
+            raise UsageError(f"--set {name} has no effect here; these settings have one: {', '.join(known)}")
 
 
 def _say_wait(wait: object) -> None:
@@ -64,9 +62,9 @@ def _carry_out(session: ModelSession[ResultT]) -> ResultT:
 
 
 def _requests(outcome: SessionResult) -> str:
-    """Describe the number of requests and of answers stored before."""
+    """Return the number of requests, and of answers that an earlier session stored, in words."""
     who = "requests" if outcome.is_language_model else "requests, none to a language model"
-    kept = f", {outcome.cached} answers from earlier" if outcome.cached else ""
+    kept = f", {outcome.cached} answers stored by an earlier command" if outcome.cached else ""
     return f"{outcome.requests:,} {who}{kept}"
 
 
@@ -99,11 +97,11 @@ def drive(
 ) -> None:
     """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
-    The model sees bins if the task has a grid. A situation seen before is not asked again; with --memory, a
-    situation includes the previous steps. An answer without an action gets one repair; then the action chosen most
-    often so far is taken. The report counts these cases; the table leaves them out. The folder holds best.json, a
-    table of the most frequent choice per cell, for `eval`, `show` and `film`. The same command with the same --out
-    continues from the answers stored there; budgets apply per command.
+    The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
+    situation includes the previous steps. An answer without an action gets one repair request. If that fails, the
+    action chosen most often so far is taken; the report counts these fallbacks, and the table leaves them out. The
+    folder holds best.json, a table of the most frequent choice per cell, for `eval`, `show` and `film`. The same
+    command with the same --out continues from the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats.drive import Drive, DriveSettings
     from policygen.extensions.seats.session import default_folder
@@ -129,6 +127,7 @@ def drive(
 
 
 def _introduce(drive: Drive) -> None:
+    """Print the task, the driver, and the quantities that it is shown."""
     task, memory, provider = drive.task, drive.settings.memory, drive.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}, which is not a language model"
     concurrency = drive.asker.concurrency
@@ -148,7 +147,7 @@ def _introduce(drive: Drive) -> None:
 
 
 def _episode(drive: Drive) -> str:
-    """Describe the last episode in one line."""
+    """Return a line about the last episode."""
     ended, counts, ledger = drive.driver.ended, drive.driver.counts, drive.asker.ledger
     last = ended[-1]
     cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
@@ -179,7 +178,7 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
         name = shlex.quote(drive.config.task)
         yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
     else:
-        yield "no table: no answer held an action"
+        yield "no table: no answer stated an action"
     counts = outcome.counts
     share = counts.hits / counts.steps if counts.steps else 0.0
     yield (
@@ -238,18 +237,20 @@ def mediate(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Let a robot in a room with a locked door ask a model for plans, and compare when to ask it.
+    """Let a robot in a room with a locked door ask a model for plans, and compare rules for when to ask.
 
     TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
     pip install "policygen[minigrid]". The model reads a report of what the robot saw, and answers with options such as
-    `go to key, pick up key`, which code carries out. The same report is asked only once. An answer without a plan gets
-    one repair; then the robot explores, and that is counted. A learned mediator is a table, tuned with the rule-based
-    planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the
-    answers stored there; budgets apply per command.
+    `go to key, pick up key`, which the robot carries out. A report seen before is not asked about again. An answer
+    without a plan gets one repair request. If that fails, the robot explores; the report counts these fallbacks. A
+    learned mediator is a table, tuned with the rule-based planner; `show` prints its file, TASK.json in the folder. The
+    same command with the same --out continues from the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats.mediate import (
+        COST,
         LEARNED,
         MEDIATOR_TASK,
+        MEDIATORS,
         Mediation,
         MediationSettings,
         learned_mediator,
@@ -267,10 +268,9 @@ def mediate(
     episodes, concurrency, template, train, cost = (
         options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
     )
-    chosen, names = rooms_of(rooms), names or MEDIATORS
+    chosen, named = rooms_of(rooms), named_mediators(names or (*MEDIATORS, LEARNED))
     task = load_task(MEDIATOR_TASK)
     config = effective_config(task, MEDIATOR_TASK, assignments=assignments, options=options)
-    named = named_mediators(names)
 
     def mediators(room: str) -> Iterator[Mediator]:
         for mediator in named.values():
@@ -302,9 +302,13 @@ def mediate(
         say(text)
     if output is not None:
         words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
-        words += [] if names == MEDIATORS else [word for name in names for word in ("--mediator", name)]
+        words += [word for name in names for word in ("--mediator", name)]
+        words += [] if train == 3_000 else ["--train", str(train)]
+        words += [] if cost == COST else ["--cost", str(cost)]
+        words += [] if template is None else ["--template", template]
+        words += [word for text in assignments for word in ("--set", text)]
         command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
-        write_named(output, page(outcome, command))
+        write_named(output, page(outcome, command, cost))
         say(f"table: {output}")
     say(f"results: {session.folder}")
 

@@ -1,1 +1,1 @@
-"""A verified envelope of a policy: bounds that interval arithmetic proves, and what random points find."""
+"""The verified envelope of a policy: claims that interval arithmetic proves or random points test."""

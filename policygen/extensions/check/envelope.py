@@ -1,4 +1,4 @@
-"""The verified envelope of a policy: claims about all observations in a box, proved or tested at random points."""
+"""The verified envelope of a policy: claims for all observations in a box, proved or tested at random points."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from policygen.quantities.tree import Call, Name, Node, Number, nodes_of
 
 EPISODES = 20  # played to find a range for observations without bounds
 STEPS = 20  # consecutive steps with random observations, for a policy that remembers
-_UNBOUNDED = 1e30  # bounds beyond count as none: environments often state the largest float instead
+_UNBOUNDED = 1e30  # larger bounds count as none: environments without bounds often state the largest float
 _LARGEST = float(np.finfo(np.float32).max)
-_ROUNDING = 1e-6  # tolerance of an output beyond its limits, as a share of the largest limit
+_ROUNDING = 1e-6  # an output may exceed its limits by this share of the larger limit
 _ROUNDS_BEFORE_WIDENING, _ROUNDS_BEFORE_FAST_WIDENING = 3, 14  # of the bounds of remembered values
-_MOST_NARROWINGS = 200  # rounds in which widened bounds are computed anew, which can only tighten them
+_MOST_NARROWINGS = 200  # rounds that compute widened bounds anew, which only tightens them
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -44,7 +44,7 @@ class Condition:
     nonzero: bool = False
 
     def proved(self, x: Interval) -> bool:
-        """Whether every number of an interval meets the condition."""
+        """Return whether every number of an interval meets the condition."""
         return self.low <= x.low and x.high <= self.high and not (self.nonzero and 0.0 in x)
 
     def violated(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -61,10 +61,10 @@ _FITS = Condition("does not overflow in single precision", -_LARGEST, _LARGEST)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim about the values of an expression; a claim about overflow is about all parts of the expression, too.
+    """A claim about the values of an expression; a claim about overflow includes all parts of the expression.
 
     Attributes:
-        need: the text of the condition that is claimed to hold.
+        need: the condition that is claimed to hold, as text.
         low, high: bounds of the expression's values for all observations in the box.
         sampled: least and greatest value at the random points; None if all were NaN.
         violations: number of sampled values that violate the condition.
@@ -89,10 +89,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Envelope:
-    """The claims on a policy.
+    """The claims about a policy.
 
     Attributes:
-        box: range of each observation and remembered value that the policy reads, and its source.
+        box: (low, high, source) of the range of each observation and remembered value that the policy reads.
         points: number of random points.
     """
 
@@ -102,7 +102,7 @@ class Envelope:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is proved, 1 if a point violates a claim, 3 if neither."""
+        """0 if all claims are proved, 1 if a point violates one, 3 otherwise."""
         verdicts = {claim.verdict for claim in self.claims}
         return 1 if "violated" in verdicts else 3 if "not proved" in verdicts else 0
 
@@ -118,7 +118,7 @@ class Envelope:
         return "\n".join([*lines, f"{proved} of {len(self.claims)} claims are proved for all of these ranges{rest}."])
 
     def to_record(self) -> dict[str, Any]:
-        """Return the envelope as a record for JSON, with the exit code; numbers beyond single precision are texts."""
+        """Return the envelope as a record for JSON, with the exit code; numbers too large for float32 are texts."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
@@ -135,11 +135,13 @@ def _number(value: float) -> str:
 
 
 def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0) -> Envelope:
-    """Check by proof and by sampling: outputs stay in their limits, operations are defined, and nothing overflows.
+    """Check that outputs stay within their limits, that operations are defined, and that nothing overflows.
 
     Args:
         stated: ranges of some observations. The range of any other is its bounds in the task or, if it has none, the
             range that episodes of the policy visit, extended by half of its width on both sides.
+        points: number of random points.
+        seed: seed of the random points.
 
     Raises:
         UsageError: a range is stated for an observation that the policy does not read.
@@ -158,7 +160,7 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
         bound = Intervals().value(node, known)
         with np.errstate(all="ignore"):
             values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
-        values = values[~np.isnan(values)]  # the operation that gave NaN has its own claim
+        values = values[~np.isnan(values)]  # the operation that returned NaN has a claim of its own
         violations = int(condition.violated(values).sum())
         verdict = "proved" if condition.proved(bound) else "violated" if violations else "not proved"
         sampled = (float(values.min()), float(values.max())) if len(values) else None
@@ -167,7 +169,7 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
 
 
 def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]]:
-    """Return low, high and source of each observation that a policy reads."""
+    """Return (low, high, source) of the range of each observation that a policy reads."""
     names = [name for _, name in program.observed]
     if unread := sorted(stated.keys() - set(names)):
         raise UsageError(f"--box {unread[0]}: the policy reads {', '.join(names)}; name one of these")
@@ -191,7 +193,7 @@ def _box(program: Program, stated: Ranges) -> dict[str, tuple[float, float, str]
 
 
 def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Return bounds, perhaps infinite, of the remembered values after any number of steps (abstract interpretation)."""
+    """Return bounds of the remembered values after any number of steps, by abstract interpretation; may be infinite."""
     values = {slot_of(name): EMPTY for name in program.policy.remembers}
     for rounds in itertools.count():
         after = _after_step(program, {**observed, **values})
@@ -210,7 +212,7 @@ def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> di
 
 
 def _widened(before: Interval, x: Interval, factor: float) -> Interval:
-    """Move each bound of `x` that differs from `before` outward: to `factor` times it or to 0, perhaps to infinity."""
+    """Move each bound of `x` that differs from `before` outward: to 0, to `factor` times it, or to infinity."""
     low = x.low if x.low == before.low else min(factor * x.low, 0.0)
     high = x.high if x.high == before.high else max(factor * x.high, 0.0)
     return Interval(low if low > -_LARGEST else -math.inf, high if high < _LARGEST else math.inf)
@@ -234,7 +236,7 @@ def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, In
 
 
 def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the values of each step, for random observations: 30% are a limit or 0, the others uniform."""
+    """Yield the values of a policy at each step, for random observations: 30% are a limit or 0, the others uniform."""
     rng, remembered_values = np.random.default_rng(seed), list[npt.NDArray[Any]]()
     steps = STEPS if program.policy.remembers else 1
     count = -(-points // steps)
@@ -252,14 +254,14 @@ def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -
 
 
 def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
-    """Yield each claim: the expression as text, the condition, and the expression."""
+    """Yield what to claim: an expression as text, the condition, and the expression."""
     for name, node in program.assignments:
         kind, _, rest = name.rpartition(" ")
         shown = to_text(node) if kind == "term" else rest
         for part, condition in _domain_conditions(node, known):
             yield f"{to_text(part)} (in {shown})", condition, part
         large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
-        if large and large[-1] is not node and kind != "output":  # the last one is innermost
+        if large and large[-1] is not node and kind != "output":  # the innermost one comes last
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
         elif not isinstance(node, Name):
             yield shown, _FITS, node

@@ -1,6 +1,6 @@
 """Interval arithmetic for the expression language, rounded outward.
 
-Bounds are single-precision numbers, and hold for results in single and in double precision.
+Bounds are single-precision numbers. They hold for results in single and in double precision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from policygen.quantities.tree import Call, Previous
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All numbers from `low` to `high`, which may be infinite; with `nan` also NaN."""
+    """The numbers from `low` to `high`, which may be infinite; with `nan`, NaN as well."""
 
     low: float
     high: float
@@ -36,19 +36,19 @@ class Interval:
 
 EVERYTHING = Interval(-math.inf, math.inf, nan=True)
 EMPTY = Interval(math.inf, -math.inf)  # no value has been remembered yet
-QUARTER = math.pi / 2
-_LARGE = 1e6  # angles beyond are too coarse in single precision to find the turns of a sine
-_LIBRARY = 4  # units in the last place by which a function of a mathematical library may be wrong
+QUARTER = math.pi / 2  # of a turn
+_LARGE = 1e6  # in single precision, larger angles are too coarse to find the turning points of a sine
+_LIBRARY = 4  # a function of a mathematical library may err by this many units in the last place
 _INEXACT = {"^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"}
 _EXACT = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}  # with fractions
 _RANGES = {"sin": (-1.0, 1.0), "cos": (-1.0, 1.0), "tanh": (-1.0, 1.0)}
 
 
 def enclosing(values: Sequence[float], steps: int = 0) -> Interval:
-    """Return the smallest interval with single-precision bounds around some values; NaN alone counts as 0 and NaN.
+    """Return the smallest interval with single-precision bounds around some values; if all are NaN, around 0 and NaN.
 
     Args:
-        steps: single-precision numbers by which both bounds move outward. A bound of 0 stays, and none passes 0.
+        steps: both bounds move outward by this many single-precision numbers. A bound of 0 stays, and none passes 0.
     """
     known = [value for value in values if value == value] or [0.0]
     nan = any(value != value for value in values)
@@ -69,23 +69,23 @@ def hull(*parts: Interval) -> Interval:
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
 
-# A rule returns breakpoints of the arguments: between them, the ends and 0 the operation is monotone. If it is not, the
-# rule returns the interval of the result. Operations without a rule have no breakpoints.
+# A rule returns breakpoints: between them, the ends of the arguments and 0, the operation is monotone. If there are no
+# such points, the rule returns the interval of the result. An operation without a rule has no breakpoints.
 Rule = Callable[..., Sequence[float] | Interval]
 
 
-def _powered(base: Interval, power: Interval) -> Sequence[float] | Interval:
+def _power_rule(base: Interval, power: Interval) -> Sequence[float] | Interval:
     whole = power.low == power.high and power.low % 1 == 0
-    steady = base.low >= 0 or (whole and (power.low >= 0 or 0.0 not in base))
-    return () if steady else EVERYTHING
+    monotone = base.low >= 0 or (whole and (power.low >= 0 or 0.0 not in base))
+    return () if monotone else EVERYTHING
 
 
-def _remainder(a: Interval, b: Interval) -> Sequence[float] | Interval:
+def _mod_rule(a: Interval, b: Interval) -> Sequence[float] | Interval:
     infinite = any(map(math.isinf, (a.low, a.high, b.low, b.high)))
     return EVERYTHING if infinite or 0.0 in b else enclosing([b.low, b.high, 0.0])
 
 
-def _wave(x: Interval) -> Sequence[float] | Interval:
+def _wave_rule(x: Interval) -> Sequence[float] | Interval:
     if max(-x.low, x.high) > _LARGE:
         return Interval(-1.0, 1.0, nan=math.inf in (-x.low, x.high))
     first = math.floor(x.low / QUARTER)
@@ -94,10 +94,10 @@ def _wave(x: Interval) -> Sequence[float] | Interval:
 
 RULES: dict[str, Rule] = {
     "/": lambda a, b: EVERYTHING if 0.0 in b else (),
-    "^": _powered,
-    "mod": _remainder,
-    "sin": _wave,
-    "cos": _wave,
+    "^": _power_rule,
+    "mod": _mod_rule,
+    "sin": _wave_rule,
+    "cos": _wave_rule,
     "tan": lambda x: () if x.low > -QUARTER and x.high < QUARTER else EVERYTHING,
     "atan2": lambda y, x: enclosing([-math.pi, math.pi], _LIBRARY) if 0.0 in y and x.low <= 0 else (),
     **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), lambda a, b: (a.low, a.high, b.low, b.high)),
@@ -105,14 +105,15 @@ RULES: dict[str, Rule] = {
 
 
 def result(operation: str, *arguments: Interval) -> Interval:
-    """Return an interval that holds every value of an operation on members of the intervals."""
+    """Return an interval that contains every value of an operation on members of the intervals."""
     if len(arguments) > 2 and operation in ("min", "max"):
         return functools.reduce(functools.partial(result, operation), arguments)
-    turns = RULES[operation](*arguments) if operation in RULES else ()
-    if isinstance(turns, Interval):
-        return Interval(turns.low, turns.high, turns.nan or any(x.nan for x in arguments))
+    breakpoints = RULES[operation](*arguments) if operation in RULES else ()
+    if isinstance(breakpoints, Interval):
+        return Interval(breakpoints.low, breakpoints.high, breakpoints.nan or any(x.nan for x in arguments))
     tried = [
-        {x.low, x.high, *(t for t in (0.0, *turns) if t in x)} | ({math.nan} if x.nan else set()) for x in arguments
+        {x.low, x.high, *(b for b in (0.0, *breakpoints) if b in x)} | ({math.nan} if x.nan else set())
+        for x in arguments
     ]
     values = []
     for some in itertools.product(*tried):
@@ -127,18 +128,18 @@ def result(operation: str, *arguments: Interval) -> Interval:
 
 
 class Intervals(Arithmetic[Interval]):
-    """Interval arithmetic."""
+    """Arithmetic whose values are intervals."""
 
     def number(self, value: float) -> Interval:
         """Return the interval around a constant in both precisions."""
         return enclosing([value])
 
     def applied(self, node: Call | Previous, arguments: Sequence[Interval]) -> Interval:
-        """Return an interval that holds every result."""
+        """Return an interval that contains every result."""
         return hull(*arguments) if isinstance(node, Previous) else result(node.function, *arguments)
 
     def finite(self, value: Interval) -> Interval:
-        """Return an interval of finite numbers: NaN is 0, an infinity a million with its sign."""
+        """Return the interval after NaN is replaced by 0, and an infinity by a million with its sign."""
         parts = [value, *[Interval(0.0, 0.0)] * value.nan]
         parts += [Interval(INFINITE, INFINITE)] * (value.high == math.inf)
         parts += [Interval(-INFINITE, -INFINITE)] * (value.low == -math.inf)

@@ -1,7 +1,7 @@
-"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine; tasks play episodes, too.
+"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine.
 
-All machines must see the sweep's folder under the same path: the locks of runs and the sweep's budget are files there.
-If a machine is lost, another one gets its task and resumes the run.
+A cell plays its episodes as Ray tasks, too. All machines must see the sweep's folder under the same path: the locks of
+runs and the sweep's budget are files there. If a machine is lost, another one gets its task and resumes the run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from policygen.extensions.sweeps.worker import (
 from policygen.portable import usable_cores
 
 RETRIES = 3  # of a cell whose process or machine was lost
-EPISODE_RETRIES = 2
-SECONDS_TO_WAIT = 0.5
+EPISODE_RETRIES = 2  # of a piece of episodes whose process or machine was lost
+SECONDS_TO_WAIT = 0.5  # for news of the cells
 
 
 class RayExecutor:
@@ -42,7 +42,8 @@ class RayExecutor:
 
     Args:
         folder: folder of the sweep, where workers write their output.
-        size: most cells at a time; None: the number of processors of the cluster.
+        address: `HOST:PORT` or `auto` for an existing cluster; None starts one on this machine.
+        size: maximum number of cells at a time; None: the number of processors of the cluster.
         carry_out: the function that carries out an order; benchmarks replace it.
 
     Raises:
@@ -72,14 +73,15 @@ class RayExecutor:
         self._folder = folder
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
-            # The ports of a new cluster are open to this machine only.
-            private = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-            new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores()), **private}
+            new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores())}
+            # Only this machine may reach the ports of a new cluster.
+            new |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             try:
                 self._ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError) as error:
                 reason = " ".join(str(error).split())[:200]
-                raise ClusterError(f"--address {address}: no usable Ray cluster ({reason})") from None
+                where = f"--address {address}: no usable Ray cluster" if address else "Ray does not start here"
+                raise ClusterError(f"{where} ({reason})") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
         self.size = size or processors
         self.jobs: int | None = max(1, processors // self.size)
@@ -96,7 +98,7 @@ class RayExecutor:
         self._cells[task] = (order.cell.key, time.perf_counter())
 
     def events(self) -> list[Event]:
-        """Wait briefly for cells to end and for messages of workers."""
+        """Wait briefly, and return the new results and the new messages of workers."""
         under_way = list(self._cells)
         self._ray.wait(under_way, timeout=SECONDS_TO_WAIT)
         ended, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
@@ -124,7 +126,7 @@ class RayExecutor:
             return CellResult(key, "failed", sentence, None, time.perf_counter() - started)
 
     def end(self) -> list[CellResult]:
-        """Stop all running cells, and a cluster that this executor started; return the results of cells that ended."""
+        """Stop all running cells, and the cluster if it was started here; return the results of cells that ended."""
         ray = self._ray
         ended: list[Any] = []
         for task in self._cells:
@@ -143,16 +145,16 @@ class RayExecutor:
 
 
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Distribute`.
+    """Play each piece of work as a task of the Ray cluster that this process has joined; see `players.Distribute`.
 
-    Ray limits how many run at a time, one per processor; `jobs` only determines how finely the lists of seeds were cut.
+    Ray runs one task per processor at a time; `jobs` only determined how finely the work was cut.
 
     Raises:
-        PlayerKilled: a process or machine died repeatedly.
+        PlayerKilled: a process or machine was lost repeatedly.
     """
     import ray  # the extra `ray`
 
-    task = ray.remote(num_cpus=1, max_retries=EPISODE_RETRIES)(_played)
+    task = ray.remote(num_cpus=1, max_retries=EPISODE_RETRIES)(_play)
     shared = ray.put(play)
     pending = [task.remote(shared, *piece) for piece in work]
     try:
@@ -166,7 +168,7 @@ def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory
     return played
 
 
-def _played(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | None:
+def _play(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | None:
     return play(actor, seeds)  # type: ignore[arg-type]
 
 
@@ -174,9 +176,11 @@ def _played(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | N
 
 
 def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any) -> CellResult:
-    def printing(order: Order, tell: Tell) -> CellResult:
+    """Carry out an order with a log of this worker and episodes as Ray tasks."""
+
+    def with_log(order: Order, tell: Tell) -> CellResult:
         print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
         use_distribution(by_ray)
         return carry_out(order, tell)
 
-    return carry_out_remotely(order, directory, messages.put_nowait.remote, printing)
+    return carry_out_remotely(order, directory, messages.put_nowait.remote, with_log)

@@ -37,19 +37,20 @@ from policygen.extensions.sweeps.worker import (
 )
 from policygen.files import check_name
 
-MOST_AT_A_TIME = 1_000  # queued or running; the default size limit of Slurm's arrays
+MOST_AT_A_TIME = 1_000  # cells queued or running; Slurm's default limit of an array
 RETRIES = 3  # of a cell whose job was lost and whose run made no progress
-SECONDS_TO_WAIT = 1.0
+SECONDS_TO_WAIT = 1.0  # for news of the jobs
 SECONDS_BETWEEN_LOOKS = 10.0  # at the queue, which all users of the cluster share
-SECONDS_TO_ARRIVE = 30.0  # for a result to appear in the shared folder after its job has ended
-SECONDS_TO_HOLD = 60.0  # until the next submission after Slurm refused one while other cells were running
+SECONDS_TO_ARRIVE = 30.0  # a result may appear in the shared folder this long after the end of its job
+SECONDS_TO_HOLD = 60.0  # from a submission that Slurm refused, while other cells were running, to the next
 
 _ENDED = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LOST", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 ))  # fmt: skip
-_OURS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output", "wrap"))
-_LONGEST = 300
+_OWN_OPTIONS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output", "wrap"))  # not for the user
+_MESSAGES = "_said.jsonl"  # end of the name of a job's file of messages
+_MOST_CHARACTERS = 300  # of an error message of Slurm or a job
 
 
 class SlurmExecutor:
@@ -60,7 +61,7 @@ class SlurmExecutor:
     Args:
         folder: folder of the sweep; a subfolder holds output and messages of jobs while they run.
         options: options of `sbatch` by long name: `NAME=VALUE`, or `NAME` alone.
-        size: most cells queued or running at a time.
+        size: maximum number of cells queued or running; None: 1,000.
 
     Raises:
         UsageError: submitit or Slurm is missing, or an option is not allowed.
@@ -79,7 +80,7 @@ class SlurmExecutor:
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
         self.size = size or MOST_AT_A_TIME
         self._queue = _Queue(self._folder)
-        self._queue.clear()  # jobs that a killed process of this sweep left there
+        self._queue.clear()  # of jobs that an earlier, killed process of this sweep left there
         # Results are pickles, so they go to a new folder that only this user can write.
         self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
         self._executor: Any = submitit.SlurmExecutor(self._logs)
@@ -91,9 +92,10 @@ class SlurmExecutor:
         self._cells: dict[Any, Order] = {}
         self._bytes_read: dict[Any, int] = {}  # of each job's messages
         self._gone: dict[Any, float] = {}  # when each job was found to have ended without a result
-        self._lost: dict[str, tuple[int, int]] = {}  # progress of a run when its job was lost, and how often that was
-        self._kept = set[str]()
-        self._looked = self._held = float("-inf")
+        # By cell: the size of its run's log when its job was last lost, and how often it was lost at that size.
+        self._lost: dict[str, tuple[int, int]] = {}
+        self._kept = set[str]()  # names of the output of failed jobs
+        self._looked = self._held = float("-inf")  # when the queue was last read, and when Slurm last refused
 
     def submit(self, order: Order) -> None:
         """Keep an order for the next job array."""
@@ -121,6 +123,7 @@ class SlurmExecutor:
         return found
 
     def _submit(self) -> None:
+        """Submit the waiting orders as one job array; keep them if Slurm refuses it while other cells are running."""
         orders, self._given = self._given, []
         directories = [str(Path.cwd())] * len(orders)
         try:
@@ -136,6 +139,7 @@ class SlurmExecutor:
         self._cells.update(zip(jobs, orders, strict=True))
 
     def _messages_of(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
+        """Return the new messages of a job; `sizes` are those of the files in the folder of logs."""
         name, start = f"{job.job_id}{_MESSAGES}", self._bytes_read.get(job, 0)
         if sizes.get(name, 0) <= start:
             return []
@@ -154,13 +158,13 @@ class SlurmExecutor:
             result: CellResult = job.result()
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
-            why = trace.rpartition("\n")[2][-_LONGEST:]
+            why = trace.rpartition("\n")[2][-_MOST_CHARACTERS:]
             result = CellResult(order.cell.key, "failed", f"{why}; {self._output_note(job)}")
         self._tidy(job, keep=result.state == "failed")
         return result
 
     def _lost_cells(self) -> Iterator[CellResult]:
-        """Return the results of cells whose jobs ended without one, unless they are submitted again."""
+        """Yield results for cells whose jobs ended without one, unless the cell is submitted again."""
         now = time.monotonic()
         if not self._cells or now < self._looked + SECONDS_BETWEEN_LOOKS:
             return
@@ -177,7 +181,7 @@ class SlurmExecutor:
             if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
                 continue
             order = self._cells.pop(job)
-            again = state != "CANCELLED" and self._again(order, state)
+            again = state != "CANCELLED" and self._may_retry(order, state)
             if again:
                 self._given.append(order)
             elif state == "CANCELLED":
@@ -187,19 +191,23 @@ class SlurmExecutor:
                 yield CellResult(order.cell.key, "failed", f"{sentence}; {self._output_note(job)}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
-    def _again(self, order: Order, state: str) -> bool:
-        """Whether to submit a lost cell again: only while its run makes progress, or RETRIES times."""
-        reached, times = self._lost.get(order.cell.key, (0, 0))
+    def _may_retry(self, order: Order, state: str) -> bool:
+        """Return whether to submit a lost cell again: as long as its run makes progress, else RETRIES times.
+
+        A job that failed before its run began would fail again.
+        """
+        last_size, times = self._lost.get(order.cell.key, (0, 0))
         with suppress(OSError):
             size = (self._folder / order.cell.key / "attempts.jsonl").stat().st_size
-            reached, times = size, times if size == reached else 0
-        self._lost[order.cell.key] = reached, times + 1
-        return times < RETRIES and (reached > 0 or state != "FAILED")
+            last_size, times = size, times if size == last_size else 0
+        self._lost[order.cell.key] = last_size, times + 1
+        return times < RETRIES and (last_size > 0 or state != "FAILED")
 
     def _output_note(self, job: Any) -> str:
         return f"its output is in {job.paths.stdout}"
 
     def _tidy(self, job: Any, *, keep: bool) -> None:
+        """Forget an ended job, and remove its files unless `keep`."""
         self._bytes_read.pop(job, None)
         self._gone.pop(job, None)
         if keep:
@@ -210,7 +218,7 @@ class SlurmExecutor:
             path.unlink(missing_ok=True)
 
     def end(self) -> list[CellResult]:
-        """Cancel all jobs, and keep only the output of failed ones; return the results of jobs that ended."""
+        """Cancel all jobs, and return the results of those that ended; only the output of failed ones is kept."""
         if self._cells or self._given:
             self._queue.clear()
         results = [self._result(job) for job in list(self._cells) if job.paths.result_pickle.exists()]
@@ -225,9 +233,9 @@ class SlurmExecutor:
 
 
 class _Queue:
-    """The jobs of this sweep in Slurm's queue, found by a unique name.
+    """The jobs of this sweep in Slurm's queue, which have a unique name.
 
-    Slurm's accounting knows more about ended jobs, but many clusters do not have it.
+    Slurm's accounting knows more about ended jobs, but many clusters have none.
 
     Raises:
         UsageError: Slurm is not installed here.
@@ -243,7 +251,11 @@ class _Queue:
         self._user = f"--user={getpass.getuser()}"
 
     def states(self, *which: str) -> dict[str, str] | None:
-        """Return the state of every job of this user that Slurm remembers; None if it does not answer."""
+        """Return the state of each job of this user that Slurm remembers, by its id; None if Slurm does not answer.
+
+        Args:
+            which: further options of `squeue`, which select jobs.
+        """
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
         try:
             output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -252,7 +264,7 @@ class _Queue:
         return {words[0]: words[1] for row in output.splitlines() if len(words := row.split()) == 2}
 
     def clear(self) -> None:
-        """Cancel the jobs of this sweep, and wait a while until they release their runs."""
+        """Cancel the jobs of this sweep, and wait until they have released their runs, at most SECONDS_TO_STOP."""
         deadline = time.monotonic() + SECONDS_TO_STOP
         asked, named = False, f"--name={self.name}"
         while time.monotonic() < deadline:
@@ -267,19 +279,21 @@ class _Queue:
 
 
 def _read_options(options: Sequence[str]) -> dict[str, Any]:
+    """Return the values of `sbatch` options by name; an option without a value has True."""
     found: dict[str, Any] = {}
     for text in options:
         name, equals, value = text.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
         if not re.fullmatch("[a-z][a-z0-9_]+", name) or not value.isprintable():
             raise UsageError(f"--slurm {text}: write NAME=VALUE with a long option name of sbatch, as in time=4:00:00")
-        if name in _OURS:
-            raise UsageError(f"--slurm {name.replace('_', '-')}: policygen sets this option itself")
+        if name in _OWN_OPTIONS:
+            raise UsageError(f"--slurm {name.replace('_', '-')}: policygen sets this option itself; leave it out")
         found[name] = value.strip() if equals else True
     return found
 
 
 def _processors(options: Mapping[str, Any]) -> int:
+    """Return the number of processors of a job."""
     count = str(options.get("cpus_per_task", 1))
     if not count.isdecimal() or int(count) < 1:
         raise UsageError(f"--slurm cpus-per-task={count}: write a number, as in cpus-per-task=4")
@@ -287,20 +301,18 @@ def _processors(options: Mapping[str, Any]) -> int:
 
 
 def _shortened(error: Exception) -> str:
-    return " ".join(str(error).replace("sbatch: error: ", "").split())[:_LONGEST]
+    return " ".join(str(error).replace("sbatch: error: ", "").split())[:_MOST_CHARACTERS]
 
 
 # --- in a job --------------------------------------------------------------------------------------------------------
 
-_MESSAGES = "_said.jsonl"
-
 
 def _carry_out(order: Order, directory: str) -> CellResult:
-    """Carry out an order in the working directory of the process that gave it."""
+    """Carry out an order in a job, in the working directory of the process that gave the order."""
     from submitit import JobEnvironment  # the extra `slurm`
 
     job = JobEnvironment()
-    # Slurm sends SIGTERM before it kills a job. (submitit would let the run continue until it is killed.)
+    # Slurm sends SIGTERM before it kills a job; submitit alone would ignore it.
     signal.signal(signal.SIGTERM, interrupt_once)
     path = job.paths.folder / f"{job.job_id}{_MESSAGES}"
 

@@ -28,19 +28,21 @@ from policygen.extensions.plots.statistics import (
 )
 from policygen.extensions.plots.style import Numbers
 
-SIGNIFICANCE = 0.05  # corrected p-value at or below which a difference counts as settled
+SIGNIFICANCE = 0.05  # a difference is settled if its corrected p-value is at most this
 ALL_TASKS = "all tasks"
-PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
+PUBLISHED_DIGITS = 0.005  # half a unit of the last digit in published tables
 PublishedRank = Literal["above", "highest", "level", "lower"]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """The result of a contender on a task: means over its runs. A cost is None if unknown or not counted.
+    """The scores and costs of a contender on a task, as means over its runs.
 
     Attributes:
-        mean_interval: 95% bootstrap over runs; None for one run.
-        episodes: played before the final score, see `runs.records.Summary`.
+        std: standard deviation of the scores; 0 for one run.
+        mean_interval: 95% bootstrap interval of the mean score; None for one run.
+        calls, tokens, usd, seconds: costs of a run; None if one is unknown or not counted.
+        episodes: number of episodes played before the final score (see `runs.records.Summary`), or None as above.
         exact: whether all scores are exact, without sampling error.
     """
 
@@ -63,14 +65,16 @@ class Pair:
     """The difference between two contenders, on one task or on all their common tasks (with `normalised_scores`).
 
     Attributes:
-        gain: mean of `second` minus mean of `first`, over runs of the same seed if there are any.
+        tasks: number of tasks.
+        gain: mean of `second` minus mean of `first`, over shared seeds if every task has some.
         interval: 95% bootstrap interval of the gain; None for single runs.
         better: the probability that a run of `second` is better than one of `first`; a tie counts half.
-        p: p-value of a permutation test; `corrected` by Holm's method for the number of tests.
-        seeds: shared seeds per task; 0 if runs are not paired.
-        more: further seeds likely needed to settle the difference: 0 if settled, None if no number would do.
+        p, corrected: p-value of a permutation test, and the same corrected by Holm's method for the number of tests.
+        seeds: number of shared seeds per task; 0 if runs are not paired.
+        runs: number of runs of `first` and of `second`.
+        more: estimate of the further seeds that settle the difference: 0 if settled, None if unknown or impossible.
         fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
-        unit: as in `ComparedScores`: with `episode`, seeds and runs are episodes.
+        unit: as in `ComparedScores`; if it is `episode`, seeds and runs are episodes.
     """
 
     task: str
@@ -91,7 +95,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A pair, the standard deviation of its difference over seeds, and the share of seeds that differ."""
+    """A pair, the standard deviation of its difference over seeds, and the share of shared seeds with a difference."""
 
     pair: Pair
     spread: float
@@ -110,7 +114,7 @@ def rows_of(compared: ComparedScores) -> list[ComparisonRow]:
 def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
     scores = np.array([run.score for run in runs], dtype=np.float64)
 
-    def mean(value: Callable[[Result], float | None]) -> float | None:
+    def mean_cost(value: Callable[[Result], float | None]) -> float | None:
         known = [found for run in runs if (found := value(run)) is not None]
         return float(np.mean(known)) if len(known) == len(runs) else None
 
@@ -121,19 +125,20 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
         float(scores.mean()),
         float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
         interval_over_seeds(scores),
-        mean(lambda run: run.llm_calls),
-        mean(lambda run: run.tokens),
-        mean(lambda run: run.usd),
-        mean(lambda run: run.total("episodes")),
-        mean(lambda run: run.seconds),
+        mean_cost(lambda run: run.llm_calls),
+        mean_cost(lambda run: run.tokens),
+        mean_cost(lambda run: run.usd),
+        mean_cost(lambda run: run.total("episodes")),
+        mean_cost(lambda run: run.seconds),
         all(run.exact for run in runs),
     )
 
 
 def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Numbers:
-    """Return normalised scores: 0 is the mean of random actions, 100 the best known (or solved) score.
+    """Return the normalised scores of a contender on a task, shape (runs,).
 
-    An unknown end is the lowest or the highest score in the comparison. Shape (runs,).
+    0 is the mean of random actions, 100 the best known score or the score that counts as solved. If one of the two is
+    unknown, the lowest or the highest score in the comparison takes its place.
     """
     runs = [result for result in compared.results if result.task == task]
     published = [column.scores[task][0] for column in compared.published if task in column.scores]
@@ -160,6 +165,7 @@ def pairs_of(compared: ComparedScores) -> list[Pair]:
 
 
 def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
+    """Return the pairs with the fields that depend on the number of tests."""
     levels = holm([one.pair.p for one in found])
     # Settled differences leave the correction: the smallest p of k others must reach SIGNIFICANCE / k.
     wanted = SIGNIFICANCE / max(1, sum(level > SIGNIFICANCE for level in levels))
@@ -171,10 +177,7 @@ def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
 
 
 def _further_seeds(one: _Evidence, level: float) -> tuple[int | None, int]:
-    """Estimate further seeds and the fewest seeds with which a test can reach a p-value of `level`.
-
-    The estimate is None if no number of seeds would do, or if the spread of runs is unknown.
-    """
+    """Return `more` and `fewest` of a pair that is not settled, for a test that must reach the p-value `level`."""
     pair = one.pair
     have = pair.seeds or min(pair.runs)
     if pair.seeds:
@@ -189,7 +192,7 @@ def _further_seeds(one: _Evidence, level: float) -> tuple[int | None, int]:
 
 
 def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: str) -> _Evidence:
-    """Compare two contenders: on one task in its own units, on several with normalised scores."""
+    """Compare two contenders: on one task by its scores, on several by normalised scores."""
 
     def scores_of(contender: str) -> list[Numbers]:
         return [
@@ -225,7 +228,7 @@ def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: st
 
 
 def _by_seed(compared: ComparedScores, task: str, contender: str, scores: Numbers) -> dict[int, float]:
-    """Return the mean of these scores by seed."""
+    """Return the mean score of each seed; `scores` has one for each of the contender's runs."""
     found: dict[int, list[float]] = {}
     for run, score in zip(compared.of(task, contender), scores.tolist(), strict=True):
         if run.seed is not None:
@@ -240,7 +243,7 @@ def _spread(strata: Sequence[Numbers]) -> float:
 
 
 def means_over_tasks(compared: ComparedScores) -> dict[str, tuple[float, Interval | None]]:
-    """Return mean normalised score and interval, over all tasks, of contenders that have runs of every task."""
+    """Return the mean normalised score over all tasks, and its interval, of each contender that has runs of all."""
     found = {}
     for contender in compared.contenders:
         if all(compared.of(task, contender) for task in compared.tasks):
@@ -257,9 +260,9 @@ def best_published(compared: ComparedScores, task: str) -> float | None:
 def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRank]:
     """Compare the mean of a contender with the published means, by task.
 
-    `above`: a test against each published mean is significant, corrected for the number of tasks (see
-    `p_against_mean`). `highest`: the mean is higher, but not significantly. `level`: it equals the best published mean
-    to the printed digits.
+    `above`: it is higher than each, significantly after a correction for the number of tasks (see `p_against_mean`).
+    `highest`: it is higher, but not significantly. `level`: it equals the best published mean to the printed digits.
+    `lower`: it is lower than the best.
     """
     with_published: dict[str, tuple[float, float]] = {}
     for task in compared.tasks:
@@ -279,7 +282,7 @@ def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRa
 
 
 def significantly_highest(compared: ComparedScores, pairs: Sequence[Pair], task: str) -> str | None:
-    """Return the contender significantly above all other contenders and published columns on a task, if any."""
+    """Return the contender that is significantly above all others and all published columns on a task; None if none."""
     present = [name for name in compared.contenders if compared.of(task, name)]
     sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SIGNIFICANCE]
     beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]

@@ -1,12 +1,12 @@
-"""The input of a comparison: runs with the names of their contenders, or contenders that are played for it.
+"""The input of a comparison: the results of runs, or of contenders that are played for it.
 
-Contenders to play are policies, best policies of runs, and agents of other libraries.
+A contender that is played is a policy, the best policy of a run, or an agent of another library.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -48,17 +48,17 @@ BY = (
     *("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "normalise", "shape"),
     *("example", "demonstrations", "memory"),
 )
-_NAMED = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
+_OTHER_PROGRAM = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedScores:
-    """The runs and published scores of a comparison.
+    """The results and published scores of a comparison.
 
     Attributes:
         published: published columns of the runs' suites, for the compared tasks.
-        notes: omissions, and the settings that all runs share.
-        unit: pairing of results, by the `seed` of a run or by an `episode` that all contenders played.
+        notes: remarks for the reader, such as omissions and the settings that all runs share.
+        unit: what a result stands for and is paired by: the `seed` of a run, or an `episode` that all contenders play.
     """
 
     results: tuple[Result, ...]
@@ -68,34 +68,29 @@ class ComparedScores:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks, in the order given."""
+        """The tasks, in the order of the results."""
         return list(dict.fromkeys(result.task for result in self.results))
 
     @property
     def contenders(self) -> list[str]:
-        """The contenders, in the order given."""
+        """The contenders, in the order of the results."""
         return list(dict.fromkeys(result.contender for result in self.results))
 
     def of(self, task: str, contender: str) -> list[Result]:
-        """Return the runs of a contender on a task that have a score, by seed."""
+        """Return the results of a contender on a task that have a score, in the order of their seeds."""
         found = [r for r in self.results if (r.task, r.contender) == (task, contender) and r.score is not None]
         return sorted(found, key=lambda result: -1 if result.seed is None else result.seed)
 
     def scores(self, task: str, contender: str) -> Numbers:
-        """Return the scores of these runs, shape (runs,)."""
+        """Return the scores of these results, shape (results,)."""
         return np.array([result.score for result in self.of(task, contender)], dtype=np.float64)
 
 
 def contender_names(compared: ComparedScores) -> dict[str, str]:
-    """Return a short name for each contender, for tables on paper and axes."""
+    """Return a short name for each contender, for LaTeX tables and axes."""
     if compared.unit == "episode":
         return short_paths(compared.contenders)
     return short_names(compared.contenders, [column.name for column in compared.published])
-
-
-def with_names(compared: ComparedScores, names: Mapping[str, str]) -> ComparedScores:
-    """Return the comparison with other names of its contenders."""
-    return replace(compared, results=tuple(replace(one, contender=names[one.contender]) for one in compared.results))
 
 
 def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> ComparedScores:
@@ -106,8 +101,9 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         suite: the suite of the published columns; by default the suites of the sweeps.
 
     Raises:
-        UsageError: a source or name is unknown.
-        LogbookError: a run is damaged, or no run is finished.
+        UsageError: a source or name is unknown, or the scores cannot be compared.
+        PathError: no run is finished.
+        LogbookError: a run is damaged.
     """
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: compare by one of {', '.join(BY)}")
@@ -116,7 +112,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     suites = [suite] if suite else []
     for source in sources:
         path = Path(check_name(source))
-        named = _NAMED.fullmatch(source) if not path.exists() else None
+        named = _OTHER_PROGRAM.fullmatch(source) if not path.exists() else None
         if named is not None:
             other_programs.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
         elif is_sweep(path):
@@ -132,7 +128,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     finished = [member for member in members if member.finished]
     without_larger_budgets, longer = without_extensions(finished)
     results = [
-        result_of(member, name) for member, name in zip(finished, _names(without_larger_budgets, by), strict=True)
+        result_of(member, name)
+        for member, name in zip(finished, _contenders_of(without_larger_budgets, by), strict=True)
     ]
     results += _baselines(finished)
     results += [_other_program_result(*one, results) for one in other_programs]
@@ -146,7 +143,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         for member in finished
         if member.summary is not None and (baseline := member.summary.baseline) is not None and baseline.difference
     ]
-    notes += _aggregates(results) + longer + _in_common(finished, without_larger_budgets, by) + _unread(finished)
+    notes += _aggregates(results) + longer + _in_common(finished, without_larger_budgets, by)
+    notes += _templates_without_effect(finished)
     notes += [
         f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
     ]
@@ -155,7 +153,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
 
 
 def _baselines(members: Sequence[Member]) -> list[Result]:
-    """Return a result for each baseline and seed of the runs; runs of a seed share it, so that it is paired."""
+    """Return one result for each baseline, task and seed; it is paired with the runs of that seed, which share it."""
     found: dict[tuple[str, str, int], Result] = {}
     for member in members:
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
@@ -168,10 +166,10 @@ def _baselines(members: Sequence[Member]) -> list[Result]:
 
 
 def _aggregates(results: Sequence[Result]) -> list[str]:
-    """Describe the scores that are not means.
+    """Return notes on the scores that are not means.
 
     Raises:
-        UsageError: scores of one task are different aggregates of the returns.
+        UsageError: scores of one task are different statistics of the returns.
     """
     found: dict[str, Aggregate] = {}
     for result in results:
@@ -184,7 +182,7 @@ def _aggregates(results: Sequence[Result]) -> list[str]:
 
 
 def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[PublishedColumn, ...], list[str]]:
-    """Return the published columns of the compared tasks; if there are none, a note that names other suites."""
+    """Return the suites' published columns for the compared tasks; if there are none, a note on other suites."""
     tasks, names = {result.task for result in results}, {result.contender for result in results}
     published = tuple(
         replace(
@@ -211,7 +209,7 @@ def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[
 
 
 def _differ(members: Sequence[Member], values: Sequence[object]) -> bool:
-    """Whether runs of one task differ in their values."""
+    """Return whether some runs of the same task have different values; `values` has one for each run."""
     found: dict[str, object] = {}
     tasks = [member.task.name for member in members]
     return any(found.setdefault(task, value) != value for task, value in zip(tasks, values, strict=True))
@@ -223,12 +221,12 @@ def _differing(members: Sequence[Member]) -> list[str]:
     return [name for name in names if _differ(members, [str(getattr(member.config, name)) for member in members])]
 
 
-def _names(members: Sequence[Member], by: str | None) -> list[str]:
-    """Return the contender of each run."""
+def _contenders_of(members: Sequence[Member], by: str | None) -> list[str]:
+    """Return the name of the contender that each run belongs to; see `read_scores`."""
     if by is not None:
-        return ["all runs" if by == "task" else _word(member.config, by, alone=True) for member in members]
+        return ["all runs" if by == "task" else _in_words(member.config, by, alone=True) for member in members]
     differing = _differing(members)
-    # The proposer is left out if all runs share it and differ in another setting.
+    # The model is left out if all runs share it and differ in another setting.
     distinguishing = [name for name in differing if name != "llm"]
     # Templates may have been edited between runs.
     known = [member for member in members if member.templates]
@@ -236,13 +234,14 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
     names = []
     for member in members:
         parts = [] if distinguishing and "llm" not in differing else [proposals_label(member.config.llm)]
-        parts += [_word(member.config, name) for name in distinguishing]
+        parts += [_in_words(member.config, name) for name in distinguishing]
         parts += [f"templates {member.templates}"] if edited and member.templates else []
         names.append(", ".join(filter(None, parts)))
     return names
 
 
-def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
+def _in_words(config: RunConfig, name: str, *, alone: bool = False) -> str:
+    """Return a setting and its value in words; `alone`: the words are the whole name of a contender."""
     value = getattr(config, name)
     if name in ("llm", "policy"):
         return str(proposals_label(value) if name == "llm" else policy_words(value))
@@ -252,7 +251,7 @@ def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
 
 
 def _in_common(members: Sequence[Member], without_larger_budgets: Sequence[Member], by: str | None) -> list[str]:
-    """Describe the settings that all runs share and that are not defaults, and differences that are averaged."""
+    """Return notes on settings that all runs share and that are not defaults, and on settings that are averaged."""
     llms = {member.config.llm for member in members}
     common = [proposals_label(llms.pop())] if len(llms) == 1 else []
     for name, info in RunConfig.model_fields.items():
@@ -266,8 +265,8 @@ def _in_common(members: Sequence[Member], without_larger_budgets: Sequence[Membe
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
 
 
-def _unread(members: Sequence[Member]) -> list[str]:
-    """Describe compared templates that make no difference, because the provider reads no prompt."""
+def _templates_without_effect(members: Sequence[Member]) -> list[str]:
+    """Return notes on providers that read no prompt, if their runs differ in the template."""
     without_prompts: dict[str, list[Member]] = {}
     for member in members:
         if not reads_prompts(member.config.llm):
@@ -280,6 +279,7 @@ def _unread(members: Sequence[Member]) -> list[str]:
 
 
 def _other_program_result(label: str, task: str, path: Path, results: Sequence[Result]) -> Result:
+    """Return the result of another program for a comparison with `results`; an empty `task` is taken from the file."""
     run = read_other_program(path, label)
     name = task or run.task
     if not name:
@@ -293,7 +293,7 @@ def _other_program_result(label: str, task: str, path: Path, results: Sequence[R
         tasks = ", ".join(sorted(known))
         raise UsageError(f"{where}: no run has the task {name!r}; write {label}:TASK={path}, with TASK one of {tasks}")
     if label in {result.contender for result in results}:
-        raise UsageError(f"{where}: {label!r} already names a contender; write another label")
+        raise UsageError(f"{where}: another contender is called {label!r}; write another label")
     return replace(run, task=name)
 
 
@@ -313,13 +313,13 @@ def read_or_play(
     """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
 
     Raises:
-        UsageError: an option does not apply, or see `read_scores` and `play_scores`.
+        UsageError: an option does not apply; also see `read_scores` and `play_scores`.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
     if task is not None or any(map(_has_no_score, sources)):
         if by is not None or suite is not None:
             option = "--by" if by is not None else "--suite"
-            raise UsageError(f"{option} is for the scores of runs, and these contenders are played; leave it out")
+            raise UsageError(f"{option} is for the scores of runs, but these contenders are played; leave it out")
         return play_scores(sources, task, trust=trust, **asked)
     if asked:
         raise UsageError(
@@ -329,7 +329,7 @@ def read_or_play(
 
 
 def _has_no_score(source: str) -> bool:
-    """Whether a source is an agent or a file with a policy."""
+    """Return whether a source is an agent or a file with a policy."""
     return ("=" not in source and is_agent(source)) or find_run(source).is_file()
 
 
@@ -339,13 +339,13 @@ def play_scores(
     """Play all contenders on the same episodes; each episode is a result, paired by its seed.
 
     Args:
-        sources: policies (text or saved), runs and sweeps with their best policies, and agents, see `read_agent`.
+        sources: policies (text or saved), runs and sweeps (for their best policies), and agents (see `read_agent`).
         task_name: the task to play; by default that of the first run or saved policy.
         seed: determines the episodes, as in `policygen.score`.
-        trust: the task may name modules to import and paths to read; needed for a model's file.
+        trust: whether the user trusts the task, and the files of models.
 
     Raises:
-        UsageError: the task is not known, or a source is of another environment or cannot be played.
+        UsageError: the task is not known, no run has a policy for it, or a source cannot be played.
         PolicyError: a policy cannot be read, or an agent fails.
     """
     names, folders = _contenders(sources)
@@ -357,7 +357,7 @@ def play_scores(
     empty = [name for name in folders if name not in other and not (find_run(name) / "best.json").exists()]
     agents = {name: read_agent(name, task, trust=trust) for name in names if name not in (*other, *empty)}
     if not agents:
-        raise UsageError(f"there is no policy for {task.name} among the runs; name others, or another --task")
+        raise UsageError(f"none of the runs has a policy for {task.name}; name other runs, or another --task")
     scores = scores_of(agents, task, episode_seeds(seed, "evaluation", episodes))
     notes = [
         f"all contenders were played on {task.name}, on the same {episodes} episodes (--seed {seed}); "
@@ -371,12 +371,12 @@ def play_scores(
     for name, agent in agents.items():
         exact = exact_score(agent, mdp, task.max_steps) if mdp is not None and isinstance(agent, Policy) else None
         notes += [f"exact score of {name}: {exact.mean:.4f}"] if exact is not None else []
-    results = [result for name, score in scores.items() for result in _results(task, name, score)]
+    results = [result for name, score in scores.items() for result in _episode_results(task, name, score)]
     return ComparedScores(tuple(results), notes=tuple(notes), unit="episode")
 
 
 def _contenders(sources: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return all contenders, a sweep replaced by its runs, and those that are runs."""
+    """Return the sources, where the runs of a sweep replace it, and those of them that are runs."""
     names: list[str] = []
     for source in sources:
         path = find_run(source)
@@ -386,14 +386,15 @@ def _contenders(sources: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _task_of(names: Sequence[str]) -> Task:
+    """Return the task of the first run or saved policy."""
     saved = [Path(name) for name in names if Path(name).is_dir() or name.endswith(".json")]
     if not saved:
         raise UsageError(f"{names[0]} does not say which task it is for; add --task TASK")
     return Logbook(saved[0]).task() if saved[0].is_dir() else best_policy(saved[0]).task
 
 
-def _results(task: Task, name: str, score: Score) -> list[Result]:
-    """Return a result for each episode; the first one holds the violations in all of them."""
+def _episode_results(task: Task, name: str, score: Score) -> list[Result]:
+    """Return a result for each episode of a score; the first has the violations in all of them."""
     return [
         Result(task.name, name, value, None if task.unseeded else seed, violations=score.violations if i == 0 else ())
         for i, (value, seed) in enumerate(zip(score.returns, score.seeds, strict=True))

@@ -1,6 +1,6 @@
 """A comparison as one figure: learning curves of each task, performance profiles and mean scores over all tasks.
 
-The figure has the width of one or two columns of a paper; fifteen tasks fit on a page.
+The figure is as wide as one or two columns of a paper; fifteen tasks fit on a page.
 """
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTHS = {1: 3.5, 2: 7.16}  # inches: one column, and a page of two columns
-ACROSS = {1: 2, 2: 3}
-PANEL = 1.42  # inches of height
+WIDTHS = {1: 3.5, 2: 7.16}  # inches, by the number of columns
+ACROSS = {1: 2, 2: 3}  # panels in a row, by the number of columns
+PANEL = 1.42  # height in inches
 X_AXES = {
     "episodes": "episodes played",
     "env_steps": "environment steps",
@@ -75,11 +75,16 @@ def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int 
 
 
 def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "episodes") -> Figure:
-    """Build the figure that `plot_comparison` saves."""
+    """Return the figure that `plot_comparison` saves.
+
+    Raises:
+        UsageError: the width or `x` is unknown, or the comparison has no learning curves.
+        PathError: some run does not count `x`.
+    """
     if columns not in WIDTHS or x not in X_AXES:
         raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
     if compared.unit == "episode":
-        raise UsageError("policies that are played for a comparison have no learning curves: write .md, .html or .json")
+        raise UsageError("policies that are played have no learning curves to draw; write a .md, .html or .json")
     without = next((run for run in compared.results if len(run.curve) and x not in run.spent), None)
     if x in ("seconds", "usd") and without is not None:
         why = f"its file has no column `{x}`" if without.seed is None else "the price of a model is unknown"
@@ -99,7 +104,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_overall else [])
         legend = 0.16 * (2 + math.ceil((len(compared.contenders) + bool(compared.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
-        # Subfigures: a long name below must not narrow the panels above.
+        # In a subfigure of its own, a long name below does not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
@@ -119,13 +124,13 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
 
 
 def _statistic(compared: ComparedScores) -> str:
-    """Name the scores; those of a task are all of one kind, which a note names if tasks differ."""
+    """Return the name of the scores' statistic, such as `mean return`; or `score`, if it differs between tasks."""
     names = {run.aggregate.of_returns for run in compared.results}
     return names.pop() if len(names) == 1 else "score"
 
 
 def _looks(compared: ComparedScores) -> dict[str, dict[str, Any]]:
-    """Return colour, line and mark of each contender, the same in all panels."""
+    """Return the colour, line and marker of each contender, which are the same in all panels."""
     return {
         name: {
             "color": OKABE_ITO[i % len(OKABE_ITO)],
@@ -169,10 +174,10 @@ def _draw_task(axes: Axes, compared: ComparedScores, task: str, x: str) -> None:
 def _draw_curve(
     axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float
 ) -> tuple[list[float], float]:
-    """Draw the mean curve with its band, dashed to the right end if all runs end early.
+    """Draw the mean curve of runs with its band, dashed from the end of the runs to `end`.
 
     Returns:
-        The levels that the y axis must include: those after the first tenth of the curve. The lowest level of all.
+        The levels after the first tenth of the curve, which the y axis must include; and the lowest level of all.
     """
     counted = [run for run in runs if len(run.spent.get(x, ()))]
     if not counted:
@@ -189,7 +194,7 @@ def _draw_curve(
 
 
 def _draw_references(axes: Axes, compared: ComparedScores, task: str) -> list[float]:
-    """Draw published columns and random actions; return the levels that the y axis must include."""
+    """Draw lines of published columns and random actions; return the levels that the y axis must include."""
     published = [column.scores[task][0] for column in compared.published if task in column.scores]
     for level in published:
         axes.axhline(level, color=GREY, linewidth=0.4, alpha=0.7, zorder=1)
@@ -237,7 +242,7 @@ def _draw_legend(figure: Figure, compared: ComparedScores, across: int) -> None:
     for name, look in _looks(compared).items():
         counts = [len(own) for task in compared.tasks if (own := compared.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
-        # A training of another program is named as what it is, such as the mean of training episodes.
+        # Scores of other programs state what they are, such as a mean of training episodes.
         meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in compared.results if run.contender == name)
         runs = "; ".join(filter(None, (runs, *meanings)))
         handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))

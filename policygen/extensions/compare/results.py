@@ -1,4 +1,4 @@
-"""Results of policygen's runs and of other programs, read from monitor files, ProPS logs and CSV files of returns.
+"""The results of runs: of policygen's own, and of other programs' from monitor files, ProPS logs and CSV files.
 
 The scores of other programs are not final scores on fresh episodes; `Result.meaning` says how each was obtained.
 """
@@ -23,10 +23,10 @@ from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
 
-LAST = 100  # training episodes averaged in a monitor file's score and curve
-LARGEST = 1e100  # sums and squares of larger numbers overflow
+LAST = 100  # the score and curve of a monitor file are means of this many training episodes
+LARGEST = 1e100  # sums and squares of larger numbers would overflow
 _RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
-# The quantities on a curve's x axis, and the columns that count each in files of other programs.
+# The quantities of a curve's x axis, and the names of their columns in files of other programs.
 _SPENT = {
     "episodes": ("episodes", "total episodes", "episode"),
     "env_steps": ("env_steps", "total steps", "steps"),
@@ -38,21 +38,19 @@ _SPENT = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, reduced to the values that comparisons need.
+    """The values of a run that comparisons need.
 
     Attributes:
-        task: name of the task. For another program's run: the environment named in its file, until a comparison finds
-            the task.
+        task: name of the task; as read from another program's file, the name of its environment.
         score: final score; None if the run found no policy.
         seed: None for runs of other programs, which are never paired.
         spent: the amounts spent at each point of the learning curve, each of shape (points,), by name: `episodes`,
-            `env_steps`, `calls`, `seconds`, `usd`. Those that the file of another program does not count are left out,
-            and `usd` if a price is unknown.
+            `env_steps`, `calls`, `seconds`, `usd`. An amount that is unknown or not counted is left out.
         curve: the score at each point, shape (points,).
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
-        violations: those of the task's requirements in the episodes of the final score.
-        aggregate: the statistic of the episodes' returns; other programs do not record it, and their scores are means.
+        violations: violations of the task's requirements in the episodes of the final score.
+        aggregate: the statistic of the returns that the score is; for other programs, which do not record it, a mean.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -74,7 +72,7 @@ class Result:
     aggregate: Aggregate = MEAN
 
     def total(self, name: str) -> float | None:
-        """Return the final amount of `spent[name]`; None if it is not counted."""
+        """Return the last amount of `spent[name]`; None if it is not counted."""
         amounts = self.spent.get(name)
         return float(amounts[-1]) if amounts is not None and len(amounts) else None
 
@@ -96,7 +94,7 @@ def result_of(member: Member, contender: str) -> Result:
     if not (np.abs([*frame["level"], final.value]) <= LARGEST).all():
         raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
     spent = {name: frame[name] for name in _SPENT}
-    spent["episodes"][-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a best score
+    spent["episodes"][-1:] = summary.episodes  # runs of earlier versions left out episodes that confirmed a best score
     if np.isnan(spent["usd"]).any():
         del spent["usd"]
     optimum = member.task.optimum
@@ -123,10 +121,10 @@ def result_of(member: Member, contender: str) -> Result:
 
 
 def read_other_program(path: Path, contender: str = "") -> Result:
-    """Read the run in a file, or in a folder of `*.monitor.csv` files of one training.
+    """Return the result of the run in a file, or in a folder with the `*.monitor.csv` files of one training.
 
     Raises:
-        UsageError: it cannot be read, or its format is unknown.
+        UsageError: a file cannot be read, or its format is unknown.
     """
     files = sorted(path.glob("*monitor.csv")) if path.is_dir() else [path]
     if not files:
@@ -138,7 +136,7 @@ def read_other_program(path: Path, contender: str = "") -> Result:
 
 
 def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
-    """Read monitor files: a line of JSON, then `r,l,t` per episode; parallel environments are merged by time."""
+    """Read monitor files: a line of JSON, then `r,l,t` per episode. Several, of parallel ones, are merged by time."""
     rows: list[tuple[float, float, float]] = []
     began = []
     env_id, is_timed, counts_steps = "", True, True
@@ -190,13 +188,13 @@ def _read_csv(text: str, file: Path, contender: str) -> Result:
         raise UsageError(f"{file} has no rows yet")
     if is_props:
         curve = np.maximum.accumulate(curve)
-        meaning = "highest 20-episode mean of the run, as ProPS reports it; selection biases it upwards"
+        meaning = "highest mean of 20 episodes in the run, as ProPS reports it; selection biases it upwards"
     result = Result("", contender, float(curve[-1]), None, spent, curve, meaning=meaning)
     return replace(result, llm_calls=result.total("calls"))
 
 
 def _columns(text: str, file: Path) -> dict[str, list[str]]:
-    """Return the columns by lower-case name; cells beyond the header (parameters with commas) are dropped."""
+    """Return the columns by lower-case name, without cells beyond the header (ProPS's parameters contain commas)."""
     try:
         rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row]
     except csv.Error as error:
@@ -207,6 +205,7 @@ def _columns(text: str, file: Path) -> dict[str, list[str]]:
 
 
 def _numbers(cells: Sequence[str], file: Path, name: str) -> Numbers:
+    """Return the cells of the column `name` as numbers, shape (rows,)."""
     numbers = np.empty(len(cells))
     for i, cell in enumerate(cells):
         try:

@@ -22,7 +22,7 @@ from policygen.extensions.compare.comparison import (
     rows_of,
     significantly_highest,
 )
-from policygen.extensions.compare.contenders import ComparedScores, contender_names, with_names
+from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.names import left_out
@@ -31,12 +31,12 @@ from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_star
 from policygen.files import write_named
 from policygen.progress import duration
 
-FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
+FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap interval from fewer is too narrow
 FORMATS = ("md", "csv", "tex", "html", "json")
-# Characters of a LaTeX table's rows: a wider one spans both columns of a page; a still wider one has the smallest type.
+# Characters in a row of a LaTeX table: a wider one spans both columns of a page; a still wider one has smaller type.
 WIDEST_COLUMN, WIDEST_PAGE = 55, 110
-COSTS = "Costs: means over runs"  # the title of a section
-IN_COMMON = "All runs: "  # begins the note about settings that all runs share
+COSTS = "Costs: means over runs"  # title of a table
+IN_COMMON = "All runs: "  # the note about settings that all runs share begins with this
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
@@ -49,7 +49,12 @@ _ADDRESS = re.compile(r"https?://[^\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of texts; `bold` holds the (row, column) of bold cells, `caption` explains the numbers on paper."""
+    """A table of texts.
+
+    Attributes:
+        bold: (row, column) of each bold cell.
+        caption: the caption in LaTeX; by default the title.
+    """
 
     title: str
     header: tuple[str, ...]
@@ -60,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A comparison as tables, notes and a summary sentence."""
+    """A comparison as tables, notes, and sentences that sum it up."""
 
     sections: tuple[Table, ...]
     notes: tuple[str, ...]
@@ -68,7 +73,7 @@ class Report:
 
 
 def report_of(compared: ComparedScores) -> Report:
-    """Build the tables, notes and sentence of a comparison."""
+    """Return the report of a comparison."""
     rows, pairs = rows_of(compared), pairs_of(compared)
     statistics = _statistics(compared, rows)
     scores = _scores(compared, rows, pairs)
@@ -101,7 +106,7 @@ def report_of(compared: ComparedScores) -> Report:
 
 
 def _statistics(compared: ComparedScores, rows: Sequence[ComparisonRow]) -> list[str]:
-    """Say what a score, its spread and its interval are, and over how many runs."""
+    """Return notes on what a score, its spread and its interval are, and over how many runs."""
     samples = "episodes" if compared.unit == "episode" else "runs"
     fewest, most = min(row.runs for row in rows), max(row.runs for row in rows)
     count = str(most) if fewest == most else f"{fewest} to {most}"
@@ -114,8 +119,12 @@ def _statistics(compared: ComparedScores, rows: Sequence[ComparisonRow]) -> list
 
 
 def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Table:
-    """Build the table of scores: tasks down, contenders and published columns across."""
-    by_place = {(row.task, row.contender): _score(row) for row in rows}
+    """Return the table of scores: a row for each task, a column for each contender and each published column."""
+    by_place = {
+        (row.task, row.contender): _with_spread(row.mean, row.std if row.runs > 1 else None)
+        + in_brackets(row.mean_interval)
+        for row in rows
+    }
     cells, bold = [], set()
     for i, task in enumerate(compared.tasks):
         own = [by_place.get((task, contender), "") for contender in compared.contenders]
@@ -125,10 +134,6 @@ def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequ
         cells.append((task, *own, *published))
     header = ("task", *compared.contenders, *(column.name for column in compared.published))
     return Table("Scores", header, tuple(cells), frozenset(bold))
-
-
-def _score(row: ComparisonRow) -> str:
-    return f"{_with_spread(row.mean, row.std if row.runs > 1 else None)}{in_brackets(row.mean_interval)}"
 
 
 def _with_spread(mean: float | None, std: float | None) -> str:
@@ -143,7 +148,7 @@ def _normalised(compared: ComparedScores) -> Table:
 
 
 def _violations(compared: ComparedScores) -> Table:
-    """Build the table of violated requirements, as shares of the episodes of all runs' final scores."""
+    """Return the table of violated requirements: the shares of the episodes of all final scores."""
     rows = []
     for task, contender in itertools.product(compared.tasks, compared.contenders):
         by_name: dict[str, list[Violations]] = {}
@@ -153,7 +158,7 @@ def _violations(compared: ComparedScores) -> Table:
         for name, found in by_name.items():
             sums = replace(found[0], violated=sum(v.violated for v in found), episodes=sum(v.episodes for v in found))
             share = f"{100 * sums.share:.3g}% of {sums.episodes:,} (below {100 * sums.upper:.2g}%)"
-            # Which of several runs is worst depends on the comparison, which the counts do not hold.
+            # Which of several runs is worst depends on the requirement's comparison, which is not recorded.
             known = len(found) == 1 and sums.worst is not None
             worst = f"{sums.worst:.4g} with seed {sums.seed}" if known else ""
             rows.append((task, contender, name, share, worst))
@@ -163,7 +168,7 @@ def _violations(compared: ComparedScores) -> Table:
 
 
 def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:
-    """Build a table; `columns` maps each heading to the function that writes its cell of a row."""
+    """Return a table; `columns` maps each heading to the function that formats its cell of a row."""
     return Table(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
 
 
@@ -216,9 +221,9 @@ def _more_seeds(pair: Pair) -> str:
 
 
 def write_report(compared: ComparedScores, path: Path) -> list[Path]:
-    """Write a comparison as .md, .csv, .tex, .html or .json; returns what was written.
+    """Write a comparison as .md, .csv, .tex, .html or .json, and return the paths of the files.
 
-    CSV writes two more files: NAME-runs.csv with a row for each run, and NAME-pairs.csv with a row for each pair.
+    A .csv has two more files beside it: NAME-runs.csv with a row for each run, and NAME-pairs.csv for each pair.
 
     Raises:
         UsageError: the suffix is unknown.
@@ -250,7 +255,7 @@ def write_report(compared: ComparedScores, path: Path) -> list[Path]:
 
 
 def _row_records(compared: ComparedScores) -> list[dict[str, Any]]:
-    """Return a record for each task and contender, published columns included; numbers are not rounded."""
+    """Return a record for each task and contender or published column; numbers are not rounded."""
     records: list[dict[str, Any]] = []
     for row in rows_of(compared):
         record = asdict(row)
@@ -285,7 +290,7 @@ def _pair_records(compared: ComparedScores) -> list[dict[str, Any]]:
 
 
 def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    """Escape the cells of a section for a language; `bold` is the template of a bold one."""
+    """Return the cells of a table, escaped for a language; `bold` is the format of a bold one."""
     return [
         [bold.format(escape(cell)) if (i, j) in section.bold and cell else escape(cell) for j, cell in enumerate(row)]
         for i, row in enumerate(section.rows)
@@ -293,7 +298,7 @@ def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list
 
 
 def as_markdown(report: Report, *, details: bool = True) -> str:
-    """Format the report as Markdown; without `details` costs are left out."""
+    """Return the report as Markdown; without `details`, it has no table of costs."""
     parts = []
     for section in report.sections:
         if not details and section.title == COSTS:
@@ -306,9 +311,11 @@ def as_markdown(report: Report, *, details: bool = True) -> str:
 
 
 def _as_latex(compared: ComparedScores) -> str:
-    """Format the comparison as LaTeX: short names in the tables, whole ones in the caption of the first."""
+    """Return the report as LaTeX: short names in the tables, whole ones in the caption of the first."""
     short = contender_names(compared)
-    report = report_of(with_names(compared, short))
+    report = report_of(
+        replace(compared, results=tuple(replace(one, contender=short[one.contender]) for one in compared.results))
+    )
     whole = "; ".join(f"{own}: {name}" for own, name in left_out(short).items())
     common = [note for note in report.notes if note.startswith(IN_COMMON)]
     parts = [LATEX_PACKAGES]
@@ -339,9 +346,8 @@ def _holds_numbers(column: Sequence[str]) -> bool:
 def _latex(text: str) -> str:
     plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$")
     plain = with_minus_signs(plain)
-    return (
-        f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
-    )  # LaTeX would read it as an argument of the `\\` before
+    # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\` before.
+    return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
 
 
 def _as_html(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Numbers and summary sentences of a comparison."""
+"""A comparison in words: formatted numbers, and sentences that sum it up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from policygen.extensions.compare.comparison import SIGNIFICANCE, Pair, rows_of,
 from policygen.extensions.compare.contenders import ComparedScores
 from policygen.extensions.plots.statistics import Interval
 
-MOST_SENTENCES = 4
-MOST_GUESSED = 100  # seeds; a larger estimate is written as "more than 100"
+MOST_SENTENCES = 4  # about single pairs
+MOST_GUESSED = 100  # a larger estimate of seeds is written as "more than 100"
 
 
 def number(value: float) -> str:
@@ -23,12 +23,12 @@ def number(value: float) -> str:
 
 
 def in_brackets(interval: Interval | None) -> str:
-    """Format an interval to follow a number: ` [12, 50]`, or nothing for None."""
+    """Format an interval that follows a number: ` [12, 50]`; empty for None."""
     return f" [{number(interval[0])}, {number(interval[1])}]" if interval is not None else ""
 
 
 def verdict(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
-    """Summarise the comparison in a few sentences."""
+    """Return a few sentences that sum up the comparison."""
     sentences = []
     contenders = compared.contenders
     if len(contenders) > 1:
@@ -47,7 +47,7 @@ def _alone(compared: ComparedScores) -> str:
 
 
 def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
-    """Describe the differences between the contenders; for each two of them, over all tasks that they share."""
+    """Return sentences on the differences between contenders, each over all tasks that the two share."""
     widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
     found = list(widest.values())
     if not found:
@@ -65,7 +65,7 @@ def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     above = [pair.first for pair in duels if pair.corrected <= SIGNIFICANCE and pair.gain > 0]
     open_ones = [pair for pair in duels if pair.first not in above]
     words = f"{best} has the highest mean of {len(duels) + 1} on {_where(duels[0])}"
-    words += f", significantly above {' and '.join(above)}" if above else ", significantly above none of them"
+    words += f", significantly above {' and '.join(above)}" if above else ", but is significantly above none of them"
     words += f"; {_basis(duels[0])}."
     return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
 
@@ -110,7 +110,7 @@ def more_seeds(count: int) -> str:
 
 
 def _fewest(pair: Pair) -> str:
-    """Explain why a difference whose interval excludes 0 is not settled: the test needs more seeds."""
+    """Return a remark for a difference whose interval excludes 0, if the test needs more seeds than there are."""
     sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
     if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
         return ""
@@ -122,7 +122,7 @@ def _where(pair: Pair) -> str:
 
 
 def _basis(pair: Pair, first_named: str | None = None) -> str:
-    """State the number of seeds or runs behind a difference, in the order in which a sentence names the contenders."""
+    """Return the number of seeds or runs behind a difference; `first_named` is the contender that is named first."""
     if pair.seeds:
         return _count(pair.seeds, pair.unit)
     runs = pair.runs if first_named == pair.first else pair.runs[::-1]  # most sentences begin with the better, `second`
@@ -134,7 +134,7 @@ def _count(count: int, unit: str) -> str:
 
 
 def _against_published(compared: ComparedScores, contender: str) -> str:
-    """Count the tasks on which a contender is above, level with or below the published columns."""
+    """Return a sentence on the tasks where a contender is above, level with or below the published columns."""
     found = standings(compared, contender)
     if not found:
         return ""

@@ -1,1 +1,1 @@
-"""Live pages of running searches, served on this machine only."""
+"""Live pages of runs, served to this machine only."""

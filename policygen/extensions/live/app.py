@@ -1,4 +1,4 @@
-"""The web application: the list of runs, a page per run, and forms to comment, pause and continue; and its server."""
+"""A web application and its server: a list of runs, a page for each, and forms to comment on, pause and continue it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from policygen.runs.steering import MOST_CHARACTERS, Steering
 from policygen.search.steer import pause, why_comment_has_no_effect
 
 ADDRESS = "127.0.0.1"
-LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
-_MOST_FIELDS = 10
-_KEPT = 64  # runs whose rendered pages are cached
+MOST_BYTES = 16 * MOST_CHARACTERS  # of a form
+_MOST_FIELDS = 10  # of a form
+_MOST_CACHED = 64  # rendered pages
 
 
 def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
@@ -44,7 +44,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
 
     Raises:
         UsageError: the port cannot be used.
-        LogbookError: the folder does not exist.
+        PathError: the folder does not exist.
     """
     if not root.is_dir():
         raise PathError(f"{root} is not a folder; name a run, or a folder of runs such as results")
@@ -69,7 +69,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
                 timeout_graceful_shutdown=1,
             )
         )
-        # Requests cut off by stopping the server are not reported.
+        # The end of the server cuts off requests, which is no error to report.
         logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
         count = len(run_folders(root))
         announce(f"http://{ADDRESS}:{own}/ ({count} run{'s' * (count != 1)}; only this machine can open it)")
@@ -77,7 +77,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
 
 
 class _Refused(PolicygenError):
-    """A refused request, with its HTTP status."""
+    """The error for a refused request, with its HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -91,23 +91,23 @@ class RunPages:
         self.root = root
         self._drawing = threading.Lock()
         self._listed = functools.lru_cache(maxsize=1_000)(listed_run)
-        self._pictures = functools.lru_cache(maxsize=_KEPT)(_pictures)
-        self._page = functools.lru_cache(maxsize=_KEPT)(self._rendered)
+        self._pictures = functools.lru_cache(maxsize=_MOST_CACHED)(_pictures)
+        self._page = functools.lru_cache(maxsize=_MOST_CACHED)(self._render)
 
     def list_page(self) -> str:
-        """Render the list of runs, most recently changed first."""
+        """Return the page with the list of runs, the last changed first."""
         folders = run_folders(self.root)
         runs = [self._listed(key, folders[key], version) for key, version in newest(folders).items()]
         return render("runs.html.j2", {"runs": runs, "more": len(folders) - len(runs), "name": self.root.name})
 
     def run_page(self, key: str) -> tuple[str, Version]:
-        """Render the page of a run; return it with the version of its files."""
+        """Return the page of a run, and the version of its files."""
         folder = self.folder(key)
         version = version_of(folder)
         with self._drawing:
             return self._page(key, folder, version), version
 
-    def _rendered(self, key: str, folder: Path, version: Version) -> str:
+    def _render(self, key: str, folder: Path, version: Version) -> str:
         run = read_run(folder)
         address = f"/run/{quote(key)}"
         live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
@@ -115,14 +115,14 @@ class RunPages:
         return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
-        """Return the folder of a run; only listed runs are accepted."""
+        """Return the folder of a run by its key; only runs in `root` have one."""
         folder = run_folders(self.root).get(key.strip("/"))
         if folder is None:
             raise _Refused(404, "There is no such run.")
         return folder
 
     def steer(self, key: str, what: str, form: dict[str, str]) -> None:
-        """Carry out the action of a form."""
+        """Carry out the action `what` of a form: comment on, pause or continue a run, or withdraw a comment."""
         folder = self.folder(key)
         steering = Steering(folder)
         if what == "comment":
@@ -141,13 +141,13 @@ class RunPages:
 
 
 def _pictures(folder: Path, attempts: int, finished: bool) -> dict[str, Any]:
-    """Draw the pictures of a run, which change with its attempts and its end."""
+    """Draw the pictures of a run; its attempts and its end are arguments because a cached picture changes with them."""
     run = read_run(folder)
     return pictures_of(run, run.policy)
 
 
 def application(root: Path, port: int) -> ASGIApp:
-    """Return the application, which answers on loopback at `port` only."""
+    """Return the application for the runs in `root`; it answers only requests to this machine at `port`."""
     pages = RunPages(root)
 
     async def runs(request: Request) -> Response:
@@ -193,13 +193,13 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         async for part in request.stream():
             body += part
-            if len(body) > LARGEST_BODY:
+            if len(body) > MOST_BYTES:
                 raise _Refused(413, "The form is too long.")
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ClientDisconnect:
         raise _Refused(400, "The form arrived incomplete.") from None
     except ValueError:
-        raise _Refused(400, f"A form here has no more than {_MOST_FIELDS} fields.") from None
+        raise _Refused(400, f"The form has more than {_MOST_FIELDS} fields.") from None
     return {name: values[-1] for name, values in fields.items()}
 
 

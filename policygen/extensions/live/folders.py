@@ -1,4 +1,4 @@
-"""The served runs: those in one folder, listed anew for every request; links are ignored."""
+"""The runs that are served: those in one folder, listed anew for every request; links are ignored."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
 from policygen.runs.steering import FILE, Steering
 
-DEPTH = 2  # levels below the served folder; runs of a sweep are one level deeper
-MOST_RUNS = 500  # the newest are listed
+DEPTH = 2  # runs are looked for this many levels below the served folder: those of sweeps are at the second
+MOST_RUNS = 500  # on the list, the last changed
 _WATCHED = ("attempts.jsonl", "transcript.jsonl", "summary.json", "config.toml", "best.json", FILE)
 _WIDTH, _HEIGHT = 120, 28  # pixels of a small curve
 _MOST_POINTS = 120
@@ -29,7 +29,7 @@ Version = tuple[tuple[str, int, int], ...]
 class ListedRun:
     """A row of the list of runs."""
 
-    key: str  # its address after `/run/`
+    key: str  # the end of its address, after `/run/`
     task: str
     proposals: str
     state: str
@@ -41,7 +41,7 @@ class ListedRun:
 
 
 def run_folders(root: Path) -> dict[str, Path]:
-    """Return every run folder at or below `root` by its key; the key of `root` itself is empty. Links are ignored.
+    """Return every run folder at or below `root` by its key; the key of `root` itself is empty.
 
     In a key, bytes that are not UTF-8 are replaced, because addresses and pages cannot hold them.
     """
@@ -64,7 +64,7 @@ def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
 
 
 def version_of(folder: Path) -> Version:
-    """Return a value that changes with every change of the run's files."""
+    """Return a value that changes whenever the run's files change."""
     found = []
     for name in _WATCHED:
         try:
@@ -76,7 +76,7 @@ def version_of(folder: Path) -> Version:
 
 
 def newest(folders: dict[str, Path]) -> dict[str, Version]:
-    """Return the most recently changed runs, at most MOST_RUNS, by key with their versions."""
+    """Return the versions of the last changed runs by key, the last first, at most MOST_RUNS."""
     versions = {key: version_of(folder) for key, folder in folders.items()}
     return dict(sorted(versions.items(), key=lambda item: (-_changed(item[1]), item[0]))[:MOST_RUNS])
 
@@ -87,7 +87,7 @@ def _changed(version: Version) -> int:
 
 
 def listed_run(key: str, folder: Path, version: Version) -> ListedRun:
-    """Return the row of a run; a damaged run is marked as such."""
+    """Return the row of a run; that of a damaged run says so."""
     clock = time.strftime("%H:%M:%S", time.localtime(_changed(version) / 1e9))
     logbook = Logbook(folder)
     try:
@@ -112,6 +112,7 @@ def listed_run(key: str, folder: Path, version: Version) -> ListedRun:
 
 
 def _points(attempts: list[Attempt]) -> str:
+    """Return the curve of the best score as `ListedRun.points`."""
     start = attempts[0].score.value if attempts and attempts[0].score is not None else None
     values = [start if (best := a.standing.reported_best) is None else best for a in attempts]
     levels = [value for value in values if value is not None and math.isfinite(value)]

@@ -1,8 +1,8 @@
-"""Protection of the server: only the user's own browser on this machine may use it, and idle browsers block nobody.
+"""Protection of the server from pages of other sites and from idle connections.
 
 A page of another site can make a browser send requests here, and can resolve its own name to this machine (DNS
 rebinding). A request must therefore name this machine as its host, and a change must come from a page of this server
-(`Origin` header). There is no login, and the server listens on loopback only.
+(`Origin` header). There is no login; the server listens on loopback only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _READING = ("GET", "HEAD")
 
 
 class Guard:
-    """Forwards permitted requests to `app`, and adds security headers to every answer."""
+    """An ASGI application that forwards permitted requests to `app`, and adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class Guard:
         self._hosts = frozenset((*(f"{name}:{port}" for name in HOSTS), *bare))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; this makes the object an ASGI application."""
+        """Handle a request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -54,12 +54,12 @@ class Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        reason = self._refused(scope["method"], Headers(scope=scope))
+        reason = self._reason_to_refuse(scope["method"], Headers(scope=scope))
         app: ASGIApp = PlainTextResponse(reason, 403) if reason else self._app
         await app(scope, receive, guarded)
 
-    def _refused(self, method: str, headers: Headers) -> str:
-        """Return the reason why a request is refused; empty if it is permitted."""
+    def _reason_to_refuse(self, method: str, headers: Headers) -> str:
+        """Return why a request is refused; empty if it is permitted."""
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site", "none")
         if host not in self._hosts:
             return "This server answers only under the name of this machine."
@@ -75,10 +75,10 @@ class Guard:
 
 
 class Connection(H11Protocol):
-    """A connection that closes if no complete request arrives within REQUEST_TIMEOUT, or earlier to make room."""
+    """A connection that is closed if no complete request arrives within REQUEST_TIMEOUT, or earlier to make room."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start waiting for a request; if MOST_CONNECTIONS connections are open, close the one waiting longest."""
+        """Wait for a request; if MOST_CONNECTIONS connections are open, close the idle one that is oldest."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._last = self.cycle
@@ -96,7 +96,7 @@ class Connection(H11Protocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the server waits for the browser: no request yet, the last one answered, or its body incomplete."""
+        """Whether the browser has to send something: no request is under way, or the body of one is incomplete."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _close_if_idle(self) -> None:

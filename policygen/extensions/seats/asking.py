@@ -1,4 +1,4 @@
-"""Questions to a model: rendered, asked in parallel and only once each; an unreadable answer gets a repair request."""
+"""Questions to a model: each is asked once, several in parallel; an unreadable answer gets one repair request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.request_log import RequestLog
 
-MOST_READ = 20_000  # last characters of an answer that are read
-_MOST_REPEATED = 2_000  # characters of an answer that a repair request shows
-_QUOTED = 60  # characters of an answer that a sentence repeats
+MOST_READ = 20_000  # number of characters at the end of an answer that are read
+_MOST_REPEATED = 2_000  # number of characters at the end of an answer that a repair request shows
+_QUOTED = 60  # number of characters of an answer that an error message quotes
 
 Q = TypeVar("Q", bound=Hashable)  # a question
 V = TypeVar("V")  # the value that an answer states
@@ -32,7 +32,7 @@ class UnreadableAnswer(ValueError):
 
 
 def read_reply(reply: Reply, read: Callable[[str], V]) -> V:
-    """Read the value that a reply states, from the last characters of its text.
+    """Return the value that `read` finds in the last `MOST_READ` characters of a reply.
 
     Raises:
         UnreadableAnswer: the reply is empty, was cut off, or `read` finds no value.
@@ -46,25 +46,26 @@ def read_reply(reply: Reply, read: Callable[[str], V]) -> V:
 
 
 def quoted(text: str) -> str:
-    """Return a part of an answer in backquotes, on one line and shortened."""
+    """Return part of an answer in backquotes, on one line, shortened to 60 characters."""
     words = " ".join(text.replace("`", "'").split())
     return f"`{words if len(words) <= _QUOTED else f'{words[: _QUOTED - 4]} ...'}`"
 
 
 class Questions(ABC, Generic[Q]):
-    """Renders the questions to a model, and repair requests for unreadable answers.
+    """A renderer of questions to a model, and of repair requests for unreadable answers.
 
     Args:
         templates: names of the templates of the system message, of a question, and of a repair request.
-        systems: variables of the system message, from its longest version to its shortest.
-        prompt_tokens: maximum number of tokens of a prompt, as estimated.
+        systems: variables of the system message, from its longest version to its shortest. The first version that
+            takes at most 80% of a prompt is used, or else the shortest.
+        prompt_tokens: maximum number of estimated tokens of a prompt.
         shared: variables of both questions and repair requests.
 
     Raises:
         TemplateError: a template is missing or broken, or the shortest system message is too long.
     """
 
-    shorter = "show less in the template"  # advice for prompts that are too long
+    remedy = "show less in the template"  # for prompts that are too long
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Questions(ABC, Generic[Q]):
             self._system = Prompt((Message("system", render_template(templates[0], variables)),))
             if self._system.estimated_tokens <= 0.8 * prompt_tokens:
                 return
-        self._limited(self._system)
+        self._check_length(self._system)
 
     @abstractmethod
     def prompt(self, question: Q) -> Prompt:
@@ -92,32 +93,33 @@ class Questions(ABC, Generic[Q]):
         """
 
     def repair(self, prompt: Prompt, reply: str, problem: str) -> Prompt:
-        """Render the question again, after an unreadable reply."""
+        """Return the prompt, the unreadable reply, and a request for another answer."""
         request = render_template(self._repair, {"problem": problem, **self._shared})
         return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
 
     def _rendered(self, variables: Mapping[str, Any], context: object) -> Prompt:
         """Render a prompt; it carries `context` for providers that are not language models."""
         request = Message("user", render_template(self._request, {**variables, **self._shared}))
-        return self._limited(Prompt((*self._system.messages, request), context))
+        prompt = Prompt((*self._system.messages, request), context)
+        self._check_length(prompt)
+        return prompt
 
-    def _limited(self, prompt: Prompt) -> Prompt:
+    def _check_length(self, prompt: Prompt) -> None:
         if prompt.estimated_tokens > self._prompt_tokens:
             raise TemplateError(
-                f"the prompt has about {prompt.estimated_tokens:,} tokens and may have {self._prompt_tokens:,}; raise "
-                f"--set prompt_tokens=N, {self.shorter}"
+                f"the prompt has about {prompt.estimated_tokens:,} tokens; the limit is {self._prompt_tokens:,}; "
+                f"raise --set prompt_tokens=N, {self.remedy}"
             )
-        return prompt
 
 
 @dataclass(eq=False)
 class Asker:
-    """Asks one provider, from several threads at a time; see `RequestLog`.
+    """A client of one provider that several threads use at a time; see `RequestLog`.
 
     The first request is sent alone, so that only one request fails if the model refuses a parameter.
 
     Args:
-        concurrency: maximum number of requests under way; 1 for a provider without a server.
+        concurrency: maximum number of requests under way; set to 1 for a provider without a server.
     """
 
     provider: Provider
@@ -130,7 +132,7 @@ class Asker:
         self._answered = False
 
     def map_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Call `work` (which asks) for all items in parallel; return the results in the order of the items.
+        """Call `work`, which asks, for each item in parallel; return the results in the order of the items.
 
         Raises:
             PolicygenError: the first error, in the order of the items, after the requests under way have ended.
@@ -151,7 +153,7 @@ class Asker:
         return results + [future.result() for future in futures]
 
     def ask(self, number: int, repair: int, prompt: Prompt) -> Exchange:
-        """Return the answer to question `number`; `repair` is 0, or 1 for its repair. See `RequestLog.ask`."""
+        """Ask question `number` (`repair` is 0), or request a repair of its answer (1). See `RequestLog.ask`."""
         exchange = self.log.ask(self.provider, number, repair, prompt)
         self._answered = self._answered or exchange.requests > 0
         return exchange
@@ -162,10 +164,10 @@ class Counts:
     """The counts of questions, repairs and fallbacks.
 
     Attributes:
-        asked: different questions that were answered.
-        repairs: number of these that were asked again because the answer could not be read.
-        fallbacks: number of these whose second answer could not be read either.
-        fallback_uses: how often a fallback was used in place of an answer.
+        asked: number of different questions that got an answer, readable or not.
+        repairs: number of these questions whose answer was unreadable, so that a repair was requested.
+        fallbacks: number of these questions whose second answer was unreadable, too.
+        fallback_uses: number of times that a fallback was used in place of an answer.
     """
 
     asked: int = 0
@@ -175,11 +177,11 @@ class Counts:
 
 
 class Answers(Generic[Q, V]):
-    """A cache of a model's answers that asks for the missing ones, with one repair request each.
+    """A cache of a model's answers, which asks for those it lacks, with one repair request each.
 
     Args:
         counts: updated with every question asked.
-        read: reads the text of an answer to a question; raises UnreadableAnswer.
+        read: returns the value in the text of an answer to a question; raises UnreadableAnswer.
     """
 
     def __init__(self, asker: Asker, counts: Counts, questions: Questions[Q], read: Callable[[str, Q], V]) -> None:
@@ -188,7 +190,7 @@ class Answers(Generic[Q, V]):
         self._lock = threading.Lock()  # guards the counts and the answers
 
     def get_all(self, questions: Sequence[Q]) -> list[V | None]:
-        """Return the answers to questions that come up at the same time; None if even the repair is unreadable.
+        """Return the answers to questions, asking all new ones in parallel; None where the repair is unreadable, too.
 
         Raises:
             BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.

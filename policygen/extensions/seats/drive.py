@@ -15,8 +15,8 @@ from policygen.episodes.score import Score, engine_words, episode_seeds, sampled
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.seats import session as sessions
 from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
+from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
 from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
@@ -29,7 +29,7 @@ from policygen.runs.reading import best_policy
 from policygen.runs.records import score_record
 from policygen.tasks.task import Task, without_knowledge
 
-TABLE_EPISODES = 100  # for the table's score, if there is no exact score
+TABLE_EPISODES = 100  # that score the table if its score cannot be computed exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,11 @@ class DriveSettings:
     """The settings of a drive that a run does not have.
 
     Attributes:
-        episodes: number of episodes to play; their seeds depend on the run's seed alone. The table's score uses others.
-        memory: number of previous steps that the model is shown.
+        episodes: number of episodes to play. Their seeds depend on the setting `seed` alone; the table is scored on
+            other seeds.
+        memory: number of previous steps that a question shows.
         concurrency: maximum number of questions under way at a time.
-        template: renders the request of a step instead of `drive.j2`.
+        template: template of the question about a step, instead of `drive`.
     """
 
     episodes: int = 10
@@ -50,16 +51,19 @@ class DriveSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriveResult(sessions.SessionResult):
+class DriveResult(SessionResult):
     """The results and costs of a drive, saved as `drive.json`.
 
     Attributes:
         shown: `bins` of the task's grid, or `numbers` of three digits if the task has no grid.
-        episodes: number of episodes played to their end, of the `planned` ones; `driven` is their score.
+        planned, episodes: number of episodes to play, and of those played to their end.
+        driven, returns: the score and the returns of the episodes played to their end.
         table: the score of the table made from the decisions, exact or on fresh episodes; None without a table.
-        cells_seen: number of the `cells` in which the model chose an action; the others take `most_chosen`.
-        decision_seconds: seconds of waiting for answers, per step; `answer_seconds`: per answer.
-        tokens_per_episode, usd_per_episode: of the episodes played to their end; None if unknown.
+        cells, cells_seen: number of cells of the grid, and of those in which the model chose an action.
+        most_chosen: the action chosen most often; the table takes it in all other cells.
+        decision_seconds: seconds that the drive waited for answers, per step.
+        answer_seconds: seconds that requests took, per answer.
+        tokens_per_episode, usd_per_episode: costs of the drive per episode played to its end; None if unknown.
         decisions: for each cell seen, its bins and how often each action was chosen there, most frequent first.
     """
 
@@ -84,7 +88,7 @@ class DriveResult(sessions.SessionResult):
     decisions: tuple[dict[str, Any], ...] = ()
 
 
-class Drive(sessions.ModelSession[DriveResult]):
+class Drive(ModelSession[DriveResult]):
     """A drive: a model plays episodes, and its decisions become a table; `carry_out` plays them.
 
     Args:
@@ -111,7 +115,7 @@ class Drive(sessions.ModelSession[DriveResult]):
     ) -> None:
         self.task = without_knowledge(task) if config.ablate == "knowledge" else task
         self.settings = settings
-        provider = driver_of(self.task, config)
+        provider = connect_driver(self.task, config)
         questions = StepQuestions(
             self.task, template=settings.template, memory=settings.memory, prompt_tokens=config.prompt_tokens
         )
@@ -175,16 +179,17 @@ class Drive(sessions.ModelSession[DriveResult]):
         )
 
 
-def driver_of(task: Task, config: RunConfig) -> Provider:
+def connect_driver(task: Task, config: RunConfig) -> Provider:
     """Return the provider that drives: a language model, or a saved policy for `policy:FILE`.
 
     Raises:
         UsageError: the provider cannot drive.
+        PolicyError: the saved policy cannot be read, or has a memory.
     """
     spec = read_spec(config.llm)
     if spec.name == "policy":
         if not spec.argument:
-            raise UsageError("write which policy drives: --llm policy:best.json, or policy:RUN")
+            raise UsageError("name the policy that drives: --llm policy:best.json, or policy:RUN")
         policy = best_policy(Path(spec.argument))
         ours, theirs = (
             (t.observation_names, t.action_space, [(a.name, a.labels) for a in t.actuators])
@@ -198,10 +203,10 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
         return PolicyProvider(policy, config.llm)
     if spec.name == "builtin":
         raise UsageError(
-            "builtin proposes policies and cannot decide single steps; a saved policy can, and needs no key either: "
+            "builtin proposes policies and cannot decide single steps; a saved policy can, without a key: "
             "--llm policy:RUN or policy:best.json"
         )
-    return sessions.connect_single_model(config, "drive")
+    return connect_single_model(config, "drive")
 
 
 def table_of(driver: Driver) -> TablePolicy | None:

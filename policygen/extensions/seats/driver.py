@@ -25,17 +25,17 @@ from policygen.policies.policy import Policy
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 
-_MOST_VALUE = 400  # characters after `Action:`
-_MARKS = "*`\"'_ \t"
-_LOOSE = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
+_MOST_VALUE = 400  # number of characters read after `Action:`
+_MARKS = "*`\"'_ \t"  # formatting around a value
+_NUMBER_IN_TEXT = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
 
 Action = tuple[float, ...]
 
 
 class PolicyProvider:
-    """A saved policy that answers in place of a model. It is not a language model.
+    """A saved policy as a provider, which is not a language model.
 
-    It is asked once for each situation, and answers for the first observation in it.
+    As a model, it is asked once for each situation; it decides by the first observation in that situation.
     """
 
     is_language_model = False
@@ -44,14 +44,14 @@ class PolicyProvider:
     def __init__(self, policy: Policy, spec: str) -> None:
         if policy.remembers:
             raise PolicyError(
-                f"--llm {spec}: this policy remembers {', '.join(policy.remembers)}, but it is asked about single "
-                "situations; name a policy without prev(...)"
+                f"--llm {spec}: the policy remembers {', '.join(policy.remembers)}, but a driver decides single steps; "
+                "name a policy without prev(...)"
             )
         self.spec = spec
         self._policy = policy
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the policy's action for the observation in the prompt's context, in the words of a model."""
+        """Return the policy's action for the observation in the prompt's context, as the text `Action: ...`."""
         action = np.atleast_1d(np.asarray(self._policy.act_one(np.asarray(prompt.context)), np.float64)).tolist()
         return Reply(f"Action: {action_words(self._policy.task.actuators, action)}", NO_MODEL, 0, 0, 0.0)
 
@@ -66,12 +66,12 @@ class Choice:
 
 @dataclass
 class DriveCounts(Counts):
-    """The counts of a drive: questions as in `Counts`, and steps.
+    """The counts of a drive: those of its questions (see `Counts`) and of its steps.
 
     Attributes:
-        steps: actions taken.
-        hits: number of these that needed no question, because the situation was asked about before, or another
-            episode asks about it at the same time.
+        steps: number of actions taken.
+        hits: number of actions that needed no question of their own: the situation was asked about before, or by
+            another episode at the same time.
     """
 
     steps: int = 0
@@ -82,13 +82,13 @@ class DriveCounts(Counts):
 class Driver:
     """An actor that asks a model for the action of every new situation.
 
-    If even the repaired answer states no action, the action chosen most often so far is taken and counted; before any
-    was chosen, the first label, or the number nearest to 0.
+    If the repaired answer states no action either, the driver takes a fallback: the action chosen most often so far,
+    or `neutral` before any was chosen.
 
     Attributes:
         on_episode: called with every episode that ends.
-        chosen: for each cell of the task's grid, how often each action was chosen in it, fallbacks left out.
-        ended: the episodes that have ended, in that order.
+        chosen: for each cell of the task's grid, how often the model chose each action in it, without fallbacks.
+        ended: the episodes that have ended, in the order of their ends.
         seconds: time spent waiting for answers.
     """
 
@@ -101,7 +101,7 @@ class Driver:
     ended: list[Trajectory] = field(default_factory=list)
     seconds: float = 0.0
 
-    independent = False  # its answers were asked and paid for in this process
+    independent = False  # only this process has the answers, so no other may play episodes
 
     def __post_init__(self) -> None:
         self.view = ObservationView(self.task)
@@ -117,7 +117,7 @@ class Driver:
 
     @property
     def most_chosen(self) -> Action | None:
-        """The action chosen most often; on a tie, the first chosen. None before any was chosen."""
+        """The action that the model chose most often; on a tie, the first chosen. None before any was chosen."""
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
     def choices(self, situations: list[Situation]) -> list[Choice]:
@@ -140,8 +140,8 @@ class Driver:
             for situation, action in zip(situations, actions, strict=True)
         ]
 
-    def note(self, cell: int | None, choice: Choice) -> None:
-        """Count an action that is taken in a cell."""
+    def count_step(self, cell: int | None, choice: Choice) -> None:
+        """Count an action that is taken in a cell; None if the task has no grid."""
         self.counts.steps += 1
         if not choice.stated:
             self.counts.fallback_uses += 1
@@ -152,7 +152,7 @@ class Driver:
 
 
 class DrivenEpisodes:
-    """A driver's decisions in n episodes; each remembers its own previous steps."""
+    """The decider of a driver's n parallel episodes; it remembers the previous steps of each."""
 
     def __init__(self, driver: Driver, episodes: int) -> None:
         self._driver = driver
@@ -169,7 +169,7 @@ class DrivenEpisodes:
         ]
         choices = driver.choices(situations)
         for i, situation, choice, observation in zip(episodes, situations, choices, observations, strict=True):
-            driver.note(driver.view.cell(observation), choice)
+            driver.count_step(driver.view.cell(observation), choice)
             self._under_way[i] = situation, choice.action
         return [as_action(driver.task, choice.action) for choice in choices]
 
@@ -188,11 +188,14 @@ class DrivenEpisodes:
 
 
 def read_decision(text: str, task: Task) -> Action:
-    """Read the last action that an answer states.
+    """Return the last action that an answer states.
 
-    It is searched in this order: after the last `Action:` (or the actuators' own names, `torque: 0.5`); in the last
-    line; for a single actuator, the last name mentioned in the text, or the only number in the last line. If the text
-    after `Action:` is not an action, the search ends.
+    The places are searched in this order:
+
+    1. The text after the last `Action:`, or after the name of every actuator (`torque: 0.5`). If there is such a text,
+       but it is not an action, the search ends.
+    2. The last line.
+    3. For a single actuator: the last of its names in the text, or else the only number in the last line.
 
     Raises:
         UnreadableAnswer: the text states no action.
@@ -216,12 +219,12 @@ def as_action(task: Task, action: Action) -> Any:
 
 
 def neutral(task: Task) -> Action:
-    """Return the first label of every choice, and for every number the value nearest to 0."""
+    """Return the first label of every actuator with labels, and of every other the value in its range nearest to 0."""
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
 def _stated_action(text: str, task: Task) -> Action | None:
-    """Read the text after the last `Action:`, or after the name of every actuator; None if the text has neither."""
+    """Return the action after the last `Action:`, or after the name of every actuator; None if neither is there."""
     if texts := _texts_after("action", text):
         return _read_all(texts[-1], task)
     values = [_texts_after(actuator.name, text) for actuator in task.actuators]
@@ -229,14 +232,14 @@ def _stated_action(text: str, task: Task) -> Action | None:
 
 
 def _texts_after(name: str, text: str) -> list[str]:
-    """Return the texts after `NAME:` or `NAME =`, each to the end of its line; empty ones are left out."""
+    """Return the texts after `NAME:` or `NAME =`, each to the end of its line, without empty ones."""
     pattern = rf"(?<!\w){re.escape(name)}[*`\"']{{0,3}}[ \t]{{0,4}}[:=](?P<value>[^\n]{{0,{_MOST_VALUE}}})"
     values = (match["value"].strip(_MARKS) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [value for value in values if value]
 
 
 def _read_all(text: str, task: Task) -> Action:
-    """Read the values of all actuators from one text: one entry for each actuator."""
+    """Return the action in a text that has one entry for each actuator."""
     if len(task.actuators) == 1:
         return _read_parts([text], task)
     named = [_texts_after(actuator.name, text) for actuator in task.actuators]
@@ -253,12 +256,12 @@ def _read_parts(parts: Sequence[str], task: Task) -> Action:
 
 
 def _read_entry(entry: str, actuator: Actuator) -> float:
-    """Return the number that an entry means."""
+    """Return the index of a label, or the number, that an entry states."""
     text = entry.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
     value = read_action(text, actuator)
     if isinstance(value, float):
         return value
-    # `left, since the pole leans left`: a name or a number that more words follow, but no second choice.
+    # A name or a number may be followed by words, but not by a second choice: `left, since the pole leans left`.
     names = _names(actuator)
     begins = [name for name in names if re.match(rf"{re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     number = NUMBER.match(ascii_signs(text))
@@ -275,11 +278,11 @@ def _read_entry(entry: str, actuator: Actuator) -> float:
 
 
 def _mentioned(text: str, actuator: Actuator) -> Action | None:
-    """Read the name that is mentioned last, or else the only number of the last line."""
+    """Return the action named last in a text, or else the only number of its last line; None if there is neither."""
     found = _found([name for name in _names(actuator) if not NUMBER.fullmatch(name)], text)
     if found:
         return (_read_entry(found[-1], actuator),)
-    numbers = _LOOSE.findall(ascii_signs(text.splitlines()[-1]))
+    numbers = _NUMBER_IN_TEXT.findall(ascii_signs(text.splitlines()[-1]))
     return (_read_entry(numbers[0], actuator),) if len(numbers) == 1 else None
 
 
@@ -288,12 +291,13 @@ def _names(actuator: Actuator) -> tuple[str, ...]:
 
 
 def _found(names: Sequence[str], text: str) -> list[str]:
-    """Return the names that a text mentions as whole words, in its order; where several fit, the longest."""
+    """Return the names that a text has as whole words, in the order of the text; where several fit, the longest."""
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.findall(rf"(?<!\w)(?:{either})(?!\w)", text, re.IGNORECASE) if names else []
 
 
 def _expected(task: Task) -> str:
+    """Return the values that an action may have, in words for the repair request."""
     if len(task.actuators) == 1:
         only = task.actuators[0]
         if only.is_choice:

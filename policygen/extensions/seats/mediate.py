@@ -1,4 +1,4 @@
-"""Mediation: a model plans for a robot when a mediator asks it; all mediators play the same episodes.
+"""Mediation: a model plans for a robot when a mediator asks for a plan; all mediators play the same episodes.
 
 A mediator is a fixed rule, or a table tuned on episodes in which every question has a cost.
 """
@@ -18,8 +18,8 @@ from scipy.stats import binomtest
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError, UsageError
-from policygen.extensions.seats import session as sessions
 from policygen.extensions.seats.plans import Planner, PlanQuestions, RulesProvider
+from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
 from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # minigrid is an extra
     from policygen.extensions.worlds.rooms import LockedRoomEnv
 
 MEDIATOR_TASK = "when-to-ask"
-COST = 0.01  # of a question, as published
-# The start of tuning: the hard-coded mediator.
+COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
+# The table that tuning starts from: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 
@@ -49,8 +49,8 @@ class Mediator:
     """A rule that decides at each step whether to ask the planner; the first step of an episode always asks.
 
     Attributes:
-        asks: whether to ask, from the signs of a step and the episode's own random generator.
-        policy: the policy that the rule was made from; None for the other rules.
+        asks: returns whether to ask, from the signs of a step and the episode's own random generator.
+        policy: the policy that the rule follows; None for the fixed rules.
     """
 
     name: str
@@ -63,7 +63,7 @@ MEDIATORS = {
     mediator.name: mediator
     for mediator in (
         Mediator("always", lambda signs, rng: True),
-        Mediator("never", lambda signs, rng: False),  # again: the first plan is the only one
+        Mediator("never", lambda signs, rng: False),  # only at the first step
         Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5),
         Mediator("hard-coded", lambda signs, rng: signs.ended > 0),
     )
@@ -71,31 +71,28 @@ MEDIATORS = {
 
 
 def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
-    """Return a mediator that asks when a policy for the task `when-to-ask` says so.
-
-    Args:
-        task: the task `when-to-ask`.
+    """Return a mediator that asks when a policy says so; `task` is `when-to-ask`.
 
     Raises:
-        PolicyError: the policy is for another task.
+        PolicyError: the policy is for another task, or has a memory.
     """
     theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
     if theirs != ours or policy.remembers:
         raise PolicyError(
-            f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} without memory"
+            f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
         )
     return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
 
 
 def task_of_room(room: str, cost: float = COST) -> Task:
-    """Return the task `when-to-ask` in a room."""
+    """Return the task `when-to-ask` in a room, with a cost for each question."""
     return replace(load_task(MEDIATOR_TASK), kwargs=(("room", room), ("cost", cost)))
 
 
 def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Policy:
-    """Tune the hard-coded mediator, entry by entry (`--refine coordinate`), and return its table.
+    """Tune the table of the hard-coded mediator entry by entry (`--refine coordinate`) and return it.
 
-    The rule-based planner makes the plans, at no cost. The seeds of these episodes are used for nothing else.
+    The plans come from the rule-based planner, so no model is asked. These episodes have seeds of their own.
 
     Raises:
         TaskError: the package minigrid is missing.
@@ -116,11 +113,11 @@ def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Pol
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """Return mediators by their names in `MEDIATORS`, or by the file or run of a policy; None for the learned one.
+    """Return the mediators of names: of `MEDIATORS`, or files or runs of policies. None stands for the learned one.
 
     Raises:
         UsageError: a name is none of these.
-        PolicyError: the policy is for another task.
+        PolicyError: a policy is for another task, or has a memory.
     """
     found: dict[str, Mediator | None] = {}
     for name in names:
@@ -130,14 +127,14 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
             found[name] = mediator_of(best_policy(Path(name)), load_task(MEDIATOR_TASK), name)
         else:
             raise UsageError(
-                f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; a policy for "
-                f"{MEDIATOR_TASK}, such as `policygen mediate` saves, is a mediator as well"
+                f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; name one of "
+                f"these, or the file of a policy for {MEDIATOR_TASK}, such as `policygen mediate` saves"
             )
     return found
 
 
 def rooms_of(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the rooms of some names, by default all rooms; `simple-door-key` is SimpleDoorKey.
+    """Return the room of each name, or all rooms if there are no names; `simple-door-key` is SimpleDoorKey.
 
     Raises:
         UsageError: there is no such room.
@@ -147,7 +144,7 @@ def rooms_of(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         room = known.get(re.sub(r"^policygen/|-v0$|[-_ ]", "", name.lower()))
         if room is None:
-            raise UsageError(f"there is no room {name}; there are {', '.join(ROOM_NAMES)}")
+            raise UsageError(f"there is no room {name}; name one of {', '.join(ROOM_NAMES)}")
         rooms.append(room)
     return tuple(dict.fromkeys(rooms)) or ROOM_NAMES
 
@@ -164,10 +161,10 @@ class MediationSettings:
 
     Attributes:
         rooms: names of the rooms, in the order in which they are played.
-        mediators: gives the mediators of a room, in playing order; each is created only when its turn comes.
+        mediators: yields the mediators of a room in playing order. A learned one is tuned when its turn comes.
         episodes: number of episodes to play with each mediator; the same episodes for all.
         concurrency: maximum number of questions under way at a time.
-        template: renders the request for a plan instead of `mediate.j2`.
+        template: template of the question for a plan, instead of `mediate`.
     """
 
     rooms: Sequence[str]
@@ -179,11 +176,11 @@ class MediationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MediatorRow:
-    """The results of one mediator in one room, one entry per episode.
+    """The results of one mediator in one room; the tuples have one entry per episode.
 
     Attributes:
         opened: whether the door was opened.
-        returns: the room's returns, without a cost of questions.
+        returns: the return of the room, without the cost of questions.
         steps: number of the robot's steps.
         questions: number of questions that the mediator asked.
     """
@@ -197,12 +194,12 @@ class MediatorRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MediationResult(sessions.SessionResult):
+class MediationResult(SessionResult):
     """The results and costs of a mediation, saved as `mediate.json`.
 
     Attributes:
         rows: the results of the mediators whose episodes were all played.
-        tables: the learned mediators as text, in pairs (room, text).
+        tables: pairs (room, text) of the learned mediators, as the text of a policy.
     """
 
     episodes: int
@@ -214,7 +211,7 @@ class MediationResult(sessions.SessionResult):
         return next((row for row in self.rows if (row.room, row.mediator) == (room, mediator)), None)
 
 
-class Mediation(sessions.ModelSession[MediationResult]):
+class Mediation(ModelSession[MediationResult]):
     """A comparison of mediators in several rooms; `carry_out` plays the episodes.
 
     Args:
@@ -242,7 +239,7 @@ class Mediation(sessions.ModelSession[MediationResult]):
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
         self.settings = settings
-        provider = planner_of(config)
+        provider = connect_planner(config)
         questions = {room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms}
         for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
@@ -273,7 +270,7 @@ class Mediation(sessions.ModelSession[MediationResult]):
         return replace(self._initial_result, counts=replace(self.planner.counts), rows=rows, tables=tables)
 
     def _play(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
-        """Play all episodes of a mediator in parallel."""
+        """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
         seeds = episode_seeds(self.config.seed, "mediating", self.settings.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
         generators = [np.random.default_rng([seed, 1]) for seed in seeds]
@@ -290,7 +287,7 @@ class Mediation(sessions.ModelSession[MediationResult]):
         return MediatorRow(room, mediator.name, *(tuple(getattr(one, name) for one in playing) for name in fields))
 
 
-def planner_of(config: RunConfig) -> Provider:
+def connect_planner(config: RunConfig) -> Provider:
     """Return the provider that plans: a language model, or the rules for `planner`.
 
     Raises:
@@ -301,9 +298,9 @@ def planner_of(config: RunConfig) -> Provider:
         return RulesProvider()
     if name == "builtin":
         raise UsageError(
-            "builtin proposes policies and cannot plan; the rule-based planner needs no key: --llm planner"
+            "builtin proposes policies and cannot plan; the rule-based planner can, without a key: --llm planner"
         )
-    return sessions.connect_single_model(config, "mediate")
+    return connect_single_model(config, "mediate")
 
 
 def _make_room(room: str) -> LockedRoomEnv:
@@ -326,9 +323,10 @@ def row_in_words(row: MediatorRow) -> tuple[str, ...]:
 
 
 def learned_verdict(outcome: MediationResult, room: str) -> str:
-    """Say whether the learned mediator opens as many doors as `always` for a third of its questions.
+    """Return a sentence: does the learned mediator open as many doors as `always` with a third of its questions?
 
-    Empty if one of the two was not played.
+    Returns:
+        The sentence; empty if one of the two was not played.
     """
     learned, always = outcome.row(room, LEARNED), outcome.row(room, "always")
     if learned is None or always is None:
@@ -349,20 +347,23 @@ def learned_verdict(outcome: MediationResult, room: str) -> str:
     )
 
 
-def page(outcome: MediationResult, command: str) -> str:
+def page(outcome: MediationResult, command: str, cost: float) -> str:
     """Return a Markdown page of the results and costs.
 
     Args:
         command: the command that repeats the mediation.
+        cost: the cost of a question at which the learned mediators were tuned.
     """
     who = outcome.llm if outcome.is_language_model else f"`{outcome.llm}`, a rule-based planner, no language model"
     first = (
         "A robot opens the locked door of a room that it does not know, in the four rooms of When2Ask (arXiv "
         f"2306.03604). Plans come from {who}; a mediator decides in every step whether to ask for one. "
         f"{outcome.episodes} episodes of each, the same for all mediators, seed {outcome.seed}; intervals are 95%. The "
-        "return is the room's own, without a cost of questions. The learned mediators were tuned on other episodes, "
-        "with the rule-based planner and a cost of 0.01 per question."
+        "return is the room's own, without a cost of questions."
     )
+    if outcome.tables:
+        first += " The learned mediators were tuned on other episodes, with the rule-based planner and a cost of "
+        first += f"{cost:g} per question."
     lines = ["# On call: when to ask a planner", "", *wrap(first, 120), "", HEADER]
     lines += [f"| {row.room} | {row.mediator} | {' | '.join(row_in_words(row))} |" for row in outcome.rows]
     aims = [sentence for room, _ in outcome.tables if (sentence := learned_verdict(outcome, room))]

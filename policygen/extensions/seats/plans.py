@@ -20,11 +20,11 @@ from policygen.extensions.worlds.robot import (
     Option,
     Plan,
     RoomReport,
-    planned,
+    plan_by_rules,
 )
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 
-MOST_OPTIONS = 12
+MOST_OPTIONS = 12  # in a plan
 FALLBACK: Plan = (Option(EXPLORE),)
 _MARKS = "*`\"'_ \t[]{}()."
 _PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
@@ -48,7 +48,7 @@ class PlanQuestions(Questions[RoomReport]):
 
     Args:
         room: one of `ROOM_NAMES`.
-        template: renders the question instead of `mediate.j2`.
+        template: template of the question, instead of `mediate`.
         prompt_tokens: maximum number of estimated tokens of a prompt.
     """
 
@@ -63,23 +63,23 @@ class PlanQuestions(Questions[RoomReport]):
 
 
 class RulesProvider:
-    """The rule-based planner as a provider. It is not a language model, and answers as one does."""
+    """The rule-based planner as a provider, which is not a language model."""
 
     spec = "planner"
     model = NO_MODEL
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the plan of the rules for the report in the prompt's context."""
+        """Return the rules' plan for the report in the prompt's context, as the text `Plan: ...`."""
         assert isinstance(prompt.context, tuple)
         room, report = prompt.context
-        return Reply(f"Plan: {', '.join(map(str, planned(report, room)))}", NO_MODEL, 0, 0, 0.0)
+        return Reply(f"Plan: {', '.join(map(str, plan_by_rules(report, room)))}", NO_MODEL, 0, 0, 0.0)
 
 
 class Planner:
-    """Asks a model for plans, once for every report of a room.
+    """A planner that asks a model, once for every report of a room.
 
-    If even the repaired answer states no plan, the plan is to explore, and that is counted.
+    If the repaired answer states no plan either, the plan is to explore, which is counted as a fallback.
     """
 
     def __init__(self, asker: Asker, rooms: Mapping[str, PlanQuestions]) -> None:
@@ -104,13 +104,13 @@ class Planner:
 
 
 def read_plan(text: str, report: RoomReport, room: str) -> Plan:
-    """Read the last plan in an answer: after `Plan:`, on its line or else the lines below, or without it the last line.
+    """Return the last plan in an answer: the text after `Plan:`, or without `Plan:` the last line.
 
-    `explore` is added before things not seen yet, and `go to` before a thing is picked up or opened. If several
-    keys are in sight, the plan must name one.
+    For a thing not seen yet, `explore` and `go to` are added before the option. If several keys were seen, the plan
+    must say which one to go to.
 
     Args:
-        room: one of `ROOM_NAMES`; they differ in their things.
+        room: one of `ROOM_NAMES`, which differ in their things.
 
     Raises:
         UnreadableAnswer: the text states no plan.
@@ -125,7 +125,7 @@ def read_plan(text: str, report: RoomReport, room: str) -> Plan:
         held = f"; {report.carried} is in hand already" if report.carried else ""
         raise UnreadableAnswer(f"after `Plan:` no option is left to do{held}")
     if len(options) > MOST_OPTIONS:
-        raise UnreadableAnswer(f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
+        raise UnreadableAnswer(f"it has {len(options)} options; the maximum is {MOST_OPTIONS}")
     return tuple(options)
 
 
@@ -140,7 +140,7 @@ def _plan_text(text: str) -> str:
 
 
 def _options(words: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
-    """Return the option that some words mean, after those that it needs first."""
+    """Return the options of one part of a plan: the option that its words state, and before it those that it needs."""
     verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(words))), (None, None))
     if verb is None or match is None:
         raise UnreadableAnswer(
@@ -163,7 +163,7 @@ def _options(words: str, report: RoomReport, room: str, before: list[Option]) ->
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
         raise UnreadableAnswer(f"{quoted(words)} names nothing in this room; it has {' and '.join(KINDS_IN[room])}")
-    if report.carried == name and Option(PUT) not in before:  # what is in hand need not be fetched
+    if report.carried == name and Option(PUT) not in before:  # a thing in hand need not be fetched
         return []
     going = Option(GO_TO, name)
     then = [] if verb == GO_TO else [Option(verb, name)]

@@ -1,4 +1,4 @@
-"""Code that `drive` and `mediate` share: the model, a folder locked by one process, the saved result."""
+"""Sessions, the shared base of drives and mediations: a model, a folder that one process locks, a saved result."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SETTINGS = (
 
 
 class RecordedAnswers:
-    """The provider of `replay:FOLDER`: it gives each question the answer recorded for it, in any order.
+    """The provider of `replay:FOLDER`, which answers each question with the answer recorded for it, in any order.
 
-    A run replays its replies in their order; the questions of a session come from many episodes in parallel.
+    `Replay` gives the replies in their order, but a session asks from several threads, in an order that varies.
     """
 
     def __init__(self, replay: Replay) -> None:
@@ -52,14 +52,14 @@ class RecordedAnswers:
         reply = self._replies.get(prompt.messages)
         if reply is None:
             raise ProviderError(
-                f"{self._replay.folder} holds no answer to this question: replay it with the task, seed, "
-                "template and settings that it was recorded with, or ask a model"
+                f"{self._replay.folder} holds no answer to this question; use the task, seed, template and settings "
+                "of the recording, or ask a model"
             )
         return reply
 
 
 def connect_single_model(config: RunConfig, verb: str) -> Provider:
-    """Return the provider of the setting `llm`, which must be a single one.
+    """Return the provider of the setting `llm`, which must name one model.
 
     Args:
         verb: the command, for the error message: `drive` or `mediate`.
@@ -88,7 +88,7 @@ class SessionResult:
         counts: questions asked, repairs and fallbacks.
         requests: requests sent, retries included.
         cached: answers taken from the cache of an earlier session.
-        stopped: why the session ended early (interrupted, or the budget that ran out); empty if all work was done.
+        stopped: why the session ended early (`interrupted`, or the budget that ran out); empty if all work was done.
         finished: whether the session ended by itself: its work was done or a budget ran out.
     """
 
@@ -113,11 +113,11 @@ class ModelSession(ABC, Generic[ResultT]):
     """The base class of a drive or mediation: work that asks a model, in a folder that this process locks.
 
     Args:
-        folder: where the files go; if it already holds this session, the answers stored there are used again.
-        task: passed to the check that a limit in USD can be enforced.
+        folder: folder of the files; if it already holds this session, the answers stored there are used again.
+        task: the task for the check that a limit in USD can be enforced.
         initial_result: the result before anything is asked.
         concurrency: maximum number of questions under way at a time.
-        tell: called with the waits that servers ask for.
+        tell: called before a wait that a server asks for.
 
     Raises:
         UsageError: the folder holds something else, or a cost limit cannot be enforced.
@@ -126,7 +126,7 @@ class ModelSession(ABC, Generic[ResultT]):
 
     file: ClassVar[str]  # name of the saved result
     kind: ClassVar[str]  # of the saved file, and in messages: `drive` or `mediation`
-    identity_fields: ClassVar[tuple[str, ...]]  # of a result: a session continues another if these are equal
+    identity_fields: ClassVar[tuple[str, ...]]  # fields of the result; a session continues another if these are equal
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ModelSession(ABC, Generic[ResultT]):
         self.folder, self.config, self.provider, self._initial_result = folder, config, provider, initial_result
         self._lock = self._lock_folder()
         try:
-            self._write(initial_result)  # other sessions must see whose folder it is before anything is asked
+            self._write(initial_result)  # a session that continues this one needs it, even if this one stops at once
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
                 Ledger(config),
@@ -164,7 +164,7 @@ class ModelSession(ABC, Generic[ResultT]):
             raise
 
     def carry_out(self) -> ResultT:
-        """Work until all is done or a budget has run out; save the result, also if the work is interrupted.
+        """Work until all is done or a budget runs out, and return the result; save it, also after an interruption.
 
         Raises:
             ProviderError: the model cannot be asked.

@@ -1,7 +1,7 @@
-"""Questions to a model that drives: the situation of one step in words.
+"""Questions to a model that drives: each shows the situation of one step.
 
-Quantities are binned if the task has a grid, so that situations repeat. Observed texts are shown as they are, without
-bins. A prompt depends on its `Situation` alone, so that equal situations are equal questions.
+If the task has a grid, quantities are shown as bins, so that situations repeat. Observed texts are shown as they are.
+A prompt depends on its `Situation` alone, so equal situations are equal questions.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from policygen.quantities.tree import names_in, texts_in
 from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
-DIGITS = 3  # significant ones of a quantity that has no bins
+DIGITS = 3  # significant digits of a quantity without bins
 # Limits on the description of the task, the largest first; the first that fits the prompt is used.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 
 
 @dataclass(frozen=True, slots=True)
 class ShownQuantity:
-    """A quantity in a prompt.
+    """A quantity as a prompt shows it.
 
     Attributes:
-        text: its value, or the values of its bin.
-        labelled: whether the bin's number is shown, too; a bin of one integer needs none.
+        text: its value, or the range of its bin.
+        labelled: whether the bin's number is shown, too; not for a bin of one integer.
         is_text: whether it is an observed text, which may have several lines.
     """
 
@@ -56,7 +56,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything that a model is shown at one step; equal situations are one question.
+    """The quantities and previous steps that a model is shown at one step; equal situations are one question.
 
     Attributes:
         observation: the first observation in this situation, shape (d,); for providers that are not language models.
@@ -68,24 +68,24 @@ class Situation:
 
 
 class ObservationView:
-    """Turns observations into what the model is shown: bins of the task's grid, or numbers of three digits."""
+    """A converter of observations to the quantities shown: bins of the task's grid, or numbers of three digits."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self._reader: Reader = cell_reader(task, task.grid) if task.grid is not None else Reader(task)
         self._units = {observation.name: observation.unit for observation in task.observations}
         self._covered = _covered_by_texts(task)
-        self._known: dict[int, tuple[ShownQuantity, ...]] = {}
+        self._by_cell: dict[int, tuple[ShownQuantity, ...]] = {}
 
     def cell(self, observation: npt.NDArray[Any]) -> int | None:
         """Return the cell of a flattened observation of shape (d,); None if the task has no grid."""
         if not isinstance(self._reader, CellReader):
             return None
-        # In a batch of one: edges are those that a table compares with.
+        # A batch of one compares with the same edges as a table.
         return int(self._reader.cells(np.asarray(observation)[np.newaxis])[0])
 
     def shown(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
-        """Return the quantities of a flattened observation of shape (d,)."""
+        """Return the quantities to show of a flattened observation of shape (d,)."""
         return self._texts(observation) + self._numbers(observation)
 
     def _texts(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
@@ -104,19 +104,19 @@ class ObservationView:
                 for name, value in zip(self._reader.names, values, strict=True)
                 if name not in self._covered
             )
-        if cell not in self._known:
+        if cell not in self._by_cell:
             grid = self.task.grid
             assert grid is not None
-            self._known[cell] = tuple(
+            self._by_cell[cell] = tuple(
                 ShownQuantity(d.name, self._units.get(d.name, ""), d.label(b), b, not d.has_integer_bins)
                 for d, b in zip(grid.dimensions, grid.bins_of(cell).tolist(), strict=True)
                 if d.name not in self._covered
             )
-        return self._known[cell]
+        return self._by_cell[cell]
 
 
 def _covered_by_texts(task: Task) -> frozenset[str]:
-    """Return the quantities that depend on texts alone, and the columns that hold texts."""
+    """Return the columns that hold texts, and the features that depend on texts alone: a prompt shows the texts."""
     covered = set(task.columns[len(task.observations) :])
     for name, node in task.parsed_features if task.texts else ():
         if (read := names_in(node)) <= covered and (read or texts_in(node)):
@@ -128,12 +128,12 @@ class StepQuestions(Questions[Situation]):
     """Renders the question for the action of a step.
 
     Args:
-        template: renders the question instead of `drive.j2`.
+        template: template of the question, instead of `drive`.
         memory: number of previous steps shown.
         prompt_tokens: maximum number of estimated tokens of a prompt.
     """
 
-    shorter = "show fewer steps (--memory), or less in the template"
+    remedy = "show fewer steps (--memory), or less in the template"
 
     def __init__(self, task: Task, *, template: str | None = None, memory: int = 0, prompt_tokens: int = 6_000) -> None:
         covered = _covered_by_texts(task)

@@ -1,4 +1,4 @@
-"""A sweep from start to finish: cells are given to an executor, and their results collected."""
+"""A sweep from start to finish: an executor carries out its cells, and their results are collected."""
 
 from __future__ import annotations
 
@@ -47,15 +47,17 @@ class Sweep:
     """A sweep: its folder, plan and results so far; the folder is locked until `release`.
 
     Attributes:
-        typed_models: models as the user typed them, by their names in the plan, which contain no password.
+        overrides: settings for new and resumed runs, such as a server's address, which no file may choose.
+        trust: whether the user trusts the task files.
+        typed_models: the models as the user typed them, by their names in the plan, where passwords are hidden.
         settings_typed: whether the user typed the settings; if not, they come from the manifest.
-        overrides: settings that resumed runs take as well, such as a server's address, which no file may choose.
-        skipped: cells that had finished before.
-        outcomes: results of this process, by cell.
-        running: progress of the cells in progress.
-        refused: whether the sweep's budget refused a cell.
+        skipped: final scores of the cells that had finished before, by key; None for a run without a policy.
+        outcomes: results of this process, by key.
+        running: progress of the cells that are being carried out, by key.
         executor_options: command-line options of the executor, if it is not processes on this machine.
-        cache: folder of the cache shared by the runs; `track` names their trackers.
+        refused: whether the sweep's budget refused a cell.
+        cache: folder of a cache of replies, shared by the runs.
+        track: names of the trackers of the runs.
     """
 
     folder: Path
@@ -80,7 +82,7 @@ class Sweep:
         self._lock.release()
 
     def of_state(self, state: str) -> list[CellResult]:
-        """Return the results with a state, in order of arrival."""
+        """Return the results with a state, in the order of their arrival."""
         return [outcome for outcome in self.outcomes.values() if outcome.state == state]
 
     @property
@@ -91,7 +93,7 @@ class Sweep:
 
     @property
     def complete(self) -> bool:
-        """Whether all cells have finished."""
+        """Whether all cells have finished, without a failure."""
         return len(self.skipped) + len(self.of_state("finished")) == len(self.cells)
 
 
@@ -108,15 +110,17 @@ def open_sweep(
     """Open a new or existing sweep, and lock its folder.
 
     Args:
-        requested: the sweep to run, which extends the manifest if the folder has one; None: the manifest alone.
-        limits: stated limits replace those of the manifest.
-        overrides: settings for resumed and new runs; `llm=SPEC` names a model of the manifest and confirms its address.
+        requested: the plan of the command. If the folder has a manifest, that is extended by this plan; if None, the
+            manifest is taken as it is.
+        limits: limits that replace those of the manifest.
+        overrides: settings for new and resumed runs; `llm=SPEC` names a model of the manifest and confirms its address.
         workers: number of worker processes.
         trust: whether the user trusts the task files.
         cache: folder of a cache of replies, shared by the runs.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.
+        PathError: the folder cannot be created, or is no sweep.
         LogbookError: the folder is in use, damaged, or not writable.
     """
     if workers < 1:
@@ -130,7 +134,7 @@ def open_sweep(
     if requested is None:
         read_plan(folder)  # raises if it is no sweep
     else:
-        # Plans contain no passwords.
+        # Plans are written to the manifest, so they must not contain passwords.
         hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
         requested = requested.model_copy(update={"products": tuple(hidden)})
         if not trust:
@@ -147,7 +151,9 @@ def open_sweep(
         if requested is not None and plan is not requested:
             plan = extended(plan, requested, folder)
         if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
-            raise UsageError(f"--llm {min(others)}: none of the sweep's models; resume it without, or name one of them")
+            raise UsageError(
+                f"--llm {min(others)} is not a model of the sweep; leave it out, or name one of its models"
+            )
         if not trust:
             check_trusted(plan, requested, folder)
         if limits is not None:
@@ -172,7 +178,7 @@ def open_sweep(
 
 
 def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
-    """Check each task, model and template once for faults that every run would have: a wrong setting, a missing key."""
+    """Check each configuration once for faults that all its runs would have: a wrong setting, a missing key."""
     models = [one for product in plan.products for llm in product.llms for one in specs_of(llm)]
     check_address(models, next((text.partition("=")[2] for text in overrides if text.startswith("base_url=")), None))
     seen = set()
@@ -185,14 +191,14 @@ def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapp
 
 
 def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> None:
-    """Carry out all cells that are not finished; results are in `sweep.outcomes`.
+    """Carry out all cells that are not finished, and put their results into `sweep.outcomes`.
 
     Args:
         tell: called with every event; an exception in it stops the sweep.
-        executor: by default `sweep.workers` processes on this machine.
+        executor: carries out the cells; by default `sweep.workers` processes on this machine.
 
     Raises:
-        KeyboardInterrupt: the sweep was interrupted; its runs are stopped and can be resumed.
+        KeyboardInterrupt: the sweep was interrupted; its runs have stopped and can be resumed.
     """
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:
@@ -209,7 +215,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
     outstanding: set[str] = set()  # keys of cells whose results have not arrived
 
-    def note(event: Event) -> None:
+    def record(event: Event) -> None:
         if isinstance(event, Progress):
             sweep.running[event.key] = event
         elif isinstance(event, CellResult):
@@ -223,23 +229,24 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     terminated = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
     try:
         while True:
-            while len(outstanding) < executor.size and (chosen := _next(waiting, sweep)) is not None:
+            while len(outstanding) < executor.size and (chosen := _next_cell(waiting, sweep)) is not None:
                 outstanding.add(chosen.key)
                 executor.submit(_order(sweep, chosen, executor.jobs))
             if not outstanding:
                 return
             for event in executor.events():
-                note(event)
+                record(event)
     finally:
         last = {result.key: result for result in executor.end() if result.state == "finished"}
         for key in sorted(outstanding):
-            note(last.get(key, CellResult(key, "interrupted")))
+            record(last.get(key, CellResult(key, "interrupted")))
         _remove_empty_logs(sweep.folder)
         if terminated is not None:
             signal.signal(signal.SIGTERM, terminated)
 
 
 def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
+    """Return the order for a cell; `jobs` is the executor's number of processes per cell."""
     overrides = sweep.overrides
     if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *overrides)):
         overrides = (*overrides, f"jobs={jobs}")
@@ -251,8 +258,8 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
     return Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
 
 
-def _next(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
-    """Return the next cell; once the sweep's budget has refused one, only cells that need no budget."""
+def _next_cell(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
+    """Take the next cell; once the sweep's budget has refused one, the next that asks no language model."""
     while waiting:
         cell = waiting.popleft()
         entry = read_spec(cell.llm).entry

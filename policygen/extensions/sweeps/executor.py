@@ -1,4 +1,4 @@
-"""Executors carry out the cells of a sweep: worker processes here, cluster jobs in other modules."""
+"""Executors, which carry out the cells of a sweep: worker processes here; Ray and Slurm are in `cluster`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from policygen.errors import PolicygenError
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, work
 from policygen.portable import usable_cores
 
-SECONDS_TO_STOP = 60.0  # for interrupted runs, before their processes are killed
+SECONDS_TO_STOP = 60.0  # an interrupted run has this long before its process is killed
 
 
 class ClusterError(PolicygenError):
-    """A cluster cannot be used as asked."""
+    """An error of a cluster: it is missing, refuses a job, or lacks what a job asks for."""
 
 
 class Executor(Protocol):
     """Carries out orders, several at a time.
 
     Attributes:
-        size: most orders at a time.
-        jobs: processes per cell for episodes, unless its settings state it; None: the default of a run.
+        size: maximum number of orders at a time.
+        jobs: the setting `jobs` of a cell that does not state it; None: the default of a run.
     """
 
     size: int
@@ -39,11 +39,11 @@ class Executor(Protocol):
         ...
 
     def events(self) -> list[Event]:
-        """Return new events; wait briefly if there are none."""
+        """Wait for news, and return the new events; there may be none."""
         ...
 
     def end(self) -> list[CellResult]:
-        """Stop all orders in progress, so that they can be resumed; return the results of those that ended."""
+        """Stop all orders in progress, so that their runs can be resumed; return the results that arrive meanwhile."""
         ...
 
 
@@ -51,7 +51,7 @@ class ProcessExecutor:
     """Worker processes on this machine; their logs are in the sweep's folder.
 
     Args:
-        size: most workers.
+        size: maximum number of workers.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -61,7 +61,7 @@ class ProcessExecutor:
         self._workers: list[_Worker] = []
 
     def submit(self, order: Order) -> None:
-        """Give an order to an idle worker."""
+        """Give an order to an idle worker, or to a new one."""
         worker = next((worker for worker in self._workers if worker.order is None), None)
         if worker is None:
             worker = _Worker(self._folder / f"worker-{len(self._workers) + 1}.log", alone=self.size == 1)
@@ -69,14 +69,14 @@ class ProcessExecutor:
         worker.submit(order)
 
     def events(self) -> list[Event]:
-        """Wait until a worker sends something or ends."""
+        """Wait until a worker sends something or ends, and return the new events."""
         busy = [worker for worker in self._workers if worker.order is not None]
         ends: dict[Any, _Worker] = {end: one for one in busy for end in (one.connection, one.process.sentinel)}
         ready = dict.fromkeys(ends[end] for end in wait(list(ends)))
         return [event for worker in ready for event in worker.events()]
 
     def end(self) -> list[CellResult]:
-        """Stop all workers; their runs can be resumed."""
+        """Stop all workers, so that their runs can be resumed; return the results that arrive meanwhile."""
         for worker in self._workers:
             worker.stop()
         deadline = time.monotonic() + SECONDS_TO_STOP
@@ -109,11 +109,11 @@ class _Worker:
         if not self.process.is_alive():
             self._start()
         self.order, self._started = order, time.perf_counter()
-        with suppress(OSError):  # it has just died; events() reports that
+        with suppress(OSError):  # the process has just died, which events() reports
             self.connection.send(order)
 
     def events(self) -> list[Event]:
-        """Return what the worker has sent; if it has died, a failure of its cell."""
+        """Return the events that the worker has sent; if it has died, also a failure of its cell."""
         found: list[Event] = []
         with suppress(EOFError, OSError):
             while self.connection.poll():
@@ -125,14 +125,14 @@ class _Worker:
         elif not self.process.is_alive():
             self.process.join()
             code = self.process.exitcode or 0
-            how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             sentence = f"its process {how}; its output is in {self._log}"
             found.append(CellResult(self.order.cell.key, "failed", sentence, None, time.perf_counter() - self._started))
             self.order = None
         return found
 
     def stop(self) -> None:
-        """Tell the worker to stop its order, and to end."""
+        """Tell the process to stop its run and to end."""
         if self.order is None:
             with suppress(OSError):
                 self.connection.send(None)
@@ -140,7 +140,7 @@ class _Worker:
             os.kill(self.process.pid, signal.SIGTERM)
 
     def last_events(self, deadline: float) -> list[Event]:
-        """Return the last events of its order, once the process has ended."""
+        """Wait for the end of the process and return its last events; kill it at the deadline (of `time.monotonic`)."""
         self.process.join(max(0.0, deadline - time.monotonic()))
         if self.process.is_alive():
             self.process.kill()

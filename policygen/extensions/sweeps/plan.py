@@ -23,7 +23,7 @@ MANIFEST = "sweep.toml"
 # Settings that a grid may not vary: sweeps have options for them, or a file may not choose them.
 NOT_VARIED = ("task", "llm", "template", "seed", "base_url", "extra_body")
 _REMEDY = "restore it from a copy, or start the sweep again with the same --out: finished runs are kept"
-_LARGEST = 16 * 2**20
+_MOST_BYTES = 16 * 2**20  # of a manifest
 _MOST_SEEDS = 100_000
 
 
@@ -32,7 +32,7 @@ class _Frozen(BaseModel):
 
 
 class SweepEntry(_Frozen):
-    """A task of a sweep, with the protocol of its suite."""
+    """A task of a sweep, with the settings and the step limit that its suite states."""
 
     task: str
     suite: str = ""
@@ -41,7 +41,7 @@ class SweepEntry(_Frozen):
 
     @field_validator("run")
     @classmethod
-    def _protocol_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
         # A folder may be untrusted, so it must not choose a server that gets a key.
         if other := [name for name in value if name not in PROTOCOL]:
             raise ValueError(f"a suite does not state {other[0]}")
@@ -49,10 +49,11 @@ class SweepEntry(_Frozen):
 
 
 class Product(_Frozen):
-    """The cells that a command requested: every task with every model, template, setting and seed.
+    """The cells that a command requested: every task with every model, template, combination of settings and seed.
 
-    An empty template stands for the default of the kind of policy. `grid` holds combinations of settings
-    (`NAME=VALUE`).
+    Attributes:
+        templates: names of templates; an empty one stands for the default of the kind of policy.
+        grid: combinations of settings, each `NAME=VALUE`.
     """
 
     tasks: tuple[SweepEntry, ...] = Field(min_length=1)
@@ -84,7 +85,7 @@ class SweepPlan(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A run of a sweep; `key` names its folder."""
+    """A run of a sweep; `key` is the name of its folder."""
 
     key: str
     entry: SweepEntry
@@ -95,7 +96,7 @@ class Cell:
 
     @property
     def configuration(self) -> str:
-        """The task, model, template and settings, joined by commas."""
+        """The task, model, template and settings, joined by commas: everything but the seed."""
         return ", ".join(filter(None, (self.entry.task, self.llm, self.template, *self.settings)))
 
 
@@ -106,13 +107,14 @@ def product_of(
     seeds: Sequence[int],
     grid: Sequence[str] = (),
 ) -> Product:
-    """Build the product of a command; `names` are tasks, suites and tasks of suites (`SUITE:TASK`), each run once.
+    """Return the product of a command.
 
     Args:
-        grid: settings with several values, `NAME=VALUE,VALUE`; every combination is a setting of its own.
+        names: tasks, suites, and tasks of suites (`SUITE:TASK`); a task that several of them name counts once.
+        grid: settings with several values, `NAME=VALUE,VALUE`; the product has all their combinations.
 
     Raises:
-        UsageError: a suite is malformed or lacks the task, an axis has no values; or see `check_name`.
+        UsageError: a suite is malformed or lacks the task, or a grid has no values; also see `check_name`.
     """
     for text in (*names, *llms, *templates):
         check_name(text)
@@ -130,11 +132,12 @@ def product_of(
 
 
 def _axis(text: str) -> tuple[str, ...]:
+    """Return the settings of one grid option: `refine=none,cma:200` gives `refine=none` and `refine=cma:200`."""
     name, _, values = text.partition("=")
     found = [value.strip() for value in values.split(",")]
     if name.strip() in NOT_VARIED:
         raise UsageError(
-            f"--grid {text}: a grid does not vary {name.strip()}; for models, templates and seeds use options"
+            f"--grid {text}: a grid cannot vary {name.strip()}; for models, templates and seeds there are options"
         )
     if not all(found) or not name.strip().isidentifier():
         raise UsageError(f"--grid {text}: write NAME=VALUE,VALUE, as in --grid refine=none,cma:200")
@@ -142,9 +145,9 @@ def _axis(text: str) -> tuple[str, ...]:
 
 
 def protocols(plan: SweepPlan) -> list[str]:
-    """Describe suite settings that no setting of the plan replaces, a line per suite: `suite quick: episodes 10`.
+    """Return a line per suite with the settings that it states and the plan does not: `suite quick: episodes 10`.
 
-    Settings of single tasks are only named, with the command that shows them.
+    Settings that differ between tasks are only named, with the command that shows them.
     """
     stated = {text.partition("=")[0].strip() for text in plan.settings}
     suites: dict[str, dict[str, dict[str, Any]]] = {}
@@ -163,11 +166,12 @@ def protocols(plan: SweepPlan) -> list[str]:
 
 
 def idle_templates(plan: SweepPlan) -> bool:
-    """Whether the plan compares several templates but no provider reads prompts."""
+    """Return whether the plan compares several templates, but no provider reads prompts."""
     return any(len(one.templates) > 1 and not any(map(reads_prompts, one.llms)) for one in plan.products)
 
 
 def _entries(name: str) -> Iterator[SweepEntry]:
+    """Yield the tasks of a suite or of `SUITE:TASK`, or else the task of that name."""
     first, _, task = name.partition(":")
     if find_suite(name) is not None:
         first, task = name, ""
@@ -183,7 +187,7 @@ def _entries(name: str) -> Iterator[SweepEntry]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Parse seeds: `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list (also of ranges).
+    """Return the seeds of a text: `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list (also of ranges).
 
     Raises:
         UsageError: the text has none of these forms.
@@ -209,7 +213,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def cells_of(plan: SweepPlan) -> list[Cell]:
-    """Return all cells, each once, in the order of the products: all tasks with the first seed, then with the next.
+    """Return all cells, each once, in the order of the products and, in a product, of the seeds.
 
     Raises:
         UsageError: two products have the same cell with different protocols.
@@ -222,7 +226,7 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
             earlier = found.setdefault(cell.key, cell)
             if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
                 raise UsageError(
-                    f"{entry.task} is in the sweep already with {_from(earlier.entry)}, not with {_from(entry)}; "
+                    f"the sweep has {entry.task} with {_origin(earlier.entry)} already, not with {_origin(entry)}; "
                     "choose another --out"
                 )
     return list(found.values())
@@ -236,7 +240,7 @@ def by_configuration(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     return rows
 
 
-def _from(entry: SweepEntry) -> str:
+def _origin(entry: SweepEntry) -> str:
     return f"the settings of suite {entry.suite}" if entry.suite else "its own settings"
 
 
@@ -251,13 +255,15 @@ def _key(words: Sequence[str], seed: int) -> str:
 
 
 def check_trusted(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
-    """Refuse modules to import and folders to write into that only a suite file or the manifest in `folder` names.
+    """Refuse modules to import, and folders to write prompts into, that the user has not typed.
+
+    A suite file or the manifest in `folder` may name them, but may come from someone else.
 
     Args:
-        typed: the plan of the command line.
+        typed: the plan of the command line, if there is one.
 
     Raises:
-        UsageError: there is such a name; the message gives the remedy.
+        UsageError: there is such a name.
     """
     products = typed.products if typed is not None else ()
     tasks = {entry.task for product in products for entry in product.tasks if not entry.suite}
@@ -279,7 +285,7 @@ def check_trusted(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> Non
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds a sweep."""
+    """Return whether a folder has a manifest."""
     return (folder / MANIFEST).is_file()
 
 
@@ -287,11 +293,12 @@ def read_plan(folder: Path) -> SweepPlan:
     """Read the manifest of a sweep.
 
     Raises:
-        LogbookError: it is missing or damaged.
+        PathError: it is missing.
+        LogbookError: it is damaged.
     """
     path = folder / MANIFEST
     try:
-        record = toml_of(read_plain(path, _LARGEST))
+        record = toml_of(read_plain(path, _MOST_BYTES))
     except FileNotFoundError:
         raise PathError(f"{folder} is not a sweep folder (it has no {MANIFEST})") from None
     except (ValueError, RecursionError) as error:
@@ -301,7 +308,7 @@ def read_plan(folder: Path) -> SweepPlan:
         plan = SweepPlan.model_validate({key: value for key, value in record.items() if key != "format"})
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
-    # Settings count as typed by the user, and a sweep never writes an address into them.
+    # Runs treat these settings as typed by the user. A sweep writes none of these names, so the file was changed.
     varied = [text for product in plan.products for one in product.grid for text in one]
     if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings) or any(
         text.partition("=")[0].strip() in NOT_VARIED for text in varied
@@ -321,10 +328,10 @@ def write_plan(folder: Path, plan: SweepPlan) -> None:
 
 
 def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
-    """Extend a sweep by newly requested tasks, models, templates, seeds or larger limits.
+    """Return a plan extended by the products of another, with its limits.
 
     Raises:
-        UsageError: its runs have other settings.
+        UsageError: the two plans have different settings.
     """
     if set(plan.settings) != set(asked.settings):
         raise UsageError(
@@ -335,10 +342,11 @@ def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
 
 
 def cell_folders(folder: Path) -> list[Path]:
-    """Return the run folders of a sweep that have been started, in the order of its cells.
+    """Return the folders of the runs that have started, in the order of the sweep's cells.
 
     Raises:
-        LogbookError: it is not a sweep folder, or its manifest is damaged.
+        PathError: it is not a sweep folder.
+        LogbookError: its manifest is damaged.
     """
     keys = [cell.key for cell in cells_of(read_plan(folder))]
     return [folder / key for key in keys if (folder / key / "config.toml").is_file()]

@@ -28,17 +28,17 @@ from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 MOST_ROWS = 40  # of the live table; rows with running cells come first
-_LONGEST = 200
-SECONDS_OF_A_TRIAL = 0.5  # of random actions in each task
-REPLY_TOKENS = 2_000  # assumed of a reply, thinking included
-TUNING = 500  # episodes of a proposal's tuning, unless `--refine METHOD:EPISODES` or a limit says otherwise
+_MOST_CHARACTERS = 200  # of a result's sentence
+SECONDS_OF_A_TRIAL = 0.5  # how long the speed of each task is measured with random actions
+REPLY_TOKENS = 2_000  # assumed tokens of a reply, thinking included
+TUNING = 500  # assumed episodes of tuning a proposal, unless `--refine METHOD:EPISODES` states them
 
 
 class SweepTerminal:
-    """Shows a sweep on the terminal; call it with every event.
+    """The terminal output of a sweep; call it with every event.
 
     Args:
-        live: whether to draw the table; by default if standard output is a terminal.
+        live: whether to draw the live table; None: if standard output is a terminal.
     """
 
     def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
@@ -81,12 +81,12 @@ class SweepTerminal:
         number = len(sweep.skipped) + len(sweep.outcomes)
         words = f"{outcome.score:.6g}" if outcome.score is not None else outcome.state
         if outcome.sentence:
-            words += f": {outcome.sentence[:_LONGEST]}"
+            words += f": {outcome.sentence[:_MOST_CHARACTERS]}"
         took = f"  ({duration(outcome.seconds)})" if outcome.seconds is not None else ""
         return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._left()}"
 
     def _left(self) -> str:
-        """Estimate the remaining time from the runs done so far."""
+        """Return an estimate of the remaining time, from the runs done so far; empty before the first."""
         sweep = self._sweep
         done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
         if not done or not sweep.unfinished:
@@ -134,13 +134,13 @@ class SweepTerminal:
 
 
 def resume_command(sweep: Sweep) -> str:
-    """Return the command that continues a sweep, with all options that its manifest does not hold."""
+    """Return the command that continues a sweep, with all its options that the manifest does not hold."""
     words = ["policygen", "resume", str(sweep.folder)]
-    for text in sweep.overrides:  # the manifest never holds them, because only the user may choose where a key goes
+    for text in sweep.overrides:  # not in the manifest, because only the user may choose which server gets a key
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
     words += [word for llm in sweep.typed_models.values() if "@http" in llm for word in ("--llm", llm)]
-    # Repeat the trust that the user gave by naming a module, or a folder for prompts.
+    # By naming a module, or a folder for prompts, the user trusted them.
     named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
     words += ["--trust"] * (sweep.trust or named)
     words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []
@@ -149,7 +149,7 @@ def resume_command(sweep: Sweep) -> str:
 
 
 def closing_words(sweep: Sweep) -> list[str]:
-    """Summarise the results of a sweep and the next steps, as lines."""
+    """Return the lines that sum up a sweep: its results, its costs, and the command to use next."""
     done = sweep.of_state("finished")
     failed, short = sweep.of_state("failed"), sweep.of_state("out of budget")
     parts = [f"{len(done)} of {len(sweep.cells)} runs finished"]
@@ -190,7 +190,7 @@ def _spending(sweep: Sweep) -> str:
 
 
 def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust: bool) -> list[str]:
-    """Describe what a sweep takes at most, a line each, with the basis of each figure.
+    """Return the lines of an estimate: the most episodes, requests, USD and time that a sweep takes, and their basis.
 
     Args:
         workers: number of runs at a time.
@@ -234,7 +234,7 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
 
 
 def _most_episodes(config: RunConfig) -> int:
-    """Return the episodes of a run at most, without those that settle close comparisons."""
+    """Return the most episodes that a run can play, without those that decide close comparisons."""
     proposals = config.iterations * config.candidates
     tuning = 0 if config.refine.method is None else config.refine.episodes or TUNING
     searching = config.warmup_episodes + proposals * (2 * config.episodes + tuning)
@@ -244,6 +244,7 @@ def _most_episodes(config: RunConfig) -> int:
 
 
 def _steps_a_second(task: Task) -> float:
+    """Measure how many steps a second an environment takes with random actions."""
     env = make_env(task)
     try:
         env.reset(seed=0)

@@ -18,17 +18,18 @@ from policygen.runs.budget import Hold, Ledger, Price, affordable_hold
 from policygen.runs.logbook import Logbook
 
 FILE = "spent.json"
-SECONDS_TO_WAIT = 60.0
+SECONDS_TO_WAIT = 60.0  # for the lock of the account
 
 
 class SharedBudgetExhausted(PolicygenError):
-    """The next request could exceed the budget of a sweep; its run can be resumed once the budget is larger."""
+    """The error for a request that could exceed the budget of a sweep; a larger budget lets the run be resumed."""
 
 
 class SharedBudget:
-    """The account of a sweep, shared by its processes: a request's highest cost is set aside before it is sent.
+    """The account of a sweep on disk, shared by its processes.
 
-    For every cell, the account has its calls, tokens and USD so far (None: unknown), and the cost set aside.
+    It has the calls, tokens and USD (None: unknown) of every cell so far. Before a request is sent, the most that it
+    can cost is set aside.
     """
 
     def __init__(self, folder: Path, limits: SweepLimits) -> None:
@@ -71,10 +72,10 @@ class SharedBudget:
             account[key]["calls"] += 1
 
     def hold(self, key: str, wanted: Hold, price: Price) -> Hold:
-        """Set aside the highest cost of a cell's request, in place of its last one.
+        """Set aside the most that a cell's request can cost, in place of what was set aside for its last one.
 
         Raises:
-            SharedBudgetExhausted: it could exceed what is left, or a price is unknown.
+            SharedBudgetExhausted: the request could exceed the limits, or a price is unknown.
         """
         with self._account() as account:
             account[key] |= {"aside_tokens": 0, "aside_usd": 0.0}
@@ -89,7 +90,7 @@ class SharedBudget:
         return hold
 
     def settle(self, key: str, calls: int, tokens: int, usd: float | None) -> None:
-        """State the spending of a cell so far; nothing is set aside for it any more."""
+        """Record the spending of a cell so far, and set nothing aside for it any more."""
         with self._account() as account:
             account[key] = _entry(calls, tokens, usd)
 
@@ -130,19 +131,19 @@ class SharedLedger(Ledger):
         return self._shared.hold(self._key, super()._within(wanted, price), price)
 
     def release(self, hold: Hold) -> None:
-        """Give back the hold of a request that was not answered, here and in the sweep."""
+        """Give back what was set aside for a request that was not answered, here and in the sweep's account."""
         super().release(hold)
         self.settle()
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time, and settle with the sweep."""
+        """Add a reply's tokens, cost and time, and report them to the sweep's account."""
         tokens = super().charge_reply(prompt, reply, hold)
         self.settle()
         return tokens
 
 
 def spent_so_far(folder: Path) -> dict[str, tuple[int, int, float | None]]:
-    """Return calls, tokens and USD of each cell with a language model, by folder name; damaged runs are left out."""
+    """Return the calls, tokens and USD of each run of a language model, by folder name, without damaged runs."""
     found = {}
     for settings in sorted(folder.glob("*/config.toml")):
         with suppress(LogbookError):
@@ -152,7 +153,7 @@ def spent_so_far(folder: Path) -> dict[str, tuple[int, int, float | None]]:
 
 
 def _spent_in(logbook: Logbook) -> tuple[int, int, float | None] | None:
-    """Return the spending of a run on a language model; None if it used none."""
+    """Return the calls, tokens and USD of a run; None if it asked no language model."""
     summary = logbook.summary()
     if summary is not None:
         return (summary.llm_calls, summary.tokens_in + summary.tokens_out, summary.usd) if summary.llm_calls else None

@@ -1,4 +1,4 @@
-"""Suites: `envs/suites/*.toml`, several tasks with one protocol and published scores."""
+"""Suites: tasks that are run with the same settings, and their published scores; the files are `envs/suites/*.toml`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from policygen.tasks.task import PolicyKind
 
 FOLDER = "envs/suites"
 
-# Settings of a run that a suite may state: kind of policy, length of the search, episodes. The user chooses the
-# model and the server.
+# Settings that a suite may state: kind of policy, length of the search, episodes. Only the user chooses the model and
+# the server.
 PROTOCOL = (
     "policy",
     *("iterations", "candidates", "episodes", "warmup_episodes", "final_episodes"),
@@ -34,7 +34,7 @@ class _PublishedScore(NamedTuple):
 
 
 def _by_name(value: Any) -> Any:
-    """Convert a mean, or `[mean, standard deviation]`, to a dictionary, so that messages can name the number."""
+    """Convert a mean, or `[mean, standard deviation]`, to a dictionary, so that errors name the wrong number."""
     numbers = [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
     if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= 2:
         raise ValueError("write a mean, or [mean, standard deviation]")
@@ -46,9 +46,9 @@ class PublishedColumn:
     """The published scores of a method: a column of a table.
 
     Attributes:
-        source: the publication, and the runs or episodes that its figures average.
+        source: the publication, and the runs or episodes over which its figures are means.
         runs: number of runs per mean; None if the source does not say.
-        scores: by task the mean and the standard deviation over runs; the deviation is None if unknown.
+        scores: for each task, the mean and the standard deviation over runs; None for an unknown deviation.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -64,10 +64,10 @@ class Suite(BaseModel):
 
     Attributes:
         tasks: names of tasks, or Gymnasium ids.
-        run: settings of every run; they override task files, and the user overrides them.
-        max_steps: published step limits by task; they override task files.
-        policy: published kinds of policy by task; they override task files.
-        published: published columns to show beside the runs.
+        run: settings of every run. They replace those of task files, and the user's replace them.
+        max_steps: the published step limit of a task, instead of that in its file.
+        policy: the published kind of policy of a task, instead of that in its file.
+        published: the columns shown beside the runs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,7 +82,7 @@ class Suite(BaseModel):
 
 
 def list_suites() -> dict[str, Path]:
-    """Find all suites, by name."""
+    """Return the files of all suites, by name."""
     return list_resources(FOLDER, ".toml")
 
 
@@ -93,22 +93,22 @@ def find_suite(name: str) -> Path | None:
 
 
 def load_suite(name: str) -> Suite:
-    """Load a suite.
+    """Load a suite, given as for `find_suite`.
 
     Raises:
-        UsageError: it does not exist or its file is malformed; the message gives the remedy.
+        UsageError: it does not exist, or its file is malformed.
     """
     path = find_suite(name)
     if path is None:
         known = sorted(list_suites())
         near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        meant = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
         raise UsageError(f"there is no suite `{name}`; {meant}")
     return suite_from_file(path)
 
 
 def published_columns() -> dict[str, tuple[PublishedColumn, ...]]:
-    """Return the published columns of every suite that has some; malformed suites are skipped."""
+    """Return the published columns of each suite that has some, by its name; malformed suites are skipped."""
     found = {}
     for name, path in sorted(list_suites().items()):
         with suppress(UsageError):
@@ -117,10 +117,10 @@ def published_columns() -> dict[str, tuple[PublishedColumn, ...]]:
 
 
 def suite_from_file(path: Path) -> Suite:
-    """Read a suite file; its tasks are looked up later.
+    """Read a suite file. Whether its tasks exist is not checked.
 
     Raises:
-        UsageError: it is malformed; the message says where.
+        UsageError: the file is malformed.
     """
     try:
         suite = Suite.model_validate(read_toml(path))
@@ -157,7 +157,7 @@ def _fault(suite: Suite, name: str) -> str:
 
 
 def suite_line(name: str) -> str:
-    """Describe a suite on one line: its tasks, and the published methods."""
+    """Return a line about a suite: its tasks and the published methods, or the fault of its file."""
     try:
         suite = load_suite(name)
         published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
@@ -167,7 +167,11 @@ def suite_line(name: str) -> str:
 
 
 def describe_suite(name: str) -> str:
-    """Describe a suite in full, in plain text."""
+    """Return the description of a suite, in plain text.
+
+    Raises:
+        UsageError: it does not exist, or its file is malformed.
+    """
     suite = load_suite(name)
     lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
     lines.append(f"tasks: {', '.join(suite.tasks)}")

@@ -1,4 +1,4 @@
-"""Carrying out a cell of a sweep, and the worker process that carries out one after another."""
+"""The work of a sweep: carrying out one cell, and a worker process that carries out one cell after another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-SECONDS_TO_RELEASE = 120.0
+SECONDS_TO_RELEASE = 120.0  # how long a cell waits for another process to release its folder
 
 State = Literal["finished", "failed", "interrupted", "out of budget"]
 
@@ -49,9 +49,10 @@ class Order:
     Attributes:
         settings: `NAME=VALUE` for new runs.
         overrides: `NAME=VALUE` for new and resumed runs.
-        llm_from, settings_from: the file that chose the model or the settings; empty if the user did.
-        trust: see `policygen.tasks.load.load_task`.
-        track: names of the trackers of its run.
+        trust: whether the user trusts the task files; see `policygen.tasks.load.load_task`.
+        cache: folder of the cache of replies.
+        track: names of the trackers of the run.
+        llm_from, settings_from: the file that chose the model or the settings; empty if the user typed them.
     """
 
     cell: Cell
@@ -68,7 +69,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a cell: attempts so far, planned attempts, and the best score."""
+    """The progress of a cell: its attempts so far, its planned attempts, and its best score."""
 
     key: str
     attempt: int
@@ -86,9 +87,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """The result of a cell: its final score, or the reason why it did not finish.
+    """The result of a cell.
 
-    `seconds` is None if the time was not measured, as for a stopped run.
+    Attributes:
+        sentence: why the cell did not finish; or for a finished one, a remark on its score.
+        score: the final score; None if the cell did not finish.
+        seconds: how long it took; None if that was not measured, as for a stopped run.
     """
 
     key: str
@@ -119,7 +123,7 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     return task, config
 
 
-_task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a configuration have the same
+_task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a configuration have the same task
 
 
 def begin(order: Order) -> Run:
@@ -131,7 +135,7 @@ def begin(order: Order) -> Run:
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
         assignments = list(order.overrides)
-        # Values that the user typed are repeated: this confirms that they are the user's choice.
+        # A resumed run asks the user to confirm these values; they are repeated here if the user typed them.
         if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
             assignments.append(f"llm={cell.llm}")
         assignments += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
@@ -154,6 +158,7 @@ def begin(order: Order) -> Run:
 
 
 def _with_sources(config: RunConfig, order: Order) -> RunConfig:
+    """Return the settings with a note of the file that chose each of those that only the user may choose."""
     stated = any("extra_body" in text for text in order.settings)
     body = config.origin("extra_body") or (order.settings_from if stated else "")
     chosen = config.chosen_by("the sweep", "baseline")
@@ -161,10 +166,10 @@ def _with_sources(config: RunConfig, order: Order) -> RunConfig:
 
 
 def carry_out_cell(order: Order, tell: Tell) -> CellResult:
-    """Carry out a cell to its end or first obstacle; every error becomes part of the result."""
+    """Carry out a cell until it ends or fails; every error becomes a result."""
     key, started = order.cell.key, time.perf_counter()
 
-    def outcome(state: State, sentence: str = "", score: float | None = None) -> CellResult:
+    def result(state: State, sentence: str = "", score: float | None = None) -> CellResult:
         return CellResult(key, state, sentence, score, time.perf_counter() - started)
 
     try:
@@ -175,24 +180,25 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
             if isinstance(run.ledger, SharedLedger):
                 run.ledger.settle()
     except KeyboardInterrupt:
-        return outcome("interrupted")
+        return result("interrupted")
     except SharedBudgetExhausted as error:
-        return outcome("out of budget", str(error))
+        return result("out of budget", str(error))
     except PolicygenError as error:
-        return outcome("failed", str(error))
+        return result("failed", str(error))
     except Exception as error:
         traceback.print_exc()
-        return outcome("failed", f"{type(error).__name__}: {error}".removesuffix(": "))
+        return result("failed", f"{type(error).__name__}: {error}".removesuffix(": "))
     if summary.final is None:
-        return outcome("failed", "no policy was found")
+        return result("failed", "no policy was found")
     kind = kind_of_episodes(summary.final.engine)
-    return outcome("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.value)
+    return result("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.value)
 
 
 def carry_out_again(order: Order, tell: Tell) -> CellResult:
-    """Carry out a cell that another process may have started and lost, may still run, or may have finished.
+    """Carry out a cell that another process may have started, finished, or still be running.
 
-    A machine given up as lost may be alive, so this waits for the run's lock. The process that gets it continues alone.
+    A machine that was given up as lost may be alive, so this waits for the run's lock: only the process that gets it
+    continues the run.
     """
     folder = order.folder / order.cell.key
     deadline = time.monotonic() + SECONDS_TO_RELEASE
@@ -217,15 +223,15 @@ def carry_out_remotely(order: Order, directory: str, tell: Tell, carry_out: Carr
     try:
         os.chdir(directory)
     except OSError as error:
-        lacks = f"{socket.gethostname()} has no folder {directory} ({error.strerror})"
-        return CellResult(key, "failed", f"{lacks}: the cluster's machines must share it")
-    with warnings.catch_warnings():  # each cell reports its own warnings, though one process may carry out several
+        fault = f"{socket.gethostname()} has no folder {directory} ({error.strerror})"
+        return CellResult(key, "failed", f"{fault}: the cluster's machines must share it")
+    with warnings.catch_warnings():  # one process may carry out several cells, and each must report its own warnings
         send_warnings(key, tell)
         return carry_out(order, tell)
 
 
 def send_warnings(key: str, tell: Tell) -> None:
-    """Send the warnings for users that this process gives from now on, as notes of a cell."""
+    """From now on, send this process's `UserWarning`s as notes of a cell instead of printing them."""
 
     def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
@@ -235,7 +241,7 @@ def send_warnings(key: str, tell: Tell) -> None:
 
 
 def print_into(log: Path) -> None:
-    """Send everything that this process and its libraries print to a file."""
+    """From now on, append everything that this process and its libraries print to a file."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -243,11 +249,11 @@ def print_into(log: Path) -> None:
 
 
 def finished(folder: Path, overrides: Sequence[str] = ()) -> Summary | None:
-    """Return the summary of a cell's run if it has ended and `overrides` does not enlarge its budget.
+    """Return the summary of a cell's run if it has ended; None if it has not, or if `overrides` enlarges its budget.
 
     Raises:
-        LogbookError: it is damaged.
-        UsageError: its budget is larger already.
+        LogbookError: the run's folder is damaged.
+        UsageError: `overrides` states a smaller budget, or a setting that cannot change.
     """
     logbook = Logbook(folder)
     summary = logbook.summary() if (folder / "config.toml").exists() else None
@@ -258,7 +264,7 @@ def finished(folder: Path, overrides: Sequence[str] = ()) -> Summary | None:
 
 
 class _Reporter(Listener):
-    """Listener that reports the progress of a cell's run."""
+    """A listener that reports the progress of a cell's run."""
 
     def __init__(self, run: Run, key: str, tell: Tell) -> None:
         self._run = run
@@ -269,7 +275,7 @@ class _Reporter(Listener):
         self._report(max(0, len(run.search.attempts) - 1))
 
     def doing(self, activity: Activity | None) -> None:
-        """Report waiting after errors, and the effects of the user's comments."""
+        """Report waits after errors, and the effects of the user's comments."""
         if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
             self._tell(Note(self._key, str(activity)))
 
@@ -286,10 +292,10 @@ class _Reporter(Listener):
 
 
 def work(connection: Connection, log: Path, environment: dict[str, str]) -> None:
-    """Carry out the orders that arrive over a connection, until there are no more or the process is told to end.
+    """Carry out the orders that arrive over a connection, until None arrives or the process is told to end.
 
-    Only the parent interrupts: it sends SIGTERM, which stops a run like Ctrl-C. Output of environments goes to the file
-    `log`.
+    Ctrl-C is ignored: the parent gets it, too, and sends SIGTERM, which interrupts the run. Everything that
+    environments print goes to the file `log`.
     """
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -299,16 +305,16 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
     try:
         while (order := connection.recv()) is not None:
             send_warnings(order.cell.key, connection.send)
-            outcome = carry_out_cell(order, connection.send)
-            connection.send(outcome)
-            if outcome.state == "interrupted":
+            result = carry_out_cell(order, connection.send)
+            connection.send(result)
+            if result.state == "interrupted":
                 return
     except (EOFError, KeyboardInterrupt, OSError):
         pass  # the parent has ended, or wants this process to end
 
 
 def interrupt_once(number: int, frame: Any) -> None:
-    """Handle a signal: stop the run, like Ctrl-C."""
+    """Handle SIGTERM: interrupt the run as Ctrl-C does, and ignore further ones."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the writing of files
     raise KeyboardInterrupt
 

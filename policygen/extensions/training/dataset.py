@@ -1,6 +1,6 @@
-"""Runs as datasets for training language models: one row for each request, with chat messages exactly as sent.
+"""Datasets for training language models, made from runs: a row has the chat messages of a request exactly as sent.
 
-A reply is credited with the score of its policy as proposed: tuning is not the model's merit.
+A reply is ranked by the score of its policy before tuning, because tuning is not the model's merit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from policygen.runs.steering import Steering
 
 Form = Literal["sft", "dpo", "grpo"]
 Row = dict[str, Any]
-_OF_PROMPTS = ("prompt", "task", "run", "attempt", "kind", "incumbent")
+_PROMPT_COLUMNS = ("prompt", "task", "run", "attempt", "kind", "incumbent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Request:
     """A request of a run with its reply.
 
     Attributes:
-        round: first attempt of its round; the prompts of a round's candidates differ only in the attempt's number.
+        round: number of the first attempt of its round; prompts of a round differ only in the attempt's number.
         first: whether it is the first request of its attempt; the others ask for repairs.
-        malformed: whether its reply was refused.
+        malformed: whether its reply had problems, so that no policy was read from it.
         row: its columns; `score` is that of the policy before tuning, None without one.
     """
 
@@ -59,13 +59,14 @@ class Dataset:
 
 
 def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test: float, comments: bool) -> Dataset:
-    """Return the dataset of some runs and sweeps; nothing in them is run.
+    """Return a dataset of runs and sweeps. No code from their folders is executed.
 
     Args:
         form: `sft`: prompts with good replies; `dpo`: prompts with a better and a worse reply; `grpo`: prompts for
             `policygen.reward`.
-        top: for `sft`, this share of each task's replies with the highest scores, instead of the accepted ones.
-        test: share of each task's runs to hold out, at least one.
+        top: for `sft`, the share of each task's replies to include, those with the highest scores; None: the replies
+            that became the best policy of their run.
+        test: share of each task's runs to hold out, 0 for none; of each task that has two, at least one.
         comments: whether to include requests since the first comment of a user.
 
     Raises:
@@ -74,14 +75,14 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
     """
     runs, left_out = unique_runs(folders), Counter[str]()
     if links := [run for run in runs if run.is_symlink() and run not in folders]:
-        raise UsageError(f"{links[0]} is a link and may lead anywhere; name the folder itself if you want its rows")
+        raise UsageError(f"{links[0]} is a link; name the folder that it leads to if you want its rows")
     requests = [request for run in runs for request in requests_of(run, left_out, comments=comments)]
     if form == "sft":
         rows = _good_replies(requests, top, left_out)
     else:
         rows = (_pairs if form == "dpo" else _prompts)(requests, left_out)
     unique: dict[str, tuple[Path, Row]] = {}
-    for folder, row in rows:  # a replayed run repeats another one, which may be on the other side of the split
+    for folder, row in rows:  # a replayed run repeats another one, which must not be on the other side of the split
         unique.setdefault(
             repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")]), (folder, row)
         )
@@ -94,7 +95,7 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
 
 
 def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iterator[Request]:
-    """Yield the answered requests of a run, in order.
+    """Yield the answered requests of a run in their order, and count the others in `left_out`.
 
     Raises:
         LogbookError: it is no run, or is damaged.
@@ -108,18 +109,18 @@ def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iter
     for exchange in logbook.exchanges():
         if not isinstance(exchange, Exchange) or not 0 < exchange.attempt < len(attempts):
             left_out["without a reply or a result"] += 1
-        elif exchange.attempt >= commented:  # later prompts quote what the model made of the comment
+        elif exchange.attempt >= commented:  # later prompts show policies that the comment influenced
             left_out["since a user's comment (--comments includes them)"] += 1
         else:
             found.setdefault(exchange.attempt, []).append(exchange)
     for exchange in (exchange for some in found.values() for exchange in some):
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
-        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # attempt of its round
-        known = (None, (), TriedPolicies(), ReplayBuffer())  # all else that a reply is not read with
+        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # the first attempt of its round
+        rest = (None, (), TriedPolicies(), ReplayBuffer())  # the parts of a context that reading a reply does not use
         revised = best_of(attempts[:first])
         if attempt.lineage:
             revised = attempts[attempt.parent] if attempt.parent is not None else None
-        context = Context(task, config.policy, first, config.seed, revised, *known)
+        context = Context(task, config.policy, first, config.seed, revised, *rest)
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
         mean = score.mean if score is not None and last and math.isfinite(score.mean) else None
         # The run keeps the problems of an attempt's last reply only; the others are read again.
@@ -136,7 +137,7 @@ def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iter
             "score": mean,
             "normalised": scale(mean) if scale is not None and mean is not None else None,
             "accepted": last and attempt.accepted,
-            "problems": "\n".join(map(str, problems)),  # a list that is always empty at first has no type
+            "problems": "\n".join(map(str, problems)),  # a text, because an empty list has no type
         }
         yield Request(folder, config, first, exchange.request == 0, not last or bool(attempt.problems), row)
 
@@ -145,7 +146,7 @@ Rows = list[tuple[Path, Row]]
 
 
 def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> Rows:
-    """Choose the accepted replies, or the share `top` of each task's replies with the highest scores."""
+    """Return the accepted replies, or the share `top` of each task's replies with the highest scores."""
     scored = [one for one in requests if one.row["score"] is not None]
     left_out["malformed"] += sum(one.malformed for one in requests)
     left_out["without a score before tuning"] += sum(not one.malformed for one in requests) - len(scored)
@@ -162,7 +163,7 @@ def _good_replies(requests: Sequence[Request], top: float | None, left_out: Coun
 
 
 def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
-    """Pair each reply to a first prompt with the best one of its round, and if it is malformed, with its repair."""
+    """Pair each reply to a first prompt with the best one of its round, and a malformed one also with its repair."""
     scored = sorted((one for one in requests if one.row["score"] is not None), key=lambda one: one.row["score"])
     best = {(one.folder, one.round): one for one in scored if one.first}
     own = {(one.folder, one.row["attempt"]): one for one in scored}
@@ -180,21 +181,21 @@ def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
 
 
 def _prompts(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
-    """Choose first prompts whose replies a reward reads as the run did."""
+    """Return the first prompts of attempts, if a reward would read their replies as the run did."""
     first = [one for one in requests if one.first]
     known = [one for one in first if not one.config.normalise and one.config.grid == "free"]
     left_out["repairs"] += len(requests) - len(first)
     left_out["of runs with --normalise or --grid fixed, which a reward does not know"] += len(first) - len(known)
-    return [(one.folder, {name: one.row[name] for name in _OF_PROMPTS}) for one in known]
+    return [(one.folder, {name: one.row[name] for name in _PROMPT_COLUMNS}) for one in known]
 
 
 def _held_out(rows: Rows, share: float) -> set[Path]:
-    """Choose whole runs to hold out, by their names, of every task that has two or more."""
+    """Return the runs to hold out, chosen by their names, of every task that has two or more."""
     found: set[Path] = set()
     for task in {row["task"] for _, row in rows}:
         runs = {folder for folder, row in rows if row["task"] == task}
         ordered = sorted(runs, key=lambda run: hashlib.sha256(run.name.encode()).digest())
         found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))] if share else ())
     if share and rows and not found:
-        raise UsageError("--test holds out whole runs, and no task has two of them; name more runs, or leave it out")
+        raise UsageError("--test holds out whole runs, but no task has two; name more runs, or leave --test out")
     return found

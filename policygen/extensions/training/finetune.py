@@ -1,7 +1,8 @@
 """Training of a local language model on datasets of runs, by TRL's trainers and `policygen.reward` (extra `finetune`).
 
-Methods: supervised (`sft`); rejection sampling (`rft`: train on the best quarter of the model's own replies, in rounds;
-Yuan et al. 2023, arXiv:2308.01825); preferences (`dpo`); policy gradients with group baselines (`grpo`).
+The methods are supervised training (`sft`), preferences (`dpo`), policy gradients with group baselines (`grpo`), and
+rejection sampling (`rft`): rounds of training on the best quarter of the model's own replies (Yuan et al. 2023,
+arXiv:2308.01825).
 """
 
 # Imports inside functions are of optional packages.
@@ -32,10 +33,10 @@ from policygen.llm.local import load_chat_model
 from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]
-FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # of the dataset of a method
-LARGE = 50_000_000  # parameters from which on only an adapter is trained
-_PROBED = 4  # prompts whose replies have to differ in reward before `grpo`
-MOST_TESTED = 64  # replies that are judged before and after training
+FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # the dataset of each method
+LARGE = 50_000_000  # of a model with more parameters, only an adapter is trained
+_PROBED = 4  # `grpo` begins only if the replies to one of this many prompts differ in reward
+MOST_TESTED = 64  # replies that judge a model before and after training
 _STATE, _CARD, _CHECKPOINTS = "finetune.json", "README.md", "checkpoints"
 _UNREADABLE = "no reply can be read: train with --method sft first, on good replies"
 
@@ -53,9 +54,9 @@ class TrainingSettings:
         beta: weight of the divergence from the base model, for `dpo` and `grpo`.
         batch: rows of a step, for `sft`, `rft` and `dpo`.
         max_tokens: longest reply that is sampled, in tokens.
-        episodes: episodes that a reply is scored by.
-        seed: seed of every random draw; the episodes that judge have the next seed.
-        trust: task files may name modules to import and paths to read.
+        episodes: number of episodes that score a reply.
+        seed: seed of every random draw. The model is judged on episodes of the next seed.
+        trust: whether the user trusts the task files, which may name modules to import and paths to read.
     """
 
     method: Method
@@ -73,12 +74,12 @@ class TrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplyScores:
-    """Replies to held-out prompts.
+    """The figures of a model's replies to held-out prompts.
 
     Attributes:
-        readable: share that holds a playable policy.
-        reward: mean, -0.1 to about 1.
-        replies: their number.
+        readable: share of replies with a policy that can be played.
+        reward: mean reward, from -0.1 to about 1.
+        replies: number of replies.
         distinct: number of different policies; a model that always writes the same one has collapsed.
     """
 
@@ -90,7 +91,7 @@ class ReplyScores:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The result of a training: replies before and after it, its duration in seconds, and why it ended early."""
+    """The result of a training: figures of replies before and after it, its duration, and why it ended early."""
 
     before: ReplyScores
     after: ReplyScores
@@ -102,7 +103,7 @@ def read_rows(path: Path) -> list[Row]:
     """Return the rows of a dataset that `policygen dataset` wrote.
 
     Raises:
-        UsageError: it cannot be read, or a line is not a row.
+        UsageError: the file cannot be read, or a line is not a row.
     """
     try:
         rows = [json.loads(line) for line in read_plain(path).decode().splitlines() if line.strip()]
@@ -126,23 +127,23 @@ def finetune(
 ) -> TrainingResult:
     """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
 
+    A training that was interrupted continues from its last checkpoint in `out`.
+
     Args:
         rows: rows of the form that the method takes (`FORMS`).
         test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
         say: called with lines about the progress.
-        track: trackers that also get the figures, as of `--track`; see `policygen.extensions.trackers`.
-
-    A training that was interrupted continues from its last checkpoint in `out`.
+        track: names of trackers that also get the figures; see `policygen.extensions.trackers`.
 
     Raises:
         UsageError: the extra or a tracker is not installed, the model or every row is unusable, or the replies
             leave nothing to learn from.
-        PathError: `out` holds something else.
-        KeyboardInterrupt: SIGINT arrived; a step in progress was finished and saved before.
+        PathError: `out` exists and is not this training.
+        KeyboardInterrupt: SIGINT arrived; the step in progress was finished and saved before.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
-    trackers(track)
+    trackers(track)  # raises if one is not installed
     _refuse_mixed(rows)
     digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
     _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
@@ -151,12 +152,12 @@ def finetune(
     rows = model.rows_that_fit(rows, say)
     judge = _Judge(model, test or rows, settings)
     before = judge.scores()
-    say(f"before: {_described(before)}")
+    say(f"before: {_in_words(before)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
         ended = model.train_in_rounds(rows, say) if settings.method == "rft" else model.train(rows, say)
     after = judge.scores()
-    say(f"after:  {_described(after)}")
+    say(f"after:  {_in_words(after)}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
     write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result))
@@ -171,17 +172,17 @@ def sample_replies(source: str, rows: Sequence[Row], settings: TrainingSettings)
 
 
 def _refuse_mixed(rows: Sequence[Row]) -> None:
-    """Refuse tables and equations under the same prompt, which cannot say which of them is meant."""
+    """Raise UsageError if a prompt has replies of both kinds: it does not tell the model which kind to write."""
     kinds = {json_line([row["prompt"], row["kind"]]): json_line(row["prompt"]) for row in rows}
     if len(set(kinds.values())) < len(kinds):
         raise UsageError(
-            "the rows have tables and equations under the same prompt: train on one kind of policy, or name the kind "
-            "in the prompt's template (variable `kind`)"
+            "the same prompt has tables and equations as replies: train on one kind of policy, or name the kind in the "
+            "prompt's template (variable `kind`)"
         )
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Make the folder, or continue its interrupted training; rows and settings may differ if it saved no checkpoint."""
+    """Create the folder, or check that it has this training, interrupted; without a checkpoint it may have another."""
     path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
     if out.exists() and not path.is_file():
         raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
@@ -192,7 +193,7 @@ def _claim(out: Path, state: dict[str, Any]) -> None:
 
 
 class _Trainee:
-    """A model in training, with the arguments of TRL's trainers."""
+    """A model in training: its tokenizer, its weights, and calls of TRL's trainers."""
 
     def __init__(self, base: str, settings: TrainingSettings, out: Path, track: Sequence[str] = ()) -> None:
         import torch
@@ -213,32 +214,28 @@ class _Trainee:
         torch.manual_seed(settings.seed)
 
     def rows_that_fit(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
-        """Return the rows that fit into the model's context with a reply.
-
-        Raises UsageError if there is none.
-        """
-        length = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(self.settings.method, ())
-        fit = []
-        for row in rows:
-            answers = [self._tokens(row["prompt"] + row[name]) for name in length]
-            room = self.context - (0 if answers else self.settings.max_tokens)
-            if max([*answers, self._tokens(row["prompt"])]) <= room:
-                fit.append(row)
-        if len(fit) < len(rows):
-            say(f"left out: {len(rows) - len(fit)} of {len(rows)} rows are longer than the context of {self.context}")
+        """Return the rows that fit into the model's context with a reply; raise UsageError if there is none."""
+        method, limit = self.settings.method, f"longer than the model's context of {self.context} tokens"
+        if not rows:
+            raise UsageError(f"no row can be used: the data have none for --method {method}; see policygen dataset -h")
+        columns = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(method, ())
+        room = self.context - (0 if columns else self.settings.max_tokens)
+        fit = [
+            row
+            for row in rows
+            if max(self._tokens(text) for text in (row["prompt"], *(row["prompt"] + row[name] for name in columns)))
+            <= room
+        ]
         if not fit:
             raise UsageError(
-                "no row can be used: "
-                + (
-                    f"all {len(rows)} are longer than the model's context of {self.context} tokens"
-                    if rows
-                    else f"the data hold none for --method {self.settings.method}; see `policygen dataset --help`"
-                )
+                f"no row can be used: all {len(rows)} are {limit}; choose another --base, or shorter prompts"
             )
+        if len(fit) < len(rows):
+            say(f"left out: {len(rows) - len(fit)} of {len(rows)} rows are {limit}")
         return fit
 
     def train(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
-        """Train on `rows` by the method's trainer; return why it ended early, or nothing."""
+        """Train on `rows` with the method's trainer; return why it ended early, or an empty text."""
         from transformers import PrinterCallback, TrainerCallback
 
         method, settings = self.settings.method, self.settings
@@ -250,9 +247,9 @@ class _Trainee:
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
             "seed": settings.seed,
             "bf16": self._cuda and self.large,
-            **({"gradient_checkpointing": True} if self.large else {}),  # a name that transformers 6 will change
+            **({"gradient_checkpointing": True} if self.large else {}),  # only then: transformers 6 renames it
             "logging_steps": 10,
-            "logging_nan_inf_filter": False,  # else a loss that is no number would be hidden
+            "logging_nan_inf_filter": False,  # otherwise a loss that is not finite would be hidden
             "save_strategy": "steps",
             "save_steps": 0.1,  # share of all steps
             "save_total_limit": 1,
@@ -264,7 +261,7 @@ class _Trainee:
         interruption = _Interruption(say)
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Says the loss and the time left; ends a training that is interrupted or can no longer learn."""
+            """Reports the loss and the time left; ends a training that is interrupted or can no longer learn."""
 
             began = time.perf_counter()
 
@@ -280,8 +277,8 @@ class _Trainee:
                 gained = f", reward {float(logs['reward']):.3f}" if "reward" in logs else ""
                 say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}{gained}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
-                    why = f"the loss was no longer a number at step {state.global_step}"
-                    lost.append(f"{why}; lower --learning-rate; the weights are those before")
+                    why = f"the loss was not finite at step {state.global_step}, and the weights are those before"
+                    lost.append(f"{why}; lower --learning-rate")
                 elif logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
                     ended.append(
                         f"all replies had the same reward, {logs['reward']:.3g}, in the steps to {state.global_step}; "
@@ -305,7 +302,7 @@ class _Trainee:
         return next(iter(lost + ended), "")
 
     def _trainer(self, rows: Sequence[Row], common: dict[str, Any], callback: Any) -> Any:
-        """Return TRL's trainer of the method."""
+        """Return TRL's trainer for the method."""
         import trl
         from datasets import Dataset, disable_progress_bars
 
@@ -332,7 +329,7 @@ class _Trainee:
         return trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
 
     def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
-        """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
+        """Sample replies, train on the best quarter of each task's, and repeat; return what `train` returns."""
         reward_of = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
             texts, values = self._sampled(rows, reward_of)
@@ -350,13 +347,13 @@ class _Trainee:
         return ""
 
     def _sampled(self, rows: Sequence[Row], reward_of: Reward) -> tuple[list[tuple[Row, str]], list[float]]:
-        """Sample replies to each row's prompt; return them with their rows, and their rewards."""
+        """Sample replies to each row's prompt; return pairs of a row and a reply, and the rewards of the replies."""
         texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
         scored = _scored(reward_of, [row for row, _ in texts], [text for _, text in texts])
         return texts, [one.reward for one in scored]
 
     def _refuse_without_spread(self, rows: Sequence[Row], reward_of: Reward) -> None:
-        """Raise UsageError if rewards of sampled replies do not differ, since `grpo` learns from differences only."""
+        """Raise UsageError if no prompt has sampled replies with different rewards: `grpo` learns from differences."""
         _, values = self._sampled(rows[:_PROBED], reward_of)
         if max(values) <= UNREADABLE:
             raise UsageError(_UNREADABLE)
@@ -369,7 +366,7 @@ class _Trainee:
             )
 
     def replies(self, rows: Sequence[Row]) -> list[str]:
-        """Sample a reply to each row's prompt, a batch at a time."""
+        """Sample a reply to each row's prompt."""
         import torch
 
         found: list[str] = []
@@ -392,7 +389,7 @@ class _Trainee:
         return found
 
     def save(self) -> None:
-        """Save weights, as safetensors, and tokenizer; nothing else that trainers leave."""
+        """Save the weights, as safetensors, and the tokenizer."""
         self.model.save_pretrained(self.out, safe_serialization=True)
         self.tokenizer.save_pretrained(self.out)
 
@@ -406,9 +403,10 @@ class _Trainee:
 
 
 class _Interruption:
-    """Delays the first SIGINT to the end of the `with` block, which raises KeyboardInterrupt; a second acts at once.
+    """A context that delays the first SIGINT to its end, where it raises KeyboardInterrupt; a second acts at once.
 
-    A checkpoint that is being written is therefore completed. Other threads than the main one get no signals.
+    A checkpoint that is being written is therefore completed. In other threads than the main one it does nothing,
+    because they get no signals.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -416,7 +414,7 @@ class _Interruption:
 
     def __enter__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
-        self._before = signal.signal(signal.SIGINT, self._note) if self._main else None
+        self._before = signal.signal(signal.SIGINT, self._delay) if self._main else None
 
     def __exit__(self, *_: object) -> None:
         if self._main:
@@ -424,14 +422,14 @@ class _Interruption:
         if self.arrived:
             raise KeyboardInterrupt
 
-    def _note(self, *_: object) -> None:
+    def _delay(self, *_: object) -> None:
         self.arrived = True
         signal.signal(signal.SIGINT, self._before)
         self._say("interrupted: this step is finished and saved first; interrupt again to stop at once")
 
 
 class _Judge:
-    """Judges a model by its replies to the same prompts, on episodes that training does not use."""
+    """A judge of a model by its replies to the same prompts, on episodes that training does not use."""
 
     def __init__(self, model: _Trainee, rows: Sequence[Row], settings: TrainingSettings) -> None:
         prompts = {json.dumps(row["prompt"]): row for row in rows}
@@ -440,7 +438,7 @@ class _Judge:
         self._model, self._reward = model, _reward(rows, settings, settings.seed + 1)
 
     def scores(self) -> ReplyScores:
-        """Judge the model as it is now."""
+        """Return the figures of the model's replies as it is now."""
         scored = _scored(self._reward, self._rows, self._model.replies(self._rows))
         readable = [one for one in scored if one.reward > UNREADABLE]
         distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
@@ -458,7 +456,7 @@ def _scored(reward_of: Reward, rows: Sequence[Row], texts: Sequence[str]) -> lis
 
 
 def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> list[Row]:
-    """Return rows with the quarter of each task's replies that has the highest rewards, each text once a prompt."""
+    """Return rows with the quarter of each task's replies that has the highest rewards, without repetitions."""
     kept: dict[str, Row] = {}
     for task in {row["task"] for row, _ in texts}:
         own = [(value, *text) for value, text in zip(values, texts, strict=True) if text[0]["task"] == task]
@@ -470,7 +468,7 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
     return list(kept.values())
 
 
-def _described(scores: ReplyScores) -> str:
+def _in_words(scores: ReplyScores) -> str:
     return (
         f"{scores.readable:.0%} of {scores.replies} replies can be read, mean reward {scores.reward:.3f}, "
         f"{scores.distinct} different policies"

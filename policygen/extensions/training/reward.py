@@ -1,7 +1,7 @@
-"""Rewards for training language models: completions are read as replies, and the policies in them are played.
+"""Rewards for training language models: a completion is read as a reply, and the policy in it is played.
 
-Training compares completions with each other, so all are played on the same starts. Their seeds are a stream of their
-own: neither a run nor `policygen.score` plays them.
+Training compares completions with each other, so all are played on the same episodes. Their seeds are used for nothing
+else: neither a run nor `policygen.score` plays them.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 UNREADABLE = -0.1  # reward of a reply without a policy that can be played
-RANDOM_EPISODES = 100  # for the mean return of random actions
-MOST_TOGETHER = 64  # policies whose episodes are in memory at a time
+RANDOM_EPISODES = 100  # episodes that measure the mean return of random actions
+MOST_TOGETHER = 64  # policies whose episodes are in memory at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Normalisation of mean returns, linear: 0 is the mean of random actions, 1 the target."""
+    """A linear normalisation of mean returns: 0 is the mean of random actions, 1 the target."""
 
     random: float
     target: float
 
     def __call__(self, mean: float) -> float:
-        """Normalise a mean return."""
+        """Return the normalised value of a mean return."""
         return (mean - self.random) / (self.target - self.random)
 
 
 def scale_of(task: Task, random: float | None, target: float | None = None) -> Scale | None:
-    """Return the scale of a task from the mean return of random actions; None without a target above it.
+    """Return the scale of a task; None if there is no target, or it is not above `random`.
 
-    The target is by default the task's optimum or, if none is known, the score that counts as solved.
+    Args:
+        random: mean return of random actions.
+        target: by default the task's optimum or, if none is known, the score that counts as solved.
     """
     if target is None:
         target = task.optimum.value if task.optimum is not None else task.solved
@@ -70,14 +72,14 @@ def reward(
     """Return a reward for training language models.
 
     Args:
-        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these, of which
-            a column `task` names one for each row.
-        episodes: number of episodes of each policy; finite, known MDPs are scored exactly.
+        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these. For
+            several, each row names its task in the column `task`.
+        episodes: number of episodes that each policy plays; on finite, known MDPs the score is exact instead.
         seed: determines the episodes, 0 or more.
         target: the score worth 1, for a single task; by default its optimum, else the score that counts as solved.
         kind: `table` or `linear`; by default the kind that a completion looks like.
         jobs: number of processes for environments that are not vectorised; by default all usable cores.
-        trust: task files may name modules to import and paths to read.
+        trust: whether the user trusts the task files, which may name modules to import and paths to read.
 
     Raises:
         UsageError: a number is out of range, the environment ignores its seed, or the target is unknown or not above
@@ -108,7 +110,7 @@ def reward(
 
 @dataclass(frozen=True, slots=True)
 class ScoredCompletion:
-    """A completion's policy, its score and its reward; without a policy that can be played, no score."""
+    """The policy, score and reward of a completion; without a policy that can be played, policy or score are None."""
 
     policy: Policy | None
     score: Score | None
@@ -119,7 +121,7 @@ class ScoredCompletion:
 class Reward:
     """A function from prompts and completions to rewards, with the signature of TRL's `GRPOTrainer`.
 
-    It can be pickled, and returns the same reward for the same completion. It holds no environment between calls.
+    It can be pickled, returns the same reward for the same completion, and keeps no environment between calls.
     """
 
     tasks: Mapping[str, Task]
@@ -134,14 +136,15 @@ class Reward:
         return f"policygen_{'_'.join(self.tasks)}"
 
     def __call__(self, prompts: object, completions: Sequence[Any], **columns: Any) -> list[float]:
-        """Return the reward of each completion, see `scored`; prompts and unknown columns are ignored."""
+        """Return the reward of each completion (see `scored`); prompts and unknown columns are ignored."""
         return [one.reward for one in self.scored(completions, **columns)]
 
     def scored(self, completions: Sequence[Any], **columns: Any) -> list[ScoredCompletion]:
         """Return the policy, the score and the reward of each completion; unknown columns are ignored.
 
-        The reward is -0.1 without a policy that can be played; 0 if the policy is no better than random actions, or
-        violates a hard requirement too often; else linear: 0 at random actions, 1 at the target, more beyond it.
+        The reward is -0.1 without a policy that can be played. It is 0 if the policy is no better than random actions,
+        or violates a hard requirement too often. Otherwise it is linear in the mean return: 0 at that of random
+        actions, 1 at the target, more beyond the target.
 
         Args:
             completions: texts, or lists of chat messages, of which the last one counts.
@@ -149,8 +152,8 @@ class Reward:
                 or `linear`; `incumbent`, the text of the policy that it may revise, if any.
 
         Raises:
-            UsageError: a column does not fit; never because of a completion.
-            EnvironmentFault: the environment also fails with random actions.
+            UsageError: a column is wrong; a completion never raises it.
+            EnvironmentFault: the environment fails with random actions, too.
         """
         nothing = [None] * len(completions)
         rows = [columns.get(name, nothing) for name in ("task", "kind", "incumbent")]
@@ -166,7 +169,7 @@ class Reward:
         return [found[one.task.name, text_digest(one)] if one else unreadable for one in policies]
 
     def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:
-        """Read the policy in a completion as a run reads a reply."""
+        """Return the policy in a completion, read as a run reads a reply; None if there is none."""
         if name is None and len(self.tasks) == 1:
             name = next(iter(self.tasks))
         task, kind = self.tasks.get(name or ""), kind or self.kind
@@ -184,11 +187,11 @@ class Reward:
     def _value(self, task: str, score: Score | None) -> float:
         if score is None or not math.isfinite(score.mean):
             return UNREADABLE
-        # Returns of bad policies may be arbitrarily low, and still a readable reply is better than another one.
+        # A readable reply is worth more than an unreadable one, however low its return is.
         return 0.0 if excess(score.violations) else max(0.0, self.scales[task](score.mean))
 
     def _scores(self, task: Task, policies: Sequence[Policy]) -> list[Score | None]:
-        """Score policies, side by side unless scores are exact; None for one that cannot be played."""
+        """Return the scores of policies, played side by side unless scores are exact; None if one cannot be played."""
         if finite_mdp(task) is not None:
             return [self._alone(task, policy) for policy in policies]
         scores: list[Score | None] = []
@@ -197,21 +200,21 @@ class Reward:
                 try:
                     played = players.play_many(some, self.seeds)
                     scores += [score_with_violations(task, episodes, players.engine) for episodes in played]
-                except Exception:  # one policy fails all of them: find it
+                except Exception:  # one policy failed, which ended the episodes of all: find it
                     alone = [self._alone(task, policy) for policy in some]
                     if alone.count(None) == len(alone):
-                        players.play(RandomActor(task, 0), self.seeds)
+                        players.play(RandomActor(task, 0), self.seeds)  # raises if the environment is the cause
                     scores += alone
         return scores
 
     def _alone(self, task: Task, policy: Policy) -> Score | None:
-        with suppress(Exception):  # as in a run, a policy that fails in the environment fails only this reply
+        with suppress(Exception):  # a policy that fails in the environment is a bad reply, as in a run
             return evaluate(policy, self.seeds, task=task)
         return None
 
 
 def reply_text(completion: Any) -> str:
-    """Return the text of a completion: of a text itself, or of the last of its chat messages; empty without one."""
+    """Return the text of a completion, which is a text or a list of chat messages, of which the last one counts."""
     if isinstance(completion, list | tuple) and completion:
         completion = completion[-1]
     content = completion.get("content") if isinstance(completion, Mapping) else completion

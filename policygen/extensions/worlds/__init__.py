@@ -10,7 +10,7 @@ import gymnasium as gym
 
 
 def _register(name: str, entry: str, steps: int, threshold: float | None, **arguments: str) -> None:
-    """Register an id once; registering it again would warn."""
+    """Register an environment, once: registering it again would warn."""
     if f"policygen/{name}-v0" not in gym.registry:
         gym.register(
             f"policygen/{name}-v0",

@@ -14,7 +14,7 @@ SIDE_ROOMS = ("kitchen", "library", "cave", "garden")
 COMMANDS = (*(f"go {direction}" for direction in DIRECTIONS), "take lamp", "take key", "take crown", "open chest")
 POINTS = {"take lamp": 10, "take key": 10, "open chest": 10, "take crown": 20}
 MOST_POINTS = sum(POINTS.values())
-_LIES_IN = {"lamp": "kitchen", "key": "library"}
+_ROOM_OF = {"lamp": "kitchen", "key": "library"}
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _State:
 
     @property
     def exits(self) -> dict[str, str]:
-        """The room in each direction."""
+        """The room behind each exit, by its direction."""
         if self.room == "hall":
             return self.doors
         way = next(direction for direction, room in self.doors.items() if room == self.room)
@@ -113,27 +113,27 @@ class AdventureEnv(gym.Env[str, Any]):
         rooms = [SIDE_ROOMS[i] for i in self.np_random.permutation(len(SIDE_ROOMS))]
         self._state = _State(dict(zip(DIRECTIONS, rooms, strict=True)))
         self._said = "Find the crown."
-        return _described(self._state), self._info()
+        return _describe(self._state), self._info()
 
     def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out a command."""
         command = COMMANDS[int(action)]
-        self._said = _carried_out(self._state, command)
+        self._said = _carry_out(self._state, command)
         points = POINTS[command] if self._said == "Done." and command in POINTS else 0
         self._state.score += points
         won = "crown" in self._state.carried
-        return _described(self._state), float(points - 1), won, False, self._info()
+        return _describe(self._state), float(points - 1), won, False, self._info()
 
     def render(self) -> str | None:
         """Return the result of the last command and the visible state, as text (`ansi`)."""
-        return f"{self._said}\n{_described(self._state)}\n" if self.render_mode == "ansi" else None
+        return f"{self._said}\n{_describe(self._state)}\n" if self.render_mode == "ansi" else None
 
     def _info(self) -> dict[str, Any]:
         return {"said": self._said, "score": self._state.score}
 
 
-def _carried_out(state: _State, command: str) -> str:
-    """Change the state as a command says, and describe the result."""
+def _carry_out(state: _State, command: str) -> str:
+    """Change the state by a command, and return a sentence about the result."""
     verb, _, thing = command.partition(" ")
     if verb == "go":
         if thing not in state.exits:
@@ -149,28 +149,27 @@ def _carried_out(state: _State, command: str) -> str:
             return "The chest is locked."
         state.chest_is_open = True
         return "Done."
-    if thing not in _lying(state):
+    if thing not in _things_to_take(state):
         return f"There is no {thing} to take."
     state.carried += (thing,)
     return "Done."
 
 
-def _lying(state: _State) -> list[str]:
-    """List the things that can be taken in the room."""
+def _things_to_take(state: _State) -> list[str]:
     if state.room == "cave":
         return ["crown"] if state.chest_is_open and "crown" not in state.carried else []
-    return [thing for thing, room in _LIES_IN.items() if room == state.room and thing not in state.carried]
+    return [thing for thing, room in _ROOM_OF.items() if room == state.room and thing not in state.carried]
 
 
-def _described(state: _State) -> str:
-    """Describe everything that is observable, as text."""
+def _describe(state: _State) -> str:
+    """Return the observation."""
     sentences = [f"You are in the {state.room}."]
     if state.is_dark:
         sentences.append("It is pitch dark.")
     elif state.room == "cave":
         sentences.append("A chest stands open here." if state.chest_is_open else "A locked chest stands here.")
     if not state.is_dark:
-        sentences += [f"A {thing} lies here." for thing in _lying(state)]
+        sentences += [f"A {thing} lies here." for thing in _things_to_take(state)]
     sentences += [f"{way.capitalize()}: {room}." for way, room in state.exits.items()]
     carried = ", ".join(sorted(state.carried, reverse=True)) or "nothing"
     return f"{' '.join(sentences)}\nCarried: {carried}. Score: {state.score} of {MOST_POINTS}."

@@ -1,4 +1,4 @@
-"""Nim and a maze: environments with finitely many states that publish their transitions, as toy-text ones do."""
+"""Nim and a maze: environments of finitely many states that publish their transitions, as Gymnasium's toy text does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 class FiniteEnv(gym.Env[Any, Any]):
-    """Plays the transitions in `P` from state `start`; with `P`, returns can be computed without sampling.
+    """An environment that plays published transitions from state `start`; returns can be computed from them exactly.
 
     Attributes:
         P: `P[state][action]` lists the outcomes of an action.
@@ -30,8 +30,8 @@ class FiniteEnv(gym.Env[Any, Any]):
         self.start = start
         self.initial_state_distrib: npt.NDArray[np.float64] = np.eye(len(transitions))[start]
         self.observation_space = gym.spaces.Discrete(len(transitions))
-        self.actions = len(transitions[start])
-        self.action_space = gym.spaces.Discrete(self.actions)
+        self._actions = len(transitions[start])
+        self.action_space = gym.spaces.Discrete(self._actions)
         self.render_mode = render_mode
         self.state = start
         self._ended = True
@@ -53,7 +53,7 @@ class FiniteEnv(gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("the episode has ended: call reset() before step()")
         outcomes = self.P[self.state].get(int(action))
         if outcomes is None:
-            raise gym.error.InvalidAction(f"there is no action {action}; there are 0 to {self.actions - 1}")
+            raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to {self._actions - 1}")
         chosen = 0
         if len(outcomes) > 1:  # a certain outcome needs no random draw
             chosen = int(self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes]))
@@ -64,7 +64,7 @@ class FiniteEnv(gym.Env[Any, Any]):
 # --- Nim -------------------------------------------------------------------------------------------------------------
 
 STICKS = 10
-MOST = 3  # sticks in one move
+MOST = 3  # sticks that a move can take
 
 
 class NimEnv(FiniteEnv):
@@ -122,7 +122,7 @@ class NimEnv(FiniteEnv):
         super().__init__(transitions, STICKS, render_mode)
 
     def render(self) -> Any:
-        """The sticks as text (`ansi`) or as a picture of 80 x 240 pixels (`rgb_array`); those taken are pale."""
+        """Return the sticks as text (`ansi`) or as a picture of shape (80, 240, 3) (`rgb_array`)."""
         if self.render_mode == "ansi":
             return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
         return self._picture() if self.render_mode == "rgb_array" else None
@@ -131,9 +131,9 @@ class NimEnv(FiniteEnv):
         picture = Canvas(80, 240)
         for i in range(STICKS):
             x = 23.0 + 21.5 * i
-            there = i < self.state
-            picture.segment((x, 22), (x, 66), 6, (196, 150, 92) if there else (232, 230, 224))
-            if there:
+            is_left = i < self.state
+            picture.segment((x, 22), (x, 66), 6, (196, 150, 92) if is_left else (232, 230, 224))
+            if is_left:
                 picture.disc((x, 18), 5.5, (190, 60, 44))
         return picture.pixels()
 
@@ -159,7 +159,7 @@ STEP_REWARD = -0.1 / (SIDE * SIDE)
 MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, 1), 3: (0, -1)}  # (rows, columns)
 # The pairs of squares without a wall between them: a spanning tree of the grid.
 PASSAGES = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
-_SCALE = 64  # pixels a square
+_SQUARE = 64  # side of a square in pixels
 
 
 class MazeEnv(FiniteEnv):
@@ -225,7 +225,7 @@ class MazeEnv(FiniteEnv):
         super().__init__({s: {a: _outcomes_of_moving(s, a) for a in MOVES} for s in squares}, 0, render_mode)
 
     def render(self) -> Any:
-        """The maze as text (`ansi`), or as a picture of 208 x 208 pixels (`rgb_array`)."""
+        """Return the maze as text (`ansi`) or as a picture of shape (208, 208, 3) (`rgb_array`)."""
         if self.render_mode == "ansi":
             return self._text()
         return self._picture() if self.render_mode == "rgb_array" else None
@@ -243,28 +243,28 @@ class MazeEnv(FiniteEnv):
 
     def _picture(self) -> npt.NDArray[np.uint8]:
         margin = 8
-        size = SIDE * _SCALE + 2 * margin
+        size = SIDE * _SQUARE + 2 * margin
         picture = Canvas(size, size)
-        corner = margin + (SIDE - 1) * _SCALE
-        picture.rectangle((corner, corner), (corner + _SCALE, corner + _SCALE), (176, 214, 164))
+        corner = margin + (SIDE - 1) * _SQUARE
+        picture.rectangle((corner, corner), (corner + _SQUARE, corner + _SQUARE), (176, 214, 164))
         wall = (62, 66, 74)
         for i in (margin, size - margin):
             picture.segment((margin, i), (size - margin, i), 6, wall)
             picture.segment((i, margin), (i, size - margin), 6, wall)
         for square in range(SIDE * SIDE):
             row, column = divmod(square, SIDE)
-            left, top = margin + column * _SCALE, margin + row * _SCALE
+            left, top = margin + column * _SQUARE, margin + row * _SQUARE
             if column < SIDE - 1 and not _is_open(square, 2):
-                picture.segment((left + _SCALE, top), (left + _SCALE, top + _SCALE), 6, wall)
+                picture.segment((left + _SQUARE, top), (left + _SQUARE, top + _SQUARE), 6, wall)
             if row < SIDE - 1 and not _is_open(square, 1):
-                picture.segment((left, top + _SCALE), (left + _SCALE, top + _SCALE), 6, wall)
+                picture.segment((left, top + _SQUARE), (left + _SQUARE, top + _SQUARE), 6, wall)
         row, column = divmod(self.state, SIDE)
-        picture.disc((margin + (column + 0.5) * _SCALE, margin + (row + 0.5) * _SCALE), 16, (58, 104, 176))
+        picture.disc((margin + (column + 0.5) * _SQUARE, margin + (row + 0.5) * _SQUARE), 16, (58, 104, 176))
         return picture.pixels()
 
 
 def _is_open(square: int, action: int) -> bool:
-    """Whether the action leads from the square to another one: no wall, and not out of the maze."""
+    """Return whether the action leads from the square to another one, not into a wall."""
     row, column = (a + b for a, b in zip(divmod(square, SIDE), MOVES[action], strict=True))
     inside = 0 <= row < SIDE and 0 <= column < SIDE
     return inside and frozenset((square, SIDE * row + column)) in PASSAGES

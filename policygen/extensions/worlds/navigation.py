@@ -15,10 +15,11 @@ from policygen.extensions.worlds.picture import Canvas
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
 CRASH = 0.4  # a shorter reading is a crash
-FARTHEST = 30.0
+FARTHEST = 30.0  # longest reading
 RAYS = np.deg2rad([-90.0, -45.0, 0.0, 45.0, 90.0])  # from left to right, relative to the heading
-DISTANCE = np.array([0.2, 0.04, 0.04])  # of forward, right, left
-TURN = np.array([0.0, 0.2, -0.2])
+# By action: forward, rotate right, rotate left.
+DISTANCE = np.array([0.2, 0.04, 0.04])
+TURN = np.array([0.0, 0.2, -0.2])  # rad, clockwise
 REWARD = np.array([5.0, -0.5, -0.5])
 
 # The corners of the outer and of the inner wall.
@@ -36,7 +37,7 @@ MIDDLE = np.array(
     ]
 )
 _WALLS = np.array([(a, b) for ring in (OUTER, INNER) for a, b in zip(ring, (*ring[1:], ring[0]), strict=True)])
-# Walls along y, then walls along x, as (where, from, to), each of shape (walls, 1).
+# Walls along y, at (x, from y, to y), and walls along x, at (y, from x, to x); each number has shape (walls, 1).
 _UPRIGHT = np.array([(a[0], *sorted((a[1], b[1]))) for a, b in _WALLS if a[0] == b[0]]).T[..., None]
 _LEVEL = np.array([(a[1], *sorted((a[0], b[0]))) for a, b in _WALLS if a[1] == b[1]]).T[..., None]
 
@@ -49,7 +50,7 @@ class Track(Dynamics):
     noise_width = 7
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Draw a point on the middle line of a stretch, and any heading."""
+        """Draw a point on the middle line of a stretch, and a heading."""
         first, last = MIDDLE[random.integers(len(MIDDLE))]
         x, y = first + random.random() * (last - first)
         state = np.array([x, y, random.uniform(-math.pi, math.pi)])
@@ -59,7 +60,7 @@ class Track(Dynamics):
         """Move along the old heading, turn, then measure."""
         x, y, heading = state
         turn = TURN[actions] + NOISE * noise[:, 0]
-        distance = np.abs(DISTANCE[actions] + NOISE * noise[:, 1])  # backwards does not happen
+        distance = np.abs(DISTANCE[actions] + NOISE * noise[:, 1])  # never backwards
         after = np.stack((x + distance * np.sin(heading), y + distance * np.cos(heading), _wrapped(heading + turn)))
         readings = _readings(after, noise[:, 2:])
         crashed = readings.min(axis=1) < CRASH
@@ -73,7 +74,7 @@ def _wrapped(angle: Array) -> Array:
 
 
 def _readings(state: Array, noise: Array) -> Array:
-    """Compute the distance to the nearest wall along each ray, plus noise; shape (n, 5)."""
+    """Return the distance to the nearest wall along each ray, plus noise; shape (n, 5)."""
     angles = (state[2][:, None] + RAYS).ravel()
     x, y = np.repeat(state[0], len(RAYS)), np.repeat(state[1], len(RAYS))
     dx, dy = np.sin(angles), np.cos(angles)
@@ -85,9 +86,10 @@ def _readings(state: Array, noise: Array) -> Array:
 
 
 def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
-    """Return the distance at which rays first meet walls of one direction, shape (rays,).
+    """Return the distances to the first wall of one direction that rays meet, shape (rays,).
 
-    `along`, shape (walls, rays), has the distances to the walls' lines; numpy is fast along a long last axis.
+    `along`, shape (walls, rays), has the distances to the lines of the walls. Rays are the last axis because numpy is
+    fast along a long last axis.
     """
     other = along * slope
     other += origin
@@ -151,7 +153,7 @@ class NavigationEnv(DynamicsEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def render(self) -> Any:
-        """The track from above with the robot and what it sees: a picture of 300 x 300 pixels."""
+        """Return a picture of the track from above, the robot and its readings without noise, shape (300, 300, 3)."""
         if self.render_mode != "rgb_array" or self.state is None:
             return None
         picture = Canvas(300, 300)
@@ -169,5 +171,5 @@ class NavigationEnv(DynamicsEnv):
 
 
 def _pixel(point: Any) -> tuple[float, float]:
-    """Convert track coordinates to pixels, y upwards, with a margin."""
+    """Convert track coordinates, whose y points up, to pixels; the margin has 10 pixels."""
     return 10 + 14 * float(point[0]), 10 + 14 * (SIZE - float(point[1]))

@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from policygen.episodes.dynamics import Array
 from policygen.episodes.vector import ADVANCES, advance_pendulum
 
-_FAR = 10.0  # standard deviations of noise by which the observation space is wider
+_FAR = 10.0  # the observation space exceeds the limits by this many standard deviations of the noise
 
 
 class PendulumTorqueEnv(PendulumEnv):
@@ -72,14 +72,14 @@ class PendulumTorqueEnv(PendulumEnv):
         self, render_mode: str | None = None, g: float = 10.0, most_load: float = 1.5, noise: float = 0.05
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; there are human and rgb_array")
+            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose human or rgb_array")
         super().__init__(render_mode, g)
         if not 0 <= most_load < self.max_torque:
             raise ValueError(
                 f"most_load is {most_load:g}; the motor holds loads from 0 to less than {self.max_torque:g}"
             )
         if not 0 <= noise < np.inf:
-            raise ValueError(f"noise is {noise:g}; a standard deviation is not negative")
+            raise ValueError(f"noise is {noise:g}; a standard deviation is finite and not negative")
         self.most_load, self.noise = most_load, noise
         space: Any = self.observation_space
         high = space.high + np.float32(_FAR * noise)

@@ -12,15 +12,15 @@ from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
 from policygen.extensions.worlds.picture import Canvas
 
 WIDTH, HEIGHT = 800.0, 600.0
-PADDLE_WIDTH, PADDLE = 10.0, 80.0  # how wide and how high
-BALL = 10.0
-SPEED = 5.0  # of paddles, and of the ball sideways
+PADDLE_WIDTH, PADDLE = 10.0, 80.0  # width and height of a paddle
+BALL = 10.0  # side of the square ball
+SPEED = 5.0  # of paddles, and of the ball sideways, per step
 LOWEST = HEIGHT - PADDLE  # the greatest y of a paddle's upper edge
 MOVES = np.array([-SPEED, SPEED, 0.0])
 
 
 class PongDynamics(Dynamics):
-    """A game of Pong; the state is the upper edges of the two paddles (agent, opponent) and the ball's x, y, vx, vy."""
+    """The game; its state is the upper edges of both paddles (agent, opponent) and the ball's x, y, vx, vy."""
 
     observation_space = gym.spaces.Box(
         np.array([PADDLE / 2, -SPEED, -SPEED, -SPEED, -SPEED], np.float32),
@@ -30,7 +30,7 @@ class PongDynamics(Dynamics):
     actions = 3
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Place paddles and ball in the middle; the ball flies either way."""
+        """Place paddles and ball in the middle; the ball flies to a random side."""
         middle = (HEIGHT - PADDLE) / 2
         vx = SPEED if random.random() < 0.5 else -SPEED
         state = np.array([middle, middle, WIDTH / 2, HEIGHT / 2, vx, random.uniform(-SPEED, SPEED)])
@@ -55,13 +55,13 @@ class PongDynamics(Dynamics):
 
 
 def _within(edge: Array) -> Array:
-    """Clip a paddle's upper edge to the field; for one copy this is several times faster than `np.clip`."""
+    """Clip a paddle's upper edge to the field; for a single environment, this is much faster than `np.clip`."""
     kept: Array = np.minimum(np.maximum(edge, 0.0), LOWEST)
     return kept
 
 
 def _seen(state: Array) -> Array:
-    """Return the middle of the agent's paddle, and the ball; shape (n, 5)."""
+    """Return the observations: the middle of the agent's paddle, and the ball's x, y, vx, vy; shape (n, 5)."""
     agent, _, x, y, vx, vy = state
     return np.stack((agent + PADDLE / 2, x, y, vx, vy), axis=1)
 
@@ -128,7 +128,7 @@ class PongEnv(DynamicsEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
 
     def render(self) -> Any:
-        """The field: a picture of 150 x 200 pixels."""
+        """Return a picture of the field, shape (150, 200, 3)."""
         if self.render_mode != "rgb_array" or self.state is None:
             return None
         agent, opponent, x, y, _, _ = self.state / 4

@@ -2,8 +2,8 @@
 
 The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
 flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them for ever, and a
-path is planned only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not yet
-seen when it was made. Exploring then ends as soon as the next of them is visible. If it is not visible by its turn, the
+path is computed only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not
+yet seen when it was made. Exploring then ends as soon as the next of them is seen. If it was not seen by its turn, the
 plan is over.
 
 The planner follows the rules of When2Ask's examples. It is not a language model.
@@ -28,14 +28,14 @@ UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
 KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order of reports
 KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") for room in ROOM_NAMES}
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
-AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # steps right, down, left, up, by direction
-_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for kinds that bound a room
-NOBODY = 4  # direction in cells without the robot
+AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) of a step, by direction: right, down, left, up
+_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # translates walls and doors to 1, all else to 0
+NOBODY = 4  # the number of cells without the robot, whose directions are 0 to 3
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A key, box or door on the map, with its place."""
+    """A key, box or door on the map."""
 
     kind: str
     colour: str
@@ -47,7 +47,7 @@ class View:
 
     Attributes:
         here, direction: the robot's cell, and the direction it faces.
-        carried: the thing it carries, as (kind, colour), or None.
+        carried: the kind and colour of the thing that the robot carries, or None.
     """
 
     __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
@@ -68,13 +68,13 @@ class View:
         return int(self._kinds[cell[0] * self._height + cell[1]])
 
     def ahead(self, cell: Cell | None = None, direction: int | None = None) -> Cell:
-        """Return the cell in front of the robot, or in front of another cell or direction."""
+        """Return the next cell in a direction; by default, that in front of the robot."""
         x, y = self.here if cell is None else cell
         dx, dy = AHEAD[self.direction if direction is None else direction]
         return x + dx, y + dy
 
     def things(self) -> Iterator[Thing]:
-        """Yield the known keys, boxes and doors that are not carried, each kind from left to right."""
+        """Yield the known keys, then boxes, then doors that are not carried, each kind from left to right."""
         own = self.here[0] * self._height + self.here[1]
         for number, kind in KINDS.items():
             at = self._kinds.find(number)
@@ -101,13 +101,14 @@ class View:
 
 EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
 STRIP = 3  # steps between lanes of an exploration: the width of the view
-_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # by quarter turns to the right
+# The actions that turn by a number of quarter turns to the right, and those that turn back.
+_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}
 _BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A kind of action and its thing (`key`, `red key`, `box`, `door`); exploring and dropping need none."""
+    """A part of a plan: a verb and its thing (`key`, `red key`, `box`, `door`); `explore` and `drop` have no thing."""
 
     verb: str
     thing: str = ""
@@ -121,11 +122,11 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Exploration:
-    """Exploring: to the upper left corner, then to and fro in lanes.
+    """An exploration: the robot goes to the upper left corner, then to and fro in lanes.
 
     Attributes:
         queue: the actions to take next.
-        reached: whether the upper wall was reached.
+        reached: whether the robot has reached the upper wall.
     """
 
     queue: deque[int]
@@ -159,21 +160,23 @@ class PlanExecutor:
     """Carries out a plan, one action at a time.
 
     Attributes:
-        rng: for turns that exploring chooses at random.
+        rng: the generator of the turns that exploring chooses at random.
     """
 
     rng: np.random.Generator
-    _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)
-    _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or exploring
-    _exploration: Exploration | None = None  # where exploring goes on, until the robot goes to a thing
+    _waiting: deque[tuple[Option, Cell | None]] = field(
+        default_factory=deque
+    )  # options with the places of their things
+    _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
+    _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
 
     def follow(self, plan: Plan, view: View) -> None:
-        """Replace the plan; the places of its things are those known now."""
+        """Replace the plan. Its things are looked for at the places known now."""
         self._running = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
     def act(self, view: View) -> int:
-        """Return the next action; a finished plan does nothing."""
+        """Return the next action: NOTHING after the end of the plan."""
         if isinstance(self._running, Exploration) and self._sees_awaited(view):
             self._running = None
         while not self._running and not self.is_over(view):
@@ -190,14 +193,14 @@ class PlanExecutor:
         return self._running.popleft()
 
     def is_over(self, view: View) -> bool:
-        """Whether no option is running and the plan is finished or its next target is not visible."""
+        """Return whether the plan is over: no option is running, and none is left or the next thing was not seen."""
         if self._running:
             return False
         return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
 
     @property
     def _awaited(self) -> str | None:
-        """Return the next target if it had not been seen when the plan was made."""
+        """The thing that the next option goes to, if it had not been seen when the plan was made; or else None."""
         option, place = self._waiting[0] if self._waiting else (None, None)
         return option.thing if option is not None and option.verb == GO_TO and place is None else None
 
@@ -205,7 +208,7 @@ class PlanExecutor:
         return bool(self._awaited and place_of(self._awaited, view))
 
     def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
-        """Start an option; return None or no actions if there is nothing to do, or no path."""
+        """Return the actions or the exploration of an option; None or no actions if nothing can be done."""
         if option.verb == EXPLORE:
             if view.is_complete() or self._sees_awaited(view):
                 return None
@@ -226,7 +229,7 @@ class PlanExecutor:
 
 
 def place_of(name: str, view: View) -> Cell | None:
-    """Return the last place where a thing with that name was seen; None if it was never seen."""
+    """Return the place of a thing on the map: the last in the order of `View.things`; None if none has the name."""
     words = name.split()
     if not words:
         return None
@@ -236,7 +239,7 @@ def place_of(name: str, view: View) -> Cell | None:
 
 
 def path_to(place: Cell, view: View) -> list[int]:
-    """Return a shortest path through known empty cells until the robot faces a place; empty if there is none."""
+    """Return the fewest actions through known empty cells until the robot faces a place; empty without a path."""
     start = (*view.here, view.direction)
     before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
     waiting = deque([start])
@@ -261,12 +264,12 @@ def path_to(place: Cell, view: View) -> list[int]:
 
 
 def _is_free(cell: Cell, view: View) -> bool:
-    """Whether a thing may be put there: the cell is known to be empty, with no door beside it."""
+    """Return whether a thing may be put into a cell: it is known to be empty, with no door beside it."""
     return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
 
 
 def _exchange(view: View) -> list[int]:
-    """Put down the carried thing beside the robot, or beside the next cell, and pick up the one ahead."""
+    """Return the actions that put the carried thing aside, at most two cells away, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP, *_BACK[turn], PICK_UP]
@@ -283,7 +286,7 @@ def _exchange(view: View) -> list[int]:
 
 
 def _put_down(view: View) -> list[int]:
-    """Put down the carried thing, ahead or beside."""
+    """Return the actions that put the carried thing into a cell next to the robot."""
     for turn in (0, 2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP]
@@ -295,31 +298,31 @@ def _put_down(view: View) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RoomReport:
-    """The planner's input: known things (keys, then boxes, then doors) and the carried one.
+    """The planner's input: the names of known things (keys, then boxes, then doors) and of the carried one.
 
-    Equal reports are equal questions. Colours are included if keys differ in colour.
+    Equal reports are equal questions. Names have a colour (`red key`) if keys differ in colour.
     """
 
     seen: tuple[str, ...]
     carried: str = ""
 
 
-def reported(view: View, *, colours: bool) -> RoomReport:
-    """Build the report of a map."""
+def report_of(view: View, *, colours: bool) -> RoomReport:
+    """Return the report of a map."""
     names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
     held = view.carried
     carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
     return RoomReport(tuple(dict.fromkeys(names)), carried)
 
 
-def planned(report: RoomReport, room: str) -> Plan:
-    """Return the plan by the rules of the published examples.
+def plan_by_rules(report: RoomReport, room: str) -> Plan:
+    """Return the plan by the rules of When2Ask's examples.
 
-    A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If
-    no door is known yet, any key is picked up; one that does not fit is exchanged later.
+    A key that fits the door is fetched and used. If no key is known, a box is opened; without boxes, the robot
+    explores. If no door is known yet, any key is picked up; one that does not fit is exchanged later.
 
     Args:
-        room: one of `ROOM_NAMES`; the rules differ in when they continue to explore with a key in hand.
+        room: one of `ROOM_NAMES`. The rooms differ in whether a plan goes on after a key is picked up.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")
@@ -340,7 +343,7 @@ def planned(report: RoomReport, room: str) -> Plan:
 
 
 class Signs(NamedTuple):
-    """Signals for asking the planner again.
+    """The numbers by which a mediator decides whether to ask the planner.
 
     Attributes:
         new: number of things first seen since the last question.
@@ -358,8 +361,8 @@ class RoomEpisode:
 
     Args:
         env: a `LockedRoomEnv`.
-        room: the kind of room of `env`: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`.
-        seed: of the episode; None continues with the generator of `env`.
+        room: the kind of room of `env`: one of `ROOM_NAMES`.
+        seed: seed of the episode; None continues with the generator of `env`.
 
     Attributes:
         steps, questions: number of steps and of questions so far.
@@ -381,12 +384,12 @@ class RoomEpisode:
 
     @property
     def report(self) -> RoomReport:
-        """Return the planner's current input."""
-        return reported(self._view, colours=self._colours)
+        """The planner's current input."""
+        return report_of(self._view, colours=self._colours)
 
     @property
     def signs(self) -> Signs:
-        """Return the current signals for asking."""
+        """The mediator's current input."""
         return Signs(len(self._known() - self._reported), int(self._ended), self._since)
 
     def follow(self, plan: Plan) -> None:
@@ -408,5 +411,6 @@ class RoomEpisode:
         return float(reward)
 
     def _known(self) -> set[tuple[str, str]]:
+        """Return the kinds and colours of the things on the map and in hand."""
         known = {(thing.kind, thing.colour) for thing in self._view.things()}
         return known | {self._view.carried} if self._view.carried is not None else known

@@ -1,4 +1,4 @@
-"""Rooms of unknown size with a locked door, and when to ask a planner in them. Built on the package `minigrid`."""
+"""Environments built on minigrid: a robot in a room with a locked door, and when to ask a planner for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from policygen.extensions.worlds.robot import (
     TOGGLE,
     Cell,
     RoomEpisode,
-    planned,
+    plan_by_rules,
 )
 
 MISSION = "open the door"
-LEAST, MOST = 5, 10  # cells of a room's side, walls included
-STEPS = 100  # of an episode
+LEAST, MOST = 5, 10  # fewest and most cells of a room's side, walls included
+STEPS = 100  # limit of an episode
 
 
 class LockedRoomEnv(MiniGridEnv):
@@ -97,9 +97,9 @@ class LockedRoomEnv(MiniGridEnv):
 
     def __init__(self, room: str, render_mode: str | None = None) -> None:
         if room not in ROOM_NAMES:
-            raise ValueError(f"room is {room}; there are {', '.join(ROOM_NAMES)}")
+            raise ValueError(f"there is no room {room}; choose one of {', '.join(ROOM_NAMES)}")
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise gym.error.UnsupportedMode(f"there is no render mode `{render_mode}`; take rgb_array")
+            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose rgb_array")
         self._room = room
         super().__init__(
             mission_space=MissionSpace(mission_func=lambda: MISSION),
@@ -137,7 +137,7 @@ class LockedRoomEnv(MiniGridEnv):
         self._last_cell: Cell | None = None
 
     def _furnish(self, colour: str) -> None:
-        """Put the things of the room into it; its door has this colour."""
+        """Put the things of the room into random cells; `colour` is that of the door."""
         if self._room == "SimpleDoorKey":
             self._put(Key(colour))
         elif self._room == "KeyInBox":
@@ -153,7 +153,7 @@ class LockedRoomEnv(MiniGridEnv):
             self._put(Box(colour), before_door=False)
 
     def _put(self, thing: WorldObj, *, before_door: bool = True) -> None:
-        """Put a thing into a random free cell; the cell in front of the door only if permitted."""
+        """Put a thing into a random free cell: also the one in front of the door, if `before_door`."""
         self.place_obj(
             thing, (0, 0), self._size, None if before_door else lambda env, place: tuple(place) == self._front
         )
@@ -161,7 +161,12 @@ class LockedRoomEnv(MiniGridEnv):
     # --- observations ----------------------------------------------------------------------------------------------
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action; see the class."""
+        """Take one action; see the class.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there is no episode yet.
+            gymnasium.error.InvalidAction: there is no such action.
+        """
         if self._door is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         if not LEFT <= action <= NOTHING:
@@ -171,7 +176,7 @@ class LockedRoomEnv(MiniGridEnv):
         return observation, float(self._reward()) if opened else 0.0, opened, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
-        """Return the map of everything seen, as it is now."""
+        """Return the observation: the map of everything seen, as it is now."""
         here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
         ahead = AHEAD[self.agent_dir]
         image = self._map
@@ -189,10 +194,10 @@ class LockedRoomEnv(MiniGridEnv):
         return {"image": image.copy()}
 
     def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:
-        """Return the cells visible from a cell in one direction: light spreads ahead and diagonally until blocked."""
+        """Return the cells that the robot sees: light spreads ahead and diagonally for three cells, until blocked."""
         (x, y), (dx, dy) = here, ahead
         found: set[Cell] = set()
-        lit = [False, True, False]  # to the left, in line, to the right
+        lit = [False, True, False]  # cells to the left, ahead, to the right
         for _ in range(3):
             cells = (x + dy, y - dx), (x, y), (x - dy, y + dx)
             after = [False, False, False]
@@ -279,7 +284,7 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         """Start a random room with a first plan."""
         super().reset(seed=seed)
         self._episode = RoomEpisode(self._env, self._room, seed)
-        self._episode.follow(planned(self._episode.report, self._room))
+        self._episode.follow(plan_by_rules(self._episode.report, self._room))
         self._episode.act()
         return self._seen(self._episode)
 
@@ -289,15 +294,15 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         if episode is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         if action not in (0, 1):
-            raise gym.error.InvalidAction(f"there is no action {action}; 0 continues and 1 asks")
+            raise gym.error.InvalidAction(f"there is no action {action}; choose 0 to continue or 1 to ask")
         if action:
-            episode.follow(planned(episode.report, self._room))
+            episode.follow(plan_by_rules(episode.report, self._room))
         reward = episode.act() - self._cost * int(action)
         signs, info = self._seen(episode)
         return signs, reward, episode.opened, episode.over and not episode.opened, info
 
     def render(self) -> Any:
-        """Draw the room, as a picture of 320 x 320 pixels."""
+        """Return a picture of the room, shape (320, 320, 3)."""
         return self._env.render() if self.render_mode is not None else None  # type: ignore[no-untyped-call]
 
     def _seen(self, episode: RoomEpisode) -> tuple[SignArray, dict[str, Any]]:

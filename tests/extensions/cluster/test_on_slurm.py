@@ -224,7 +224,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     for option, sentence in (
         ("time:4", "--slurm time:4: write NAME=VALUE with a long option name of sbatch"),
         ("comment=two\nlines", "write NAME=VALUE"),
-        ("job-name=mine", "--slurm job-name: policygen sets this option itself"),
+        ("job-name=mine", "--slurm job-name: policygen sets this option itself; leave it out"),
         ("cpus-per-task=many", "--slurm cpus-per-task=many: write a number"),
     ):
         with pytest.raises(UsageError, match=sentence):

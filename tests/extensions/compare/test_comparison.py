@@ -513,7 +513,7 @@ def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_sta
             "PPO:nosuch=ppo.csv",
             "no run has the task 'nosuch'; write PPO:TASK=ppo.csv, with TASK one of cartpole",
         ),
-        ("builtin (no language model):cartpole=ppo.csv", "already names a contender; write another label"),
+        ("builtin (no language model):cartpole=ppo.csv", "'builtin (no language model)'; write another label"),
     ):
         done = line("compare", folder, source)
         (said,) = sentences(done.err)

@@ -241,7 +241,7 @@ def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: 
         ("pause/done", "", 400, "is finished: there is nothing to pause"),
         ("comment/nowhere", "text=hello", 404, "There is no such run."),
         ("stop/going", "", 404, "There is no such form."),
-        ("comment/going", "&".join(f"text{i}=x" for i in range(11)), 400, "A form here has no more than 10 fields."),
+        ("comment/going", "&".join(f"text{i}=x" for i in range(11)), 400, "The form has more than 10 fields."),
         ("comment/linked", "text=hello", 404, "There is no such run."),
         ("withdraw/going", "number=9", 400, "no comment is active"),
         ("withdraw/going", "number=../9", 400, "There is no such comment."),

@@ -280,7 +280,7 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
     ("llm", "sentence"),
     [
         ("builtin", "builtin proposes policies and cannot decide single steps; a saved policy can"),
-        ("policy:", "write which policy drives"),
+        ("policy:", "name the policy that drives"),
         ("policy:lean.json", "is a policy for cartpole: its observations or actions differ from those of frozenlake"),
         ("replay:results/x", r"there is no results/x"),
         ("openai:a + gemini:b", "KEY"),
@@ -351,7 +351,7 @@ def test_the_command_tells_what_it_took_and_keeps_no_key(
 
 def test_a_setting_that_has_no_effect_is_refused(line: Line) -> None:
     said = line("drive", "frozenlake", "--llm", "policy:x", "--set", "episodes=3")
-    assert (said.code, "--set episodes: has no effect here" in said.err) == (2, True)
+    assert (said.code, "--set episodes has no effect here" in said.err) == (2, True)
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: RoomRe
         ("Plan: go to key", COLOURS, "does not say which: blue key or red key"),
         ("Plan: explore, open box", COLOURS, "`open box` names nothing in this room; it has key and door"),
         ("Plan: open it", PLAIN, "`open it` names no key, box or door"),
-        ("Plan: " + "explore, " * 13, PLAIN, "it has 13 options, and 12 are the most"),
+        ("Plan: " + "explore, " * 13, PLAIN, "it has 13 options; the maximum is 12"),
     ],
 )
 def test_what_is_no_plan_is_said(text: str, report: RoomReport, problem: str) -> None:
@@ -204,7 +204,8 @@ def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> 
     table = "| new | ended | action |\n|---|---|---|\n| 0 | 0 | continue |\n| * | * | ask |"
     policygen.parse(table, task_of_room("SimpleDoorKey")).save("mine.json")
     names = [word for name in ("always", "hard-coded", "mine.json") for word in ("--mediator", name)]
-    command = ("mediate", "simple-door-key", "--llm", "planner", *names, "--episodes", 30, "-o", "on_call.md")
+    options = ("--train", 200, "--cost", 0.02, "--set", "temperature=0", "--episodes", 30, "-o", "on_call.md")
+    command = ("mediate", "simple-door-key", "--llm", "planner", *names, *options)
     said = line(*command, "--out", "here")
     assert said.code == 0, said.err
     assert "planner: planner: rules, not a language model; 30 episodes" in said.out
@@ -232,14 +233,14 @@ def test_every_question_costs_while_it_learns() -> None:
 def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
     assert rooms_of(["key-in-box", "policygen/ColoredDoorKey-v0", "KeyInBox"]) == ("KeyInBox", "ColoredDoorKey")
     assert len(rooms_of([])) == 4
-    with pytest.raises(UsageError, match="there is no room hall; there are SimpleDoorKey"):
+    with pytest.raises(UsageError, match="there is no room hall; name one of SimpleDoorKey"):
         rooms_of(["hall"])
     with pytest.raises(
         UsageError, match="--mediator often is neither one of always, never, random, hard-coded, learned"
     ):
         named_mediators(["often"])
     policygen.parse(LEANING, "cartpole").save("lean.json")
-    with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; a mediator is one for when-to-ask"):
+    with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
         mediator_of(Policy.load(Path("lean.json")), load_task(MEDIATOR_TASK), "lean.json")
 
 
@@ -256,4 +257,6 @@ def test_the_page_says_what_was_missed() -> None:
     )
     missed = "KeyInBox: missed; learned opens 1 of 2 doors, 1 fewer than always, with 22% of its questions"
     assert learned_verdict(outcome, "KeyInBox") == missed
-    assert f"- {missed}." in page(outcome, "again")
+    text = page(outcome, "again", 0.02)
+    assert f"- {missed}." in text
+    assert "a cost of 0.02 per question" in " ".join(text.split())

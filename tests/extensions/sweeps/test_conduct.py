@@ -240,7 +240,7 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
     words = ("--template", "calm", "--template", "terse", "--seeds", 1, "--out", "swept", *WORDS)
     done = line("sweep", "frozenlake", *words)
     assert done.code == 0, done.err
-    assert "builtin reads no prompt" in done.err
+    assert "the models of this sweep read no prompt" in done.err
     note = "builtin reads no prompt: templates make no difference to its runs"
     assert note in read_scores(["swept"]).notes
     assert note not in read_scores(["swept/frozenlake-builtin-calm-s0"]).notes
@@ -339,7 +339,7 @@ def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> No
     for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
         done = line("resume", "swept", *more)
         assert done.code == 2
-        assert "a resumed sweep can only change --set prompt_tokens, jobs" in done.err
+        assert f"{more[1].partition('=')[0]}: a resumed sweep can only change prompt_tokens, jobs" in done.err
 
 
 def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_gets_a_key(

@@ -119,7 +119,7 @@ def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
     assert extended(first, first, Path("x")) == first
     with pytest.raises(UsageError, match=r"x is a sweep with other settings \(none\); choose another --out"):
         extended(first, plan_of("nim", settings=("refine=cma",)), Path("x"))
-    with pytest.raises(UsageError, match="already with its own settings, not with the settings of suite quick"):
+    with pytest.raises(UsageError, match="with its own settings already, not with the settings of suite quick"):
         cells_of(extended(first, plan_of("quick", seeds=[0]), Path("x")))
 
 

@@ -123,5 +123,5 @@ def test_two_columns_of_one_name_and_a_suite_that_is_not_there() -> None:
         suite_from_file(written(GOOD + column))
     with pytest.raises(UsageError, match="there is no suite `prop15`; did you mean props15"):
         load_suite("prop15")
-    with pytest.raises(UsageError, match="there are classic, finite"):
+    with pytest.raises(UsageError, match="choose one of classic, finite"):
         load_suite("zzz")

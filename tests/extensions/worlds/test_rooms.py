@@ -25,7 +25,7 @@ from policygen.extensions.worlds.robot import (
     RoomEpisode,
     RoomReport,
     View,
-    planned,
+    plan_by_rules,
 )
 from policygen.extensions.worlds.rooms import LockedRoomEnv
 from policygen.tasks.environments import make
@@ -49,7 +49,7 @@ def led(env: LockedRoomEnv, room: str, seed: int, rule: str) -> RoomEpisode:
     while not episode.over:
         new, ended, _ = episode.signs
         if ended or rule == "always" or (rule == "new" and new):
-            episode.follow(planned(episode.report, room))
+            episode.follow(plan_by_rules(episode.report, room))
         episode.act()
     return episode
 
@@ -251,7 +251,7 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
 )
 def test_the_planner_keeps_to_the_published_examples(room, seen, carried, plan):
     report = RoomReport(tuple(filter(None, seen.split(", "))), carried)
-    assert ", ".join(map(str, planned(report, room))) == plan
+    assert ", ".join(map(str, plan_by_rules(report, room))) == plan
 
 
 # --- when to ask -----------------------------------------------------------------------------------------------------
@@ -270,5 +270,5 @@ def test_asking_costs_and_is_counted_and_the_first_question_is_free():
 
 
 def test_a_room_that_there_is_not_is_refused():
-    with pytest.raises(TaskError, match="room is Hall; there are SimpleDoorKey, KeyInBox"):
+    with pytest.raises(TaskError, match="there is no room Hall; choose one of SimpleDoorKey, KeyInBox"):
         make("policygen/WhenToAsk-v0", {"room": "Hall"})
