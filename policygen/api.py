@@ -520,7 +520,7 @@ def export(
                 if differ:
                     warnings.warn(f"{facts[-1]} The test program allows for them.", stacklevel=2)
             files = c_files(policy, facts, episodes, options)
-            make_folder(Path(path))
+            make_folder(Path(path), "write elsewhere")
             for name, content in files.items():
                 write_named(Path(path) / name, content)
             return text

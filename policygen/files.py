@@ -192,12 +192,13 @@ def write_named(path: Path, content: str | bytes) -> None:
         raise _not_written(path, error) from None
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder unless it exists; raise LogbookError if it cannot be made."""
+def make_folder(path: Path, remedy: str) -> None:
+    """Create a folder with its parents unless it exists; raise PathError with the remedy if it cannot be created."""
     try:
-        path.mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise _not_written(path, error) from None
+        reason = getattr(error, "strerror", None) or error
+        raise PathError(f"cannot create {str(path)!r}: {reason}; {remedy}") from None
 
 
 def _is_open(descriptor: int, file: os.stat_result) -> bool:

@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     "llms",
     multiple=True,
     metavar="SPEC",
-    help="Provider and model, with @URL at that address; repeated: separate runs ('A + B': turns within a run).",
+    help="Provider and model, as for `run`; repeat it for runs with each. 'A + B': both take turns in the same run.",
 )
 @click.option(
     "--template",
     "templates",
     multiple=True,
     metavar="T",
-    help="Template of the prompt for a better policy; may be repeated.",
+    help="Template of the prompt for a better policy; repeat it for runs with each.",
 )
 @click.option("--seeds", default="10", help="Number of seeds from 0 (default 10), a range 100..109, or a list 1,5,7.")
 @click.option(
     "--grid",
     multiple=True,
     metavar="NAME=A,B",
-    help="A setting with several values, such as refine=none,cma:200: runs of each; repeated: of every combination.",
+    help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests, cost and time.")
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
@@ -124,11 +124,7 @@ def resume_sweep(
     trust: bool,
     llms: tuple[str, ...] = (),
 ) -> None:
-    """Resume a sweep, with larger budgets if `budgets` has some.
-
-    Raises:
-        UsageError: a setting cannot change.
-    """
+    """Resume a sweep, with larger budgets if `budgets` has some; raise UsageError if a setting cannot change."""
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
     from policygen.extensions.trackers import trackers

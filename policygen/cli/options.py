@@ -203,9 +203,7 @@ TRACK = click.option(
     help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
 )
 TRUST = click.option(
-    "--trust",
-    is_flag=True,
-    help="Trust the files: they may name a module to import, and a server that gets the key.",
+    "--trust", is_flag=True, help="Trust the files: they may name a module to import, and a server that gets the key."
 )
 READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 MODEL_BUDGETS = all_of(
@@ -228,10 +226,10 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         multiple=True,
         metavar="SPEC",
         callback=_joined,
-        help="Provider and model, with @URL at that address (default: builtin, which is not a language model); "
-        "`doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there "
-        "as reply-001.md for prompt-001.md. "
-        "Repeated, the models take turns, by the gain of their proposals per cost (--set choose=round: in order).",
+        help="Provider and model, with @URL if it has an address of its own (default: builtin, which is not a language "
+        "model); `doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there as "
+        "reply-001.md for prompt-001.md. Repeated, the models take turns, by the gain of their proposals per cost "
+        "(--set choose=round: in order).",
     ),
     BASE_URL,
     click.option(
@@ -244,7 +242,9 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         "--episodes", type=int, help="Episodes per score while searching (default 20; up to 400 if episodes are short)."
     ),
     SCORE,
-    click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."),
+    click.option(
+        "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Whether to withhold names, units and hints."
+    ),
     click.option(
         "--demonstrations",
         metavar="DATASET|FILE.npz|ppo:MODEL.zip",
@@ -257,7 +257,9 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         metavar="RUN|best.json",
         help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
     ),
-    click.option("--lineages", type=int, help="Policies of different structure, revised in turn (default 1)."),
+    click.option(
+        "--lineages", type=int, help="Number of policies of different structure, revised in turn (default 1)."
+    ),
     click.option(
         "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
     ),
@@ -271,7 +273,7 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         "--normalise",
         is_flag=True,
         default=None,
-        help="Offer observations as n_NAME, minus their running mean and divided by their spread (equations).",
+        help="Let equations use n_NAME: an observation minus its running mean, divided by its running spread.",
     ),
     click.option(
         "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
@@ -334,14 +336,14 @@ def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workers",
             type=click.IntRange(1),
-            help="Runs of a sweep at a time (default 1; with Ray its processors; with Slurm 1000 jobs).",
+            help="Runs of a sweep at a time (default 1; on Ray one per processor; on Slurm 1000).",
         ),
         click.option(
             "--on",
             type=click.Choice(["local", "ray", "slurm"]),
             default="local",
-            help="Executor of a sweep's runs: processes here (default), a Ray cluster, or job arrays of Slurm "
-            "(extras of these names); machines share the working directory and the sweep's folder.",
+            help="Where a sweep's runs are carried out: processes here (default), a Ray cluster, or Slurm's job arrays "
+            "(extras of these names). The machines must share the working directory and the sweep's folder.",
         ),
         click.option(
             "--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."

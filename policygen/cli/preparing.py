@@ -26,7 +26,7 @@ from policygen.cli.options import (
     say_key,
 )
 from policygen.errors import TaskError, UsageError
-from policygen.files import check_name, find_resource, list_resources, write_atomically
+from policygen.files import check_name, find_resource, list_resources, make_folder, write_atomically
 
 if TYPE_CHECKING:
     from policygen.llm import Provider
@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 @click.argument("gym_id", metavar="[MODULE:]ENV")
 @click.option("-o", "--output", type=PATH, help="File (default: envs/NAME.toml).")
 @click.option(
-    "--kwarg",
-    "arguments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Argument of the environment; may be repeated.",
+    "--kwarg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the environment; may be repeated."
 )
 @assignment("A setting of every run, written to the file's [run]; may be repeated.")
 def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
@@ -70,9 +66,9 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     if path.suffix != ".toml":
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
     if path.exists():
-        raise UsageError(f"{path} is there already; move it, or name another file with -o")
+        raise UsageError(f"{path} exists already; move it, or name another file with -o")
     text = file_to_edit(task)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, "choose another -o")
     write_atomically(path, text)
     say(f"observed: {', '.join((*task.observation_names, *task.text_names))}")
     say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
@@ -114,7 +110,7 @@ def list_tasks() -> str:
         cells = str(task.grid.size) if task.grid is not None else "-"
         solved = f"{task.solved:g}" if task.solved is not None else "-"
         rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
-    lines = _aligned(rows)
+    lines = _align(rows)
     lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
     if installed("sweeps"):
         from policygen.extensions.sweeps.suites import list_suites, suite_line
@@ -123,7 +119,7 @@ def list_tasks() -> str:
     return "\n".join(lines)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with aligned columns; the last cell of a row may be of any length."""
     columns = itertools.zip_longest(*(row[:-1] for row in rows), fillvalue="")
     widths = [max(map(len, column)) + 2 for column in columns]
@@ -191,7 +187,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
     from policygen.llm import PROVIDERS, LLMOptions, connect
 
     if llm is None:
-        for line in _aligned([(name, entry.help) for name, entry in PROVIDERS.items()]):
+        for line in _align([(name, entry.help) for name, entry in PROVIDERS.items()]):
             say(line)
         say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
@@ -276,7 +272,7 @@ def list_templates() -> None:
         lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
         return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
 
-    for line in _aligned([(entry.name, place(entry), entry.about) for entry in catalogue()]):
+    for line in _align([(entry.name, place(entry), entry.about) for entry in catalogue()]):
         say(line)
     if one_folder:
         say(f"\nNote: {IN_CHECKOUT}")
@@ -289,13 +285,13 @@ def list_templates() -> None:
 @click.option("--shipped", is_flag=True, help="Print the shipped one, even if a copy of yours replaces it.")
 @click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
 def show_template(name: str, shipped: bool, variables: bool) -> None:
-    """Print template NAME as used here."""
+    """Print template NAME as runs here use it."""
     from policygen.prompts.catalogue import text_of
     from policygen.prompts.templates import used_templates
 
     if variables:
         read, others = _variables(name)
-        for line in _aligned(read):
+        for line in _align(read):
             say(line)
         if others:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)

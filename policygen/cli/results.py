@@ -215,7 +215,9 @@ def robust(
     task = next(iter(policies.values())).task
     other = next((path for path, policy in policies.items() if policy.task.gym_id != task.gym_id), None)
     if other is not None:
-        raise UsageError(f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}")
+        raise UsageError(
+            f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}; leave one out"
+        )
     task = trusted(task) if trust else task
     agents = {**policies, **({against: read_agent(against, task, trust=trust)} if against else {})}
     perturbations = tried.perturbations_for(task, wanted, grid=grid)
@@ -230,7 +232,7 @@ def robust(
 
 @click.command()
 @click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
+@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
 @click.option(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
@@ -535,7 +537,9 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     default=20_000,
     help="Episodes of all candidates together, without checks (default 20000).",
 )
-@click.option("--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of the score that may be lost (0.01).")
+@click.option(
+    "--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of score that may be lost (default 0.01)."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
 @TRUST
 def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:

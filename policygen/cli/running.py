@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class RunCommand(click.Command):
-    """A command whose `--help` ends with every setting for `--set` and config files."""
+    """A command whose `--help` ends with a list of all settings."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and descriptions of the settings."""
@@ -90,8 +90,8 @@ _OPTIONS_OF_A_RUN = all_of(
 @click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
-    loaded = _loaded(task, options)
-    _carry_out(*_started(loaded, _config(loaded, task, options), options))
+    loaded = _load(task, options)
+    _carry_out(*_start(loaded, _config(loaded, task, options), options))
 
 
 @click.command(cls=RunCommand)
@@ -110,12 +110,12 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
     from policygen.runs.reading import read_agent
     from policygen.search.prepare import prepared
 
-    loaded = _loaded(task, options)
+    loaded = _load(task, options)
     known, config = prepared(loaded, _config(loaded, task, options, distillation.DEFAULTS))
     agent = read_agent(teacher, known, trust=options["trust"])
     student = distillation.distilled(agent, known, config, rounds=rounds, on_round=say).policy
     options["start"] = distillation.text_of(student, teacher)
-    active_run, trackers = _started(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
+    active_run, trackers = _start(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
     _carry_out(active_run, trackers)
     for line in distillation.compare_with_teacher(agent, student, active_run).lines():
         say(line)
@@ -153,8 +153,8 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
             session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
             trackers = _trackers(options["track"])
         else:
-            loaded = _loaded(session.task, options)
-            session.run, trackers = _started(loaded, _config(loaded, session.task, options), options, session)
+            loaded = _load(session.task, options)
+            session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
         try:
             return carry_out(
                 session.run, (Terminal(session.run), *own_listeners(session.run), *trackers, session)
@@ -170,7 +170,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
 _NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
 
 
-def _loaded(task: str, options: Mapping[str, Any]) -> Task:
+def _load(task: str, options: Mapping[str, Any]) -> Task:
     """Return the task of a new run, with the perturbations of the options."""
     from policygen.runs.config import step_timeout_of
     from policygen.tasks.load import load_task
@@ -190,7 +190,7 @@ def _config(
     return effective_config(loaded, task, suite=defaults, file=file, assignments=assignments, options=settings)
 
 
-def _started(
+def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
 ) -> tuple[Run, Sequence[Tracker]]:
     """Begin a run, print its settings, and return it with its trackers."""

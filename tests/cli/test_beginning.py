@@ -55,7 +55,7 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     again = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
     assert (again.returncode, again.stderr.strip()) == (
         2,
-        "Error: room.toml is there already; move it, or name another file with -o",
+        "Error: room.toml exists already; move it, or name another file with -o",
     )
     text = (tmp_path / "room.toml").read_text()
     assert "outside = 4.0" in text
@@ -81,6 +81,14 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     said = in_a_process("new", "rooms:Room", cwd=tmp_path)
     assert "missing 1 required positional argument: 'outside'" in said.stderr
     assert "--kwarg NAME=VALUE" in said.stderr
+
+
+def test_a_task_file_in_a_folder_that_cannot_be_created_is_a_sentence(line: Line) -> None:
+    Path("taken").touch()
+    said = line("new", "CartPole-v1", "-o", "taken/cartpole.toml")
+    assert (said.code, said.err) == (2, "Error: cannot create 'taken': File exists; choose another -o\n")
+    said = line("new", "CartPole-v1", "-o", "deep/er/cartpole.toml")
+    assert (said.code, Path("deep/er/cartpole.toml").is_file()) == (0, True)
 
 
 FAULTY = (

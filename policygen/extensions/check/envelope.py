@@ -156,7 +156,7 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
     known = Intervals().assigned(program, known)
     steps = list(_samples(program, box, points, seed))
     claims = []
-    for expression, condition, node in _claimed(program, known):
+    for expression, condition, node in _expressions_to_check(program, known):
         bound = Intervals().value(node, known)
         with np.errstate(all="ignore"):
             values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
@@ -201,9 +201,7 @@ def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> di
             break
         grown = {slot: hull(values[slot], x) for slot, x in after.items()}
         factor = 2.0 if rounds < _ROUNDS_BEFORE_FAST_WIDENING else 2.0**rounds
-        values = {
-            s: _widened(values[s], x, factor) if rounds >= _ROUNDS_BEFORE_WIDENING else x for s, x in grown.items()
-        }
+        values = {s: _widen(values[s], x, factor) if rounds >= _ROUNDS_BEFORE_WIDENING else x for s, x in grown.items()}
     for _ in range(_MOST_NARROWINGS):  # bounds after a step are bounds before the next
         before, values = values, _after_step(program, {**observed, **values})
         if values == before:
@@ -211,7 +209,7 @@ def _remembered_values(program: Program, observed: Mapping[str, Interval]) -> di
     return values
 
 
-def _widened(before: Interval, x: Interval, factor: float) -> Interval:
+def _widen(before: Interval, x: Interval, factor: float) -> Interval:
     """Move each bound of `x` that differs from `before` outward: to 0, to `factor` times it, or to infinity."""
     low = x.low if x.low == before.low else min(factor * x.low, 0.0)
     high = x.high if x.high == before.high else max(factor * x.high, 0.0)
@@ -253,7 +251,7 @@ def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -
         yield values
 
 
-def _claimed(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
+def _expressions_to_check(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
     """Yield what to claim: an expression as text, the condition, and the expression."""
     for name, node in program.assignments:
         kind, _, rest = name.rpartition(" ")

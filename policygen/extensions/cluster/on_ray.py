@@ -81,7 +81,7 @@ class RayExecutor:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 reason = " ".join(str(error).split())[:200]
                 where = f"--address {address}: no usable Ray cluster" if address else "Ray does not start here"
-                raise ClusterError(f"{where} ({reason})") from None
+                raise ClusterError(f"{where} ({reason}); choose another --address, or leave --on ray out") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
         self.size = size or processors
         self.jobs: int | None = max(1, processors // self.size)

@@ -131,8 +131,9 @@ class SlurmExecutor:
                 jobs = self._executor.map_array(_carry_out, orders, directories)
         except (self._submitit.core.utils.FailedJobError, OSError) as error:
             if not self._cells:
+                why = " ".join(str(error).replace("sbatch: error: ", "").split())[:_MOST_CHARACTERS]
                 raise ClusterError(
-                    f"--on slurm: {_shortened(error)} (change the request by --slurm, or its size by --workers)"
+                    f"--on slurm: {why} (change the request by --slurm, or its size by --workers)"
                 ) from None
             self._given, self._held = orders, time.monotonic()
             return
@@ -159,7 +160,7 @@ class SlurmExecutor:
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
             why = trace.rpartition("\n")[2][-_MOST_CHARACTERS:]
-            result = CellResult(order.cell.key, "failed", f"{why}; {self._output_note(job)}")
+            result = CellResult(order.cell.key, "failed", f"{why}; its output is in {job.paths.stdout}")
         self._tidy(job, keep=result.state == "failed")
         return result
 
@@ -187,8 +188,10 @@ class SlurmExecutor:
             elif state == "CANCELLED":
                 yield CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
             else:
-                sentence = f"job {job.job_id} ended without a result ({state}), also after every retry"
-                yield CellResult(order.cell.key, "failed", f"{sentence}; {self._output_note(job)}")
+                sentence = (
+                    f"job {job.job_id} ended without a result ({state}), also after every retry; its output is in"
+                )
+                yield CellResult(order.cell.key, "failed", f"{sentence} {job.paths.stdout}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
     def _may_retry(self, order: Order, state: str) -> bool:
@@ -202,9 +205,6 @@ class SlurmExecutor:
             last_size, times = size, times if size == last_size else 0
         self._lost[order.cell.key] = last_size, times + 1
         return times < RETRIES and (last_size > 0 or state != "FAILED")
-
-    def _output_note(self, job: Any) -> str:
-        return f"its output is in {job.paths.stdout}"
 
     def _tidy(self, job: Any, *, keep: bool) -> None:
         """Forget an ended job, and remove its files unless `keep`."""
@@ -298,10 +298,6 @@ def _processors(options: Mapping[str, Any]) -> int:
     if not count.isdecimal() or int(count) < 1:
         raise UsageError(f"--slurm cpus-per-task={count}: write a number, as in cpus-per-task=4")
     return int(count)
-
-
-def _shortened(error: Exception) -> str:
-    return " ".join(str(error).replace("sbatch: error: ", "").split())[:_MOST_CHARACTERS]
 
 
 # --- in a job --------------------------------------------------------------------------------------------------------

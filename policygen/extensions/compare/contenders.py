@@ -316,7 +316,8 @@ def read_or_play(
         UsageError: an option does not apply; also see `read_scores` and `play_scores`.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
-    if task is not None or any(map(_has_no_score, sources)):
+    # Agents and files of policies have no score of their own.
+    if task is not None or any(("=" not in one and is_agent(one)) or find_run(one).is_file() for one in sources):
         if by is not None or suite is not None:
             option = "--by" if by is not None else "--suite"
             raise UsageError(f"{option} is for the scores of runs, but these contenders are played; leave it out")
@@ -326,11 +327,6 @@ def read_or_play(
             f"--{next(iter(asked))} is for policies that are played; to play those of runs, add --task TASK"
         )
     return read_scores(sources, by=by, suite=suite)
-
-
-def _has_no_score(source: str) -> bool:
-    """Return whether a source is an agent or a file with a policy."""
-    return ("=" not in source and is_agent(source)) or find_run(source).is_file()
 
 
 def play_scores(

@@ -82,7 +82,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         PathError: some run does not count `x`.
     """
     if columns not in WIDTHS or x not in X_AXES:
-        raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
+        raise UsageError(f"columns={columns}, x={x}: choose 1 or 2 columns, and an x of {', '.join(X_AXES)}")
     if compared.unit == "episode":
         raise UsageError("policies that are played have no learning curves to draw; write a .md, .html or .json")
     without = next((run for run in compared.results if len(run.curve) and x not in run.spent), None)
@@ -96,7 +96,8 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         from matplotlib.figure import Figure
 
         matplotlib.rcParams.update(_RC)
-        tasks = compared.tasks
+        tasks, names = compared.tasks, {run.aggregate.of_returns for run in compared.results}
+        statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
         has_overall = len(tasks) > 1 and len(means_over_tasks(compared)) > 1
@@ -110,7 +111,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         for place, task in enumerate(tasks):
             _draw_task(panels[place], compared, task, x)
             if place % across == 0:
-                panels[place].set_ylabel(f"best {_statistic(compared)}\nper episode")
+                panels[place].set_ylabel(f"best {statistic}\nper episode")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
@@ -123,13 +124,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         return figure
 
 
-def _statistic(compared: ComparedScores) -> str:
-    """Return the name of the scores' statistic, such as `mean return`; or `score`, if it differs between tasks."""
-    names = {run.aggregate.of_returns for run in compared.results}
-    return names.pop() if len(names) == 1 else "score"
-
-
-def _looks(compared: ComparedScores) -> dict[str, dict[str, Any]]:
+def _line_styles(compared: ComparedScores) -> dict[str, dict[str, Any]]:
     """Return the colour, line and marker of each contender, which are the same in all panels."""
     return {
         name: {
@@ -144,7 +139,7 @@ def _looks(compared: ComparedScores) -> dict[str, dict[str, Any]]:
 def _draw_task(axes: Axes, compared: ComparedScores, task: str, x: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    looks = _looks(compared)
+    looks = _line_styles(compared)
     seen: list[float] = []
     end = max((run.total(x) or 0.0 for run in compared.results if run.task == task), default=0.0) or 1.0
     drawn = [name for name in compared.contenders if compared.of(task, name)]
@@ -210,7 +205,7 @@ def _draw_references(axes: Axes, compared: ComparedScores, task: str) -> list[fl
 def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
     thresholds = np.linspace(0, 110, 111)
     for name in means_over_tasks(compared):
-        look = _looks(compared)[name]
+        look = _line_styles(compared)[name]
         profile = performance_profile([normalised_scores(compared, task, name) for task in compared.tasks], thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
@@ -223,7 +218,7 @@ def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
 
 
 def _draw_points(axes: Axes, compared: ComparedScores) -> None:
-    found, looks, short = means_over_tasks(compared), _looks(compared), contender_names(compared)
+    found, looks, short = means_over_tasks(compared), _line_styles(compared), contender_names(compared)
     for i, (name, (mean, interval)) in enumerate(found.items()):
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
         axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
@@ -239,7 +234,7 @@ def _draw_legend(figure: Figure, compared: ComparedScores, across: int) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = []
-    for name, look in _looks(compared).items():
+    for name, look in _line_styles(compared).items():
         counts = [len(own) for task in compared.tasks if (own := compared.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
         # Scores of other programs state what they are, such as a mean of training episodes.

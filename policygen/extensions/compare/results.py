@@ -158,7 +158,7 @@ def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: 
         is_timed, counts_steps = is_timed and "t" in columns, counts_steps and "l" in columns
         rows += zip((start + times).tolist(), returns.tolist(), steps.tolist(), strict=True)
     if not rows:
-        raise UsageError(f"{files[0]} has no episodes yet")
+        raise UsageError(f"{files[0]} has no episodes yet; leave it out")
     times, returns, steps = np.array(sorted(rows, key=lambda row: row[0])).T
     totals = np.concatenate([[0.0], np.cumsum(returns)])
     ends = np.arange(1, len(returns) + 1)
@@ -185,7 +185,7 @@ def _read_csv(text: str, file: Path, contender: str) -> Result:
     spent = {name: _numbers(columns[own], file, own) for name, own in found.items()}
     curve, meaning = spent.pop("return"), "last return in its file"
     if not len(curve):
-        raise UsageError(f"{file} has no rows yet")
+        raise UsageError(f"{file} has no rows yet; leave it out")
     if is_props:
         curve = np.maximum.accumulate(curve)
         meaning = "highest mean of 20 episodes in the run, as ProPS reports it; selection biases it upwards"

@@ -327,7 +327,8 @@ def _as_latex(compared: ComparedScores) -> str:
         rows = [[_latex(name) for name in section.header], *_cells(section, _latex, r"\bfseries {}")]
         header, *lines = [f"{' & '.join(row)} \\\\" for row in rows]
         body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
-        aligned = "".join("r" if _holds_numbers(column) else "l" for column in zip(*section.rows, strict=True))
+        columns = [[cell for cell in column if cell] for column in zip(*section.rows, strict=True)]
+        aligned = "".join("r" if column and all(map(_NUMBER.match, column)) else "l" for column in columns)
         label = re.split("[:;]| of ", section.title.lower())[0].replace(" ", "-")
         wide = sum(max(map(len, column)) + 1 for column in zip(section.header, *section.rows, strict=True))
         place = "table*" if wide > WIDEST_COLUMN else "table"
@@ -337,10 +338,6 @@ def _as_latex(compared: ComparedScores) -> str:
         )
     notes = [_ADDRESS.sub("ADDRESS", " ".join(note.split())) for note in (*report.notes, report.sentence)]
     return "\n".join([*parts, *(f"% {note}" for note in notes), ""])
-
-
-def _holds_numbers(column: Sequence[str]) -> bool:
-    return any(column) and all(_NUMBER.match(cell) for cell in column if cell)
 
 
 def _latex(text: str) -> str:

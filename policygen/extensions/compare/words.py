@@ -32,12 +32,12 @@ def verdict(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     sentences = []
     contenders = compared.contenders
     if len(contenders) > 1:
-        sentences.append(_between(compared, pairs))
+        sentences.append(_describe_differences(compared, pairs))
     sentences += [_against_published(compared, contender) for contender in contenders[:3] if compared.published]
-    return " ".join(filter(None, sentences)) or _alone(compared)
+    return " ".join(filter(None, sentences)) or _describe_single(compared)
 
 
-def _alone(compared: ComparedScores) -> str:
+def _describe_single(compared: ComparedScores) -> str:
     rows = rows_of(compared)
     if len(rows) == 1:
         row = rows[0]
@@ -46,7 +46,7 @@ def _alone(compared: ComparedScores) -> str:
     return f"{len(rows)} results of one contender; add another contender to compare it with."
 
 
-def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
+def _describe_differences(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     """Return sentences on the differences between contenders, each over all tasks that the two share."""
     widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
     found = list(widest.values())
@@ -61,7 +61,7 @@ def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
         gains[pair.second] += pair.gain
         gains[pair.first] -= pair.gain
     best = max(gains, key=lambda name: gains[name])
-    duels = [pair if pair.second == best else _swapped(pair) for pair in found if best in (pair.first, pair.second)]
+    duels = [pair if pair.second == best else _swap(pair) for pair in found if best in (pair.first, pair.second)]
     above = [pair.first for pair in duels if pair.corrected <= SIGNIFICANCE and pair.gain > 0]
     open_ones = [pair for pair in duels if pair.first not in above]
     words = f"{best} has the highest mean of {len(duels) + 1} on {_where(duels[0])}"
@@ -70,7 +70,7 @@ def _between(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
 
 
-def _swapped(pair: Pair) -> Pair:
+def _swap(pair: Pair) -> Pair:
     """Return the same pair with `first` and `second` swapped."""
     interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
     return replace(
@@ -86,14 +86,15 @@ def _swapped(pair: Pair) -> Pair:
 
 def _in_words(pair: Pair) -> str:
     if pair.gain < 0:
-        pair = _swapped(pair)
+        pair = _swap(pair)
     lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
     if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
         return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(pair, first_named=pair.first)}."
     if pair.corrected <= SIGNIFICANCE:
         return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
     if pair.more is not None:
-        more = f"{more_seeds(pair.more)} more {pair.unit}{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
+        more = f"{more_seeds(pair.more)} more {pair.unit}{'s' * (pair.more != 1)} each would settle it"
+        more += _too_few_seeds(pair)
     elif min(pair.runs) < 2:
         more = "a single run does not show how much runs vary"
     else:
@@ -109,7 +110,7 @@ def more_seeds(count: int) -> str:
     return f"about {count}" if count <= MOST_GUESSED else f"more than {MOST_GUESSED}"
 
 
-def _fewest(pair: Pair) -> str:
+def _too_few_seeds(pair: Pair) -> str:
     """Return a remark for a difference whose interval excludes 0, if the test needs more seeds than there are."""
     sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
     if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:

@@ -45,10 +45,10 @@ def run_folders(root: Path) -> dict[str, Path]:
 
     In a key, bytes that are not UTF-8 are replaced, because addresses and pages cannot hold them.
     """
-    return dict(_found(root, "", DEPTH))
+    return dict(_folders_below(root, "", DEPTH))
 
 
-def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
+def _folders_below(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
     if (folder / "config.toml").is_file() and not (folder / "config.toml").is_symlink():
         yield key, folder
         return
@@ -60,7 +60,7 @@ def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
         return
     for name in inner:
         shown_name = os.fsencode(name).decode(errors="replace")
-        yield from _found(folder / name, f"{key}/{shown_name}" if key else shown_name, depth - 1)
+        yield from _folders_below(folder / name, f"{key}/{shown_name}" if key else shown_name, depth - 1)
 
 
 def version_of(folder: Path) -> Version:

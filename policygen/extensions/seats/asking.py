@@ -6,7 +6,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -86,18 +85,14 @@ class Questions(ABC, Generic[Q]):
 
     @abstractmethod
     def prompt(self, question: Q) -> Prompt:
-        """Render a question.
-
-        Raises:
-            TemplateError: it cannot be rendered, or is too long.
-        """
+        """Render a question; raise TemplateError if it cannot be rendered or is too long."""
 
     def repair(self, prompt: Prompt, reply: str, problem: str) -> Prompt:
         """Return the prompt, the unreadable reply, and a request for another answer."""
         request = render_template(self._repair, {"problem": problem, **self._shared})
         return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
 
-    def _rendered(self, variables: Mapping[str, Any], context: object) -> Prompt:
+    def _render(self, variables: Mapping[str, Any], context: object) -> Prompt:
         """Render a prompt; it carries `context` for providers that are not language models."""
         request = Message("user", render_template(self._request, {**variables, **self._shared}))
         prompt = Prompt((*self._system.messages, request), context)
@@ -201,18 +196,16 @@ class Answers(Generic[Q, V]):
         return [self._known[question] for question in questions]
 
     def _ask(self, number: int, question: Q) -> None:
-        prompt, value, repairs = self._questions.prompt(question), None, 0
-        reply = self._asker.ask(number, 0, prompt).reply
-        try:
-            value = read_reply(reply, lambda text: self._read(text, question))
-        except UnreadableAnswer as error:
-            repairs = 1
-            repair = self._questions.repair(prompt, reply.text, str(error))
-            with suppress(UnreadableAnswer):
-                reply = self._asker.ask(number, 1, repair).reply
+        prompt, value = self._questions.prompt(question), None
+        for repair in (0, 1):
+            reply = self._asker.ask(number, repair, prompt).reply
+            try:
                 value = read_reply(reply, lambda text: self._read(text, question))
+                break
+            except UnreadableAnswer as error:
+                prompt = self._questions.repair(prompt, reply.text, str(error))
         with self._lock:
             self._counts.asked += 1
-            self._counts.repairs += repairs
+            self._counts.repairs += repair
             self._counts.fallbacks += value is None
             self._known[question] = value

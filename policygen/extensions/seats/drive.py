@@ -29,7 +29,7 @@ from policygen.runs.reading import best_policy
 from policygen.runs.records import score_record
 from policygen.tasks.task import Task, without_knowledge
 
-TABLE_EPISODES = 100  # that score the table if its score cannot be computed exactly
+TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DriveResult(SessionResult):
 
 
 class Drive(ModelSession[DriveResult]):
-    """A drive: a model plays episodes, and its decisions become a table; `carry_out` plays them.
+    """A drive: a model plays episodes, and its decisions become a table; `carry_out` does the work.
 
     Args:
         folder, tell: see `ModelSession`.

@@ -205,7 +205,7 @@ def read_decision(text: str, task: Task) -> Action:
         last = text.splitlines()[-1]
         with suppress(UnreadableAnswer):
             return _read_all(last, task)
-        action = _mentioned(text, task.actuators[0]) if len(task.actuators) == 1 else None
+        action = _read_mention(text, task.actuators[0]) if len(task.actuators) == 1 else None
         if action is None:
             raise UnreadableAnswer(f"it ends with {quoted(last)}, and {_expected(task)}")
     return action
@@ -219,7 +219,7 @@ def as_action(task: Task, action: Action) -> Any:
 
 
 def neutral(task: Task) -> Action:
-    """Return the first label of every actuator with labels, and of every other the value in its range nearest to 0."""
+    """Return the first label of each actuator or, if it has none, the number of its range that is nearest to 0."""
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
@@ -268,7 +268,7 @@ def _read_entry(entry: str, actuator: Actuator) -> float:
     first = max(begins, key=len, default="") or (text[: number.end()] if number is not None else "")
     rest = text[len(first) :]
     second = re.match(r"\s*(\||/|or\b)", rest, re.IGNORECASE) or (
-        any(re.match(rf"\s*,\s*{re.escape(n)}\W*\Z", rest) for n in names) if begins else _found(names, rest)
+        any(re.match(rf"\s*,\s*{re.escape(n)}\W*\Z", rest) for n in names) if begins else _names_in(names, rest)
     )
     if first and not second and not rest[:1].isalnum():
         value = read_action(first, actuator)
@@ -277,9 +277,9 @@ def _read_entry(entry: str, actuator: Actuator) -> float:
     return value
 
 
-def _mentioned(text: str, actuator: Actuator) -> Action | None:
-    """Return the action named last in a text, or else the only number of its last line; None if there is neither."""
-    found = _found([name for name in _names(actuator) if not NUMBER.fullmatch(name)], text)
+def _read_mention(text: str, actuator: Actuator) -> Action | None:
+    """Return the last action that a text names, or else the only number of its last line; None without either."""
+    found = _names_in([name for name in _names(actuator) if not NUMBER.fullmatch(name)], text)
     if found:
         return (_read_entry(found[-1], actuator),)
     numbers = _NUMBER_IN_TEXT.findall(ascii_signs(text.splitlines()[-1]))
@@ -290,7 +290,7 @@ def _names(actuator: Actuator) -> tuple[str, ...]:
     return actuator.labels or tuple(name for name, _ in actuator.levels)
 
 
-def _found(names: Sequence[str], text: str) -> list[str]:
+def _names_in(names: Sequence[str], text: str) -> list[str]:
     """Return the names that a text has as whole words, in the order of the text; where several fit, the longest."""
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.findall(rf"(?<!\w)(?:{either})(?!\w)", text, re.IGNORECASE) if names else []

@@ -113,7 +113,7 @@ def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Pol
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """Return the mediators of names: of `MEDIATORS`, or files or runs of policies. None stands for the learned one.
+    """Return the mediator of each name: one of `MEDIATORS`, that of a policy's file or run, or None for `learned`.
 
     Raises:
         UsageError: a name is none of these.
@@ -212,7 +212,7 @@ class MediationResult(SessionResult):
 
 
 class Mediation(ModelSession[MediationResult]):
-    """A comparison of mediators in several rooms; `carry_out` plays the episodes.
+    """A comparison of mediators in several rooms; `carry_out` does the work.
 
     Args:
         task: the mediators' task, `when-to-ask`.
@@ -323,10 +323,9 @@ def row_in_words(row: MediatorRow) -> tuple[str, ...]:
 
 
 def learned_verdict(outcome: MediationResult, room: str) -> str:
-    """Return a sentence: does the learned mediator open as many doors as `always` with a third of its questions?
+    """Return a sentence on whether the learned mediator reaches its aim; empty if it or `always` was not played.
 
-    Returns:
-        The sentence; empty if one of the two was not played.
+    The aim: as many doors as `always`, with at most a third of its questions.
     """
     learned, always = outcome.row(room, LEARNED), outcome.row(room, "always")
     if learned is None or always is None:

@@ -59,7 +59,7 @@ class PlanQuestions(Questions[RoomReport]):
 
     def prompt(self, question: RoomReport) -> Prompt:
         """Render the question for a report; the prompt's context is the room and the report."""
-        return self._rendered({"seen": question.seen, "carried": question.carried}, (self.room, question))
+        return self._render({"seen": question.seen, "carried": question.carried}, (self.room, question))
 
 
 class RulesProvider:

@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from policygen.errors import BudgetExhausted, PathError, ProviderError, UsageError
 from policygen.extensions.seats.asking import Asker, Counts
-from policygen.files import mark, read_json, write_atomically
+from policygen.files import make_folder, mark, read_json, write_atomically
 from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Prompt, Reply
@@ -195,7 +195,7 @@ class ModelSession(ABC, Generic[ResultT]):
         """Write the files besides the result; called after the work, also if it was interrupted."""
 
     def _evaluate(self) -> None:
-        """Score what the work produced; not called if it was interrupted."""
+        """Score the results of the work; not called if it was interrupted."""
 
     @abstractmethod
     def _current_result(self) -> ResultT:
@@ -222,11 +222,11 @@ class ModelSession(ABC, Generic[ResultT]):
 
     def _lock_folder(self) -> RunLock:
         """Create and lock the folder; refuse one that holds anything other than this session."""
+        make_folder(self.folder, "choose another --out")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             present = {path.name for path in self.folder.iterdir()} - {".lock"}
         except OSError as error:
-            raise PathError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
+            raise PathError(f"cannot read {self.folder}: {error.strerror}; choose another --out") from None
         if present and self.file not in present:
             raise UsageError(f"{self.folder} holds other files; choose another --out")
         lock = RunLock(self.folder)

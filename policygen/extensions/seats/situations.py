@@ -86,14 +86,11 @@ class ObservationView:
 
     def shown(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
         """Return the quantities to show of a flattened observation of shape (d,)."""
-        return self._texts(observation) + self._numbers(observation)
-
-    def _texts(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
         first, texts = len(self.task.observations), []
         for text in self.task.texts:
             texts.append(ShownQuantity(text.name, "", decoded(observation[first : first + text.columns]), is_text=True))
             first += text.columns
-        return tuple(texts)
+        return (*texts, *self._numbers(observation))
 
     def _numbers(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
         cell = self.cell(observation)
@@ -147,7 +144,7 @@ class StepQuestions(Questions[Situation]):
     def prompt(self, question: Situation) -> Prompt:
         """Render the question for a situation; the prompt's context is the observation."""
         variables = {"now": question.now, "recent": question.recent, "memory": self.memory}
-        return self._rendered(variables, question.observation)
+        return self._render(variables, question.observation)
 
 
 def form_of(task: Task) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from policygen.errors import PathError, PolicygenError, UsageError
+from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
@@ -19,7 +19,7 @@ from policygen.extensions.sweeps.plan import (
     SweepPlan,
     cells_of,
     check_trusted,
-    extended,
+    extend,
     is_sweep,
     read_plan,
     write_plan,
@@ -35,6 +35,7 @@ from policygen.extensions.sweeps.worker import (
     finished,
     interrupt_once,
 )
+from policygen.files import make_folder
 from policygen.llm import check_address, connect, read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.outgoing import redacted
@@ -140,16 +141,13 @@ def open_sweep(
         if not trust:
             check_trusted(requested, requested, folder)
         _check(requested, overrides, trust, typed)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PathError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+        make_folder(folder, "choose another --out")
     lock = RunLock(folder)
     try:
         plan = read_plan(folder) if is_sweep(folder) else requested
         assert plan is not None
         if requested is not None and plan is not requested:
-            plan = extended(plan, requested, folder)
+            plan = extend(plan, requested, folder)
         if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
             raise UsageError(
                 f"--llm {min(others)} is not a model of the sweep; leave it out, or name one of its models"
@@ -226,7 +224,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
         tell(event)
 
     in_main = threading.current_thread() is threading.main_thread()
-    terminated = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
+    previous = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
     try:
         while True:
             while len(outstanding) < executor.size and (chosen := _next_cell(waiting, sweep)) is not None:
@@ -241,8 +239,8 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
         for key in sorted(outstanding):
             record(last.get(key, CellResult(key, "interrupted")))
         _remove_empty_logs(sweep.folder)
-        if terminated is not None:
-            signal.signal(signal.SIGTERM, terminated)
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
 
 
 def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:

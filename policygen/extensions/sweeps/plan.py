@@ -44,7 +44,7 @@ class SweepEntry(_Frozen):
     def _check_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
         # A folder may be untrusted, so it must not choose a server that gets a key.
         if other := [name for name in value if name not in PROTOCOL]:
-            raise ValueError(f"a suite does not state {other[0]}")
+            raise ValueError(f"a suite may not state {other[0]}")
         return value
 
 
@@ -71,7 +71,7 @@ class SweepLimits(_Frozen):
     max_usd: float | None = Field(default=None, ge=0)
 
     def replaced_by(self, other: SweepLimits) -> SweepLimits:
-        """Return these limits, replaced by those that `other` states."""
+        """Return these limits, where those that `other` states replace them."""
         return SweepLimits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
 
 
@@ -101,11 +101,7 @@ class Cell:
 
 
 def product_of(
-    names: Sequence[str],
-    llms: Sequence[str],
-    templates: Sequence[str],
-    seeds: Sequence[int],
-    grid: Sequence[str] = (),
+    names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int], grid: Sequence[str] = ()
 ) -> Product:
     """Return the product of a command.
 
@@ -245,7 +241,7 @@ def _origin(entry: SweepEntry) -> str:
 
 
 def _key(words: Sequence[str], seed: int) -> str:
-    """Return a readable and unique folder name for a cell: task, model, template, settings."""
+    """Return a readable and unique folder name for a cell; `words` are its task, model, template and settings."""
     task, llm, *others = words
     parts = [task, llm.replace(":", "-", 1), *filter(None, others)]
     plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
@@ -318,27 +314,24 @@ def read_plan(folder: Path) -> SweepPlan:
 
 
 def write_plan(folder: Path, plan: SweepPlan) -> None:
-    """Write the manifest.
-
-    Raises:
-        LogbookError: it cannot be written.
-    """
+    """Write the manifest; raise LogbookError if it cannot be written."""
     record: Mapping[str, Any] = {**mark("sweep"), **plan.model_dump(mode="json", exclude_none=True)}
     write_atomically(folder / MANIFEST, tomli_w.dumps(record))
 
 
-def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
-    """Return a plan extended by the products of another, with its limits.
+def extend(plan: SweepPlan, requested: SweepPlan, folder: Path) -> SweepPlan:
+    """Return `plan` with the products of `requested` added, and with the limits that `requested` states.
 
     Raises:
         UsageError: the two plans have different settings.
     """
-    if set(plan.settings) != set(asked.settings):
+    if set(plan.settings) != set(requested.settings):
         raise UsageError(
             f"{folder} is a sweep with other settings ({', '.join(plan.settings) or 'none'}); choose another --out"
         )
-    products = plan.products if asked.products[0] in plan.products else (*plan.products, *asked.products)
-    return SweepPlan(products=products, settings=plan.settings, limits=plan.limits.replaced_by(asked.limits))
+    new = () if requested.products[0] in plan.products else requested.products
+    limits = plan.limits.replaced_by(requested.limits)
+    return SweepPlan(products=(*plan.products, *new), settings=plan.settings, limits=limits)
 
 
 def cell_folders(folder: Path) -> list[Path]:

@@ -83,9 +83,9 @@ class SweepTerminal:
         if outcome.sentence:
             words += f": {outcome.sentence[:_MOST_CHARACTERS]}"
         took = f"  ({duration(outcome.seconds)})" if outcome.seconds is not None else ""
-        return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._left()}"
+        return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._time_left()}"
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         """Return an estimate of the remaining time, from the runs done so far; empty before the first."""
         sweep = self._sweep
         done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
@@ -111,7 +111,7 @@ class SweepTerminal:
         failed = len(sweep.of_state("failed"))
         total = f"{done}/{len(sweep.cells)}" + (f", {failed} failed" if failed else "")
         elapsed = duration(time.monotonic() - self._started)
-        table.add_row("all", total, "", f"{elapsed}{self._left()}", style="bold")
+        table.add_row("all", total, "", f"{elapsed}{self._time_left()}", style="bold")
         return table
 
     def _row(self, name: str, keys: list[str]) -> tuple[str, ...]:

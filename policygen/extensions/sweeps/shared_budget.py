@@ -60,11 +60,7 @@ class SharedBudget:
             write_atomically(self._path, json.dumps(account))
 
     def count_call(self, key: str) -> None:
-        """Count one request of a cell, before it is sent.
-
-        Raises:
-            SharedBudgetExhausted: it would be one too many.
-        """
+        """Count one request of a cell, before it is sent; raise SharedBudgetExhausted if it would be one too many."""
         limit = self.limits.max_calls
         with self._account() as account:
             if limit is not None and sum(entry["calls"] for entry in account.values()) >= limit:

@@ -93,11 +93,7 @@ def find_suite(name: str) -> Path | None:
 
 
 def load_suite(name: str) -> Suite:
-    """Load a suite, given as for `find_suite`.
-
-    Raises:
-        UsageError: it does not exist, or its file is malformed.
-    """
+    """Load a suite, given as for `find_suite`; raise UsageError if it does not exist or its file is malformed."""
     path = find_suite(name)
     if path is None:
         known = sorted(list_suites())
@@ -117,11 +113,7 @@ def published_columns() -> dict[str, tuple[PublishedColumn, ...]]:
 
 
 def suite_from_file(path: Path) -> Suite:
-    """Read a suite file. Whether its tasks exist is not checked.
-
-    Raises:
-        UsageError: the file is malformed.
-    """
+    """Read a suite file; raise UsageError if it is malformed. Whether the tasks exist is not checked."""
     try:
         suite = Suite.model_validate(read_toml(path))
     except UsageError as error:

@@ -28,7 +28,7 @@ from policygen.errors import PathError, UsageError
 from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
-from policygen.files import json_line, read_plain, write_atomically
+from policygen.files import json_line, make_folder, read_plain, write_atomically
 from policygen.llm.local import load_chat_model
 from policygen.runs.attempt import text_digest
 
@@ -182,13 +182,13 @@ def _refuse_mixed(rows: Sequence[Row]) -> None:
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Create the folder, or check that it has this training, interrupted; without a checkpoint it may have another."""
+    """Create the folder, or check that it has this training, interrupted; one without a checkpoint is overwritten."""
     path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
     if out.exists() and not path.is_file():
         raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
     if saved and json.loads(read_plain(path)) != state:
         raise PathError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out, "choose another -o")
     write_atomically(path, json.dumps(state))
 
 
@@ -196,6 +196,7 @@ class _Trainee:
     """A model in training: its tokenizer, its weights, and calls of TRL's trainers."""
 
     def __init__(self, base: str, settings: TrainingSettings, out: Path, track: Sequence[str] = ()) -> None:
+        import peft
         import torch
 
         self.settings, self.out, self._track = settings, out, track
@@ -209,7 +210,8 @@ class _Trainee:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.large = sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
         self.context = int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 0) or 2**20)
-        self._adapter = self._lora() if self.large else None
+        lora = peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+        self._adapter = lora if self.large else None
         self._cuda = torch.cuda.is_available()
         torch.manual_seed(settings.seed)
 
@@ -220,12 +222,12 @@ class _Trainee:
             raise UsageError(f"no row can be used: the data have none for --method {method}; see policygen dataset -h")
         columns = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(method, ())
         room = self.context - (0 if columns else self.settings.max_tokens)
-        fit = [
-            row
-            for row in rows
-            if max(self._tokens(text) for text in (row["prompt"], *(row["prompt"] + row[name] for name in columns)))
-            <= room
-        ]
+
+        def length(row: Row) -> int:
+            texts = [row["prompt"], *(row["prompt"] + row[name] for name in columns)]
+            return max(len(self.tokenizer.apply_chat_template(one, tokenize=True, return_dict=False)) for one in texts)
+
+        fit = [row for row in rows if length(row) <= room]
         if not fit:
             raise UsageError(
                 f"no row can be used: all {len(rows)} are {limit}; choose another --base, or shorter prompts"
@@ -392,14 +394,6 @@ class _Trainee:
         """Save the weights, as safetensors, and the tokenizer."""
         self.model.save_pretrained(self.out, safe_serialization=True)
         self.tokenizer.save_pretrained(self.out)
-
-    def _tokens(self, messages: list[dict[str, str]]) -> int:
-        return len(self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
-
-    def _lora(self) -> Any:
-        import peft
-
-        return peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 class _Interruption:

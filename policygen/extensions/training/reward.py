@@ -110,7 +110,7 @@ def reward(
 
 @dataclass(frozen=True, slots=True)
 class ScoredCompletion:
-    """The policy, score and reward of a completion; without a policy that can be played, policy or score are None."""
+    """A completion's policy (None if it has none), score (None if the policy cannot be played) and reward."""
 
     policy: Policy | None
     score: Score | None
@@ -164,7 +164,7 @@ class Reward:
         for name, task in self.tasks.items():
             own = {text_digest(policy): policy for policy in policies if policy and policy.task.name == name}
             for (digest, policy), score in zip(own.items(), self._scores(task, list(own.values())), strict=True):
-                found[name, digest] = ScoredCompletion(policy, score, self._value(name, score))
+                found[name, digest] = ScoredCompletion(policy, score, self._reward_of(name, score))
         unreadable = ScoredCompletion(None, None, UNREADABLE)
         return [found[one.task.name, text_digest(one)] if one else unreadable for one in policies]
 
@@ -184,7 +184,7 @@ class Reward:
         text = split_thinking(reply_text(completion)).text
         return parse(text, task, kind, revised.policy if revised is not None else None).policy
 
-    def _value(self, task: str, score: Score | None) -> float:
+    def _reward_of(self, task: str, score: Score | None) -> float:
         if score is None or not math.isfinite(score.mean):
             return UNREADABLE
         # A readable reply is worth more than an unreadable one, however low its return is.
@@ -193,7 +193,7 @@ class Reward:
     def _scores(self, task: Task, policies: Sequence[Policy]) -> list[Score | None]:
         """Return the scores of policies, played side by side unless scores are exact; None if one cannot be played."""
         if finite_mdp(task) is not None:
-            return [self._alone(task, policy) for policy in policies]
+            return [self._score_alone(task, policy) for policy in policies]
         scores: list[Score | None] = []
         with Players(task, self.jobs) as players:
             for some in chunks(policies, MOST_TOGETHER):
@@ -201,13 +201,13 @@ class Reward:
                     played = players.play_many(some, self.seeds)
                     scores += [score_with_violations(task, episodes, players.engine) for episodes in played]
                 except Exception:  # one policy failed, which ended the episodes of all: find it
-                    alone = [self._alone(task, policy) for policy in some]
+                    alone = [self._score_alone(task, policy) for policy in some]
                     if alone.count(None) == len(alone):
                         players.play(RandomActor(task, 0), self.seeds)  # raises if the environment is the cause
                     scores += alone
         return scores
 
-    def _alone(self, task: Task, policy: Policy) -> Score | None:
+    def _score_alone(self, task: Task, policy: Policy) -> Score | None:
         with suppress(Exception):  # a policy that fails in the environment is a bad reply, as in a run
             return evaluate(policy, self.seeds, task=task)
         return None

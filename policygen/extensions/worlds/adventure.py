@@ -50,7 +50,7 @@ class AdventureEnv(gym.Env[str, Any]):
 
     The shortest solution has nine commands on every map: go to the kitchen, take the lamp, go back to the hall, go to
     the library, take the key, go back, go to the cave, open the chest, take the crown (the key may be fetched first).
-    It is worth 50 points less a point for each command: a return of 41.
+    Its return is 50 points minus one for each command: 41.
 
     ## Action Space
     `Discrete(8)`: a verb and an object.
@@ -78,7 +78,7 @@ class AdventureEnv(gym.Env[str, Any]):
     ```
 
     ## Reward
-    The points that a command earns, less 1: 10 each for the lamp, the key and opening the chest, 20 for the crown.
+    The points that a command earns, minus 1: 10 each for the lamp, the key and opening the chest, 20 for the crown.
 
     ## Starting State
     In the hall, with nothing; one of the 24 maps at random.
@@ -91,9 +91,6 @@ class AdventureEnv(gym.Env[str, Any]):
 
     ## Arguments
     `gymnasium.make("policygen/Adventure-v0")`
-
-    ## Version History
-    * v0: initial version
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012

@@ -15,7 +15,7 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 class FiniteEnv(gym.Env[Any, Any]):
-    """An environment that plays published transitions from state `start`; returns can be computed from them exactly.
+    """An environment with published transitions, from which returns can be computed exactly; it starts in `start`.
 
     Attributes:
         P: `P[state][action]` lists the outcomes of an action.
@@ -77,7 +77,7 @@ class NimEnv(FiniteEnv):
 
     The game is that of ProPS (NeurIPS 2025). As published, its action is the number of sticks itself although the
     declared actions are 0, 1 and 2: action 0 loses at once, and taking three is not declared. Here action `a` takes
-    `a + 1` sticks, as in the game; `published_actions=True` gives the published three actions back, with which the
+    `a + 1` sticks, as in the game; `published_actions=True` restores the published three actions, with which the
     best expected return is -1/9 instead of 1.
 
     ## Action Space
@@ -106,9 +106,6 @@ class NimEnv(FiniteEnv):
 
     ## Arguments
     `gymnasium.make("policygen/Nim-v0", published_actions=False)`
-
-    ## Version History
-    * v0: initial version
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
@@ -213,9 +210,6 @@ class MazeEnv(FiniteEnv):
 
     ## Arguments
     `gymnasium.make("policygen/Maze-v0")`; for another limit `max_episode_steps=20`.
-
-    ## Version History
-    * v0: initial version
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012

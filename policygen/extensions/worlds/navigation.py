@@ -61,16 +61,12 @@ class Track(Dynamics):
         x, y, heading = state
         turn = TURN[actions] + NOISE * noise[:, 0]
         distance = np.abs(DISTANCE[actions] + NOISE * noise[:, 1])  # never backwards
-        after = np.stack((x + distance * np.sin(heading), y + distance * np.cos(heading), _wrapped(heading + turn)))
+        turned = heading + turn
+        turned -= 2 * math.pi * np.rint(turned / (2 * math.pi))  # to between -pi and pi
+        after = np.stack((x + distance * np.sin(heading), y + distance * np.cos(heading), turned))
         readings = _readings(after, noise[:, 2:])
         crashed = readings.min(axis=1) < CRASH
         return StepResult(after, readings, np.where(crashed, -200.0, REWARD[actions]), crashed)
-
-
-def _wrapped(angle: Array) -> Array:
-    """Wrap an angle to between -pi and pi."""
-    wrapped: Array = angle - 2 * math.pi * np.rint(angle / (2 * math.pi))
-    return wrapped
 
 
 def _readings(state: Array, noise: Array) -> Array:
@@ -105,11 +101,11 @@ class NavigationEnv(DynamicsEnv):
     A robot, a point with a heading, drives in a corridor 3 units wide that runs once around an L-shaped block: six
     right-angled corners, 68 units along the middle. It sees the distances to the walls in five directions and must
     drive on without coming too close to a wall. Driving straight ahead pays, turning costs a little; progress itself
-    pays nothing, so either way around will do.
+    pays nothing, so both directions around the block are equally good.
 
-    The dynamics are those of the track that ProPS (NeurIPS 2025) uses, noise included, its oddity too: a noisy distance
-    below zero moves the robot forward by its size. Readings are clipped to the declared bounds and given in single
-    precision, which the published ones are not; the robot crashes long before the lower bound matters.
+    The dynamics are those of the track that ProPS (NeurIPS 2025) uses, including the noise and one oddity: a noisy
+    distance below zero moves the robot forward by its size. Unlike the published ones, readings are clipped to the
+    declared bounds and given in single precision; the robot crashes long before the lower bound matters.
 
     ## Action Space
     `Discrete(3)`
@@ -143,10 +139,7 @@ class NavigationEnv(DynamicsEnv):
     The episode terminates when a reading is below 0.4, a crash, and is truncated after 1000 steps.
 
     ## Arguments
-    `gymnasium.make("policygen/Navigation-v0")`.
-
-    ## Version History
-    * v0: initial version
+    `gymnasium.make("policygen/Navigation-v0")`
     """
 
     dynamics = Track()

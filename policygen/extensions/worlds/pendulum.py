@@ -62,7 +62,7 @@ class PendulumTorqueEnv(PendulumEnv):
 
     * `g`: the acceleration of gravity, 10 by default.
     * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2; with 1.5
-      a quarter of the motor's torque is left to right the rod.
+      a quarter of the motor's torque is left to lift the rod.
     * `noise`: standard deviation of each reading, 0.05 by default.
     """
 

@@ -34,14 +34,14 @@ class PongDynamics(Dynamics):
         middle = (HEIGHT - PADDLE) / 2
         vx = SPEED if random.random() < 0.5 else -SPEED
         state = np.array([middle, middle, WIDTH / 2, HEIGHT / 2, vx, random.uniform(-SPEED, SPEED)])
-        return state, _seen(state[:, None])[0]
+        return state, _observations(state[:, None])[0]
 
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
         """Move the paddles, then the ball; it bounces off walls first, then off paddles."""
         agent, opponent, x, y, vx, vy = state
-        agent = _within(agent + MOVES[actions])
+        agent = _clip_to_field(agent + MOVES[actions])
         # The opponent moves towards the ball's previous position, and never rests.
-        opponent = _within(opponent + np.where(opponent + PADDLE / 2 < y, SPEED, -SPEED))
+        opponent = _clip_to_field(opponent + np.where(opponent + PADDLE / 2 < y, SPEED, -SPEED))
         x, y = x + vx, y + vy
         vy = np.where((y <= 0) | (y >= HEIGHT - BALL), -vy, vy)
         leftwards = vx < 0
@@ -51,16 +51,18 @@ class PongDynamics(Dynamics):
         vx = np.where(hit, -vx, vx)
         vy = np.where(hit, SPEED * (2 * (y - edge) / PADDLE - 1), vy)
         after = np.stack((agent, opponent, x, y, vx, vy))
-        return StepResult(after, _seen(after), (hit & leftwards).astype(np.float64), (x < 0) | (x > WIDTH - BALL))
+        return StepResult(
+            after, _observations(after), (hit & leftwards).astype(np.float64), (x < 0) | (x > WIDTH - BALL)
+        )
 
 
-def _within(edge: Array) -> Array:
+def _clip_to_field(edge: Array) -> Array:
     """Clip a paddle's upper edge to the field; for a single environment, this is much faster than `np.clip`."""
     kept: Array = np.minimum(np.maximum(edge, 0.0), LOWEST)
     return kept
 
 
-def _seen(state: Array) -> Array:
+def _observations(state: Array) -> Array:
     """Return the observations: the middle of the agent's paddle, and the ball's x, y, vx, vy; shape (n, 5)."""
     agent, _, x, y, vx, vy = state
     return np.stack((agent + PADDLE / 2, x, y, vx, vy), axis=1)
@@ -118,10 +120,7 @@ class PongEnv(DynamicsEnv):
     The episode terminates when the ball leaves the field at the left or right, and is truncated after 1000 steps.
 
     ## Arguments
-    `gymnasium.make("policygen/Pong-v0")`.
-
-    ## Version History
-    * v0: initial version
+    `gymnasium.make("policygen/Pong-v0")`
     """
 
     dynamics = PongDynamics()

@@ -1,7 +1,7 @@
 """A robot in a locked room: its map of what it has seen, its options, the rule-based planner, and an episode.
 
 The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
-flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them for ever, and a
+flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them forever, and a
 path is computed only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not
 yet seen when it was made. Exploring then ends as soon as the next of them is seen. If it was not seen by its turn, the
 plan is over.
@@ -84,7 +84,7 @@ class View:
                 at = self._kinds.find(number, at + 1)
 
     def is_complete(self) -> bool:
-        """Whether the known walls and doors enclose the room, and everything inside has been seen."""
+        """Return whether the known walls and doors enclose the room, and everything inside has been seen."""
         height, edges = self._height, self._kinds.translate(_EDGES)
         left, right = edges.find(1) // height, edges.rfind(1) // height
         top, bottom = (found - left * height for found in (edges.find(1), edges.rfind(1, 0, (left + 1) * height)))
@@ -164,9 +164,7 @@ class PlanExecutor:
     """
 
     rng: np.random.Generator
-    _waiting: deque[tuple[Option, Cell | None]] = field(
-        default_factory=deque
-    )  # options with the places of their things
+    _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
     _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
     _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
 
@@ -322,7 +320,7 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
     explores. If no door is known yet, any key is picked up; one that does not fit is exchanged later.
 
     Args:
-        room: one of `ROOM_NAMES`. The rooms differ in whether a plan goes on after a key is picked up.
+        room: one of `ROOM_NAMES`. The rooms differ in whether a plan continues after a key is picked up.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")

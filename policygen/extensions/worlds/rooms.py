@@ -38,14 +38,14 @@ class LockedRoomEnv(MiniGridEnv):
     ## Description
     A robot stands in a room whose size it does not know. One wall has a locked door, and somewhere there is the key of
     its colour, on the floor or in a box. The robot sees the nine cells before it and beside it, and keeps a map of what
-    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; they differ in what lies about:
+    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; they differ in their things:
 
-    | Environment                 | What lies about                                                                |
+    | Environment                 | Things besides the door                                                        |
     |-----------------------------|--------------------------------------------------------------------------------|
     | policygen/SimpleDoorKey-v0  | the key                                                                        |
-    | policygen/KeyInBox-v0       | a box, and the key in it                                                       |
-    | policygen/RandomBoxKey-v0   | at random the key and an empty box, or a box and the key in it                 |
-    | policygen/ColoredDoorKey-v0 | the key, and one of another colour                                             |
+    | policygen/KeyInBox-v0       | a box with the key in it                                                       |
+    | policygen/RandomBoxKey-v0   | at random: the key and an empty box, or a box with the key in it               |
+    | policygen/ColoredDoorKey-v0 | the key, and a key of another colour                                           |
 
     ## Action Space
     `Discrete(7)`
@@ -61,12 +61,12 @@ class LockedRoomEnv(MiniGridEnv):
     | 6   | nothing                                                                  |
 
     ## Observation Space
-    `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of all that was seen, as it is now, indexed `[x, y, number]`
-    with x to the right and y down.
+    `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of everything seen so far, indexed `[x, y, number]` with x to
+    the right and y down.
 
     | Num | Observation                                                                              |
     |-----|------------------------------------------------------------------------------------------|
-    | 0   | what is there: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box                     |
+    | 0   | the content: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box                       |
     | 1   | its colour: 0 red, 1 green, 2 blue, 3 purple, 4 yellow, 5 grey                             |
     | 2   | of a door: 0 open, 1 closed, 2 locked                                                    |
     | 3   | where the robot is, its direction (0 right, 1 down, 2 left, 3 up); 4 everywhere else        |
@@ -77,20 +77,14 @@ class LockedRoomEnv(MiniGridEnv):
     `1 - 0.9 * steps / 100` for opening the door, 0 for every other step.
 
     ## Starting State
-    Sides of 5 to 10 cells, the place of the door, its colour, the robot's place and direction, and where things lie
-    are uniformly random.
+    The sides of 5 to 10 cells, the place and colour of the door, the robot's place and direction, and the places of
+    things are uniformly random.
 
     ## Episode End
     The episode terminates when the door is open, and is truncated after 100 steps.
 
-    ## Information
-    `step()` and `reset()` return nothing more.
-
     ## Arguments
     `gymnasium.make("policygen/SimpleDoorKey-v0", render_mode="rgb_array")`
-
-    ## Version History
-    * v0: initial version
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -183,7 +177,7 @@ class LockedRoomEnv(MiniGridEnv):
         if self._last_cell is not None and self._last_cell != here:
             image[self._last_cell] = (EMPTY, 0, 0, NOBODY)
         front = (here[0] + ahead[0], here[1] + ahead[1])
-        for cell in (*self._lit(here, ahead), front):
+        for cell in (*self._visible_cells(here, ahead), front):
             if cell not in self._seen or cell == front:
                 self._seen.add(cell)
                 thing = self.grid.get(*cell)
@@ -193,7 +187,7 @@ class LockedRoomEnv(MiniGridEnv):
         self._last_cell = here
         return {"image": image.copy()}
 
-    def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:
+    def _visible_cells(self, here: Cell, ahead: Cell) -> set[Cell]:
         """Return the cells that the robot sees: light spreads ahead and diagonally for three cells, until blocked."""
         (x, y), (dx, dy) = here, ahead
         found: set[Cell] = set()
@@ -226,9 +220,9 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     """When to ask a planner for the next options.
 
     ## Description
-    A robot in a room with a locked door follows a plan, such as `go to key, pick up key`, that a planner answered when
-    it was asked. The planner here goes by rules. In every step the mediator decides whether to ask for a new plan, at
-    a cost, or to go on with the one there is. The rooms and the options are those of When2Ask (arXiv 2306.03604).
+    A robot in a room with a locked door follows a plan, such as `go to key, pick up key`. The plans come from a
+    rule-based planner. In every step the agent, a mediator, decides whether to ask for a new plan, at a cost, or to
+    continue with the present one. The rooms and the options of plans are those of When2Ask (arXiv 2306.03604).
 
     ## Action Space
     `Discrete(2)`
@@ -243,7 +237,7 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
 
     | Num | Observation                                              |
     |-----|----------------------------------------------------------|
-    | 0   | new: things that were seen first since the last question |
+    | 0   | new: things first seen since the last question           |
     | 1   | ended: whether the plan is over                          |
     | 2   | since: steps since the last question                     |
 
@@ -251,7 +245,7 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     `1 - 0.9 * steps / 100` for opening the door, and `-cost` for every question.
 
     ## Starting State
-    A random room. The planner was asked once, without a cost, and the first step of its plan is done.
+    A random room. The planner was asked once, without a cost, and the robot has taken the first step of its plan.
 
     ## Episode End
     The episode terminates when the door is open, and is truncated after 100 steps of the robot. A robot whose plan is
@@ -263,9 +257,6 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     ## Arguments
     `gymnasium.make("policygen/WhenToAsk-v0", room="SimpleDoorKey", cost=0.01)`; other rooms are `KeyInBox`,
     `RandomBoxKey` and `ColoredDoorKey`.
-
-    ## Version History
-    * v0: initial version
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012

@@ -117,5 +117,5 @@ def test_the_head_says_what_a_run_s_policy_scores(line: Line) -> None:
     assert "over 10 fresh episodes." in head
     Path("file").write_text("")
     refused = line("export", folder, "--to", "c", "-o", "file")
-    assert refused.code == 1
+    assert refused.code == 2
     assert "Traceback" not in refused.err

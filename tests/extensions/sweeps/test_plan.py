@@ -14,7 +14,7 @@ from policygen.extensions.sweeps.plan import (
     SweepPlan,
     cell_folders,
     cells_of,
-    extended,
+    extend,
     is_sweep,
     product_of,
     protocols,
@@ -68,7 +68,7 @@ def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
     some = plan_of("props15:cartpole", "props15:maze", seeds=[101])
     assert [cell.key for cell in cells_of(some)] == ["cartpole-builtin-s101", "maze-builtin-s101"]
     assert cells_of(some)[0].entry in whole.products[0].tasks
-    assert len(cells_of(extended(whole, some, Path("x")))) == 17
+    assert len(cells_of(extend(whole, some, Path("x")))) == 17
     with pytest.raises(
         UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-continuous"
     ):
@@ -110,17 +110,17 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
 
 def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
     first = plan_of("nim", seeds=[0, 1], limits=SweepLimits(max_calls=5, max_usd=1))
-    more = extended(first, plan_of("nim", "taxi", seeds=[1, 2, 3], limits=SweepLimits(max_usd=3)), Path("x"))
+    more = extend(first, plan_of("nim", "taxi", seeds=[1, 2, 3], limits=SweepLimits(max_usd=3)), Path("x"))
     assert [cell.key for cell in cells_of(more)] == [
         *("nim-builtin-s0", "nim-builtin-s1", "taxi-builtin-s1"),
         *("nim-builtin-s2", "taxi-builtin-s2", "nim-builtin-s3", "taxi-builtin-s3"),
     ]
     assert more.limits == SweepLimits(max_calls=5, max_usd=3)
-    assert extended(first, first, Path("x")) == first
+    assert extend(first, first, Path("x")) == first
     with pytest.raises(UsageError, match=r"x is a sweep with other settings \(none\); choose another --out"):
-        extended(first, plan_of("nim", settings=("refine=cma",)), Path("x"))
+        extend(first, plan_of("nim", settings=("refine=cma",)), Path("x"))
     with pytest.raises(UsageError, match="with its own settings already, not with the settings of suite quick"):
-        cells_of(extended(first, plan_of("quick", seeds=[0]), Path("x")))
+        cells_of(extend(first, plan_of("quick", seeds=[0]), Path("x")))
 
 
 GOOD = """settings = []
@@ -142,7 +142,7 @@ task = "nim"
         ("seeds = 3", "is damaged: .*unknown key `seeds`"),
         (GOOD.replace("[]", '["base_url=http://far.example"]'), "its settings name a server"),
         (GOOD.replace("[[products.tasks]]", 'grid = [["base_url=http://x"]]\n[[products.tasks]]'), "name a server"),
-        (GOOD + 'run = { base_url = "http://far.example" }', "a suite does not state base_url"),
+        (GOOD + 'run = { base_url = "http://far.example" }', "a suite may not state base_url"),
     ],
 )
 def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
