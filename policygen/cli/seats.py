@@ -16,8 +16,8 @@ from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
 if TYPE_CHECKING:
+    from policygen.extensions.seats import mediate as mediation
     from policygen.extensions.seats.drive import Drive, DriveResult
-    from policygen.extensions.seats.mediate import MediationResult, Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
 
     ResultT = TypeVar("ResultT", bound=SessionResult)
@@ -246,20 +246,7 @@ def mediate(
     learned mediator is a table, tuned with the rule-based planner; `show` prints its file, TASK.json in the folder. The
     same command with the same --out continues from the answers stored there; budgets apply per command.
     """
-    from policygen.extensions.seats.mediate import (
-        COST,
-        LEARNED,
-        MEDIATOR_TASK,
-        MEDIATORS,
-        Mediation,
-        MediationSettings,
-        learned_mediator,
-        mediator_of,
-        named_mediators,
-        page,
-        rooms_of,
-        row_in_words,
-    )
+    from policygen.extensions.seats import mediate as mediation
     from policygen.extensions.seats.session import default_folder
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
@@ -268,28 +255,29 @@ def mediate(
     episodes, concurrency, template, train, cost = (
         options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
     )
-    chosen, named = rooms_of(rooms), named_mediators(names or (*MEDIATORS, LEARNED))
-    task = load_task(MEDIATOR_TASK)
-    config = effective_config(task, MEDIATOR_TASK, assignments=assignments, options=options)
+    chosen = mediation.rooms_of(rooms)
+    named = mediation.named_mediators(names or (*mediation.MEDIATORS, mediation.LEARNED))
+    task = load_task(mediation.MEDIATOR_TASK)
+    config = effective_config(task, mediation.MEDIATOR_TASK, assignments=assignments, options=options)
 
-    def mediators(room: str) -> Iterator[Mediator]:
+    def mediators(room: str) -> Iterator[mediation.Mediator]:
         for mediator in named.values():
             if mediator is None:
                 say(f"{room}: learning when to ask from {train:,} episodes with the rule-based planner", err=True)
-                learned = learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
-                mediator = mediator_of(learned, task, LEARNED)
+                learned = mediation.learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
+                mediator = mediation.mediator_of(learned, task, mediation.LEARNED)
             yield mediator
 
     def line(room: str, mediator: str, values: Sequence[str]) -> str:
         success, returned, steps, questions = values
         return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
 
-    session = Mediation(
+    session = mediation.Mediation(
         task,
         config,
-        MediationSettings(chosen, mediators, episodes, concurrency, template),
+        mediation.MediationSettings(chosen, mediators, episodes, concurrency, template),
         out or default_folder("on-call", config),
-        on_row=lambda row: say(line(row.room, row.mediator, row_in_words(row))),
+        on_row=lambda row: say(line(row.room, row.mediator, mediation.row_in_words(row))),
         tell=_say_wait,
     )
     provider = session.provider
@@ -304,24 +292,24 @@ def mediate(
         words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
         words += [word for name in names for word in ("--mediator", name)]
         words += [] if train == 3_000 else ["--train", str(train)]
-        words += [] if cost == COST else ["--cost", str(cost)]
+        words += [] if cost == mediation.COST else ["--cost", str(cost)]
         words += [] if template is None else ["--template", template]
         words += [word for text in assignments for word in ("--set", text)]
         command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
-        write_named(output, page(outcome, command, cost))
+        write_named(output, mediation.page(outcome, command, cost))
         say(f"table: {output}")
     say(f"results: {session.folder}")
 
 
-def _mediate_report(outcome: MediationResult) -> Iterator[str]:
+def _mediate_report(outcome: mediation.MediationResult) -> Iterator[str]:
     """Yield the lines of the final report."""
-    from policygen.extensions.seats.mediate import learned_verdict
+    from policygen.extensions.seats import mediate as mediation
     from policygen.llm.prices import dollars
 
     for room, text in outcome.tables:
         yield f"\n{room}, learned:\n{text}"
     yield ""
-    yield from filter(None, (learned_verdict(outcome, room) for room, _ in outcome.tables))
+    yield from filter(None, (mediation.learned_verdict(outcome, room) for room, _ in outcome.tables))
     if outcome.stopped:
         yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
     counts = outcome.counts

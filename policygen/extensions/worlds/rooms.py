@@ -14,18 +14,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-from policygen.extensions.worlds.robot import (
-    AHEAD,
-    EMPTY,
-    LEFT,
-    NOBODY,
-    NOTHING,
-    ROOM_NAMES,
-    TOGGLE,
-    Cell,
-    RoomEpisode,
-    plan_by_rules,
-)
+from policygen.extensions.worlds import robot
 
 MISSION = "open the door"
 LEAST, MOST = 5, 10  # fewest and most cells of a room's side, walls included
@@ -90,8 +79,8 @@ class LockedRoomEnv(MiniGridEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, room: str, render_mode: str | None = None) -> None:
-        if room not in ROOM_NAMES:
-            raise ValueError(f"there is no room {room}; choose one of {', '.join(ROOM_NAMES)}")
+        if room not in robot.ROOM_NAMES:
+            raise ValueError(f"there is no room {room}; choose one of {', '.join(robot.ROOM_NAMES)}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose rgb_array")
         self._room = room
@@ -126,9 +115,9 @@ class LockedRoomEnv(MiniGridEnv):
         self._furnish(self._door.color)
         self.mission = MISSION
         self._map = np.zeros((MOST, MOST, 4), np.uint8)
-        self._map[:, :, 3] = NOBODY
-        self._seen: set[Cell] = set()
-        self._last_cell: Cell | None = None
+        self._map[:, :, 3] = robot.NOBODY
+        self._seen: set[robot.Cell] = set()
+        self._last_cell: robot.Cell | None = None
 
     def _furnish(self, colour: str) -> None:
         """Put the things of the room into random cells; `colour` is that of the door."""
@@ -163,34 +152,34 @@ class LockedRoomEnv(MiniGridEnv):
         """
         if self._door is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        if not LEFT <= action <= NOTHING:
+        if not robot.LEFT <= action <= robot.NOTHING:
             raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to 6")
         observation, _, _, truncated, info = super().step(action)
-        opened = bool(action == TOGGLE and self._door.is_open)
+        opened = bool(action == robot.TOGGLE and self._door.is_open)
         return observation, float(self._reward()) if opened else 0.0, opened, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
         """Return the observation: the map of everything seen, as it is now."""
         here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
-        ahead = AHEAD[self.agent_dir]
+        ahead = robot.AHEAD[self.agent_dir]
         image = self._map
         if self._last_cell is not None and self._last_cell != here:
-            image[self._last_cell] = (EMPTY, 0, 0, NOBODY)
+            image[self._last_cell] = (robot.EMPTY, 0, 0, robot.NOBODY)
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._visible_cells(here, ahead), front):
             if cell not in self._seen or cell == front:
                 self._seen.add(cell)
                 thing = self.grid.get(*cell)
-                image[cell][:3] = thing.encode() if thing is not None else (EMPTY, 0, 0)
-        carried = self.carrying.encode() if self.carrying is not None else (EMPTY, 0, 0)
+                image[cell][:3] = thing.encode() if thing is not None else (robot.EMPTY, 0, 0)
+        carried = self.carrying.encode() if self.carrying is not None else (robot.EMPTY, 0, 0)
         image[here] = (*carried, self.agent_dir)
         self._last_cell = here
         return {"image": image.copy()}
 
-    def _visible_cells(self, here: Cell, ahead: Cell) -> set[Cell]:
+    def _visible_cells(self, here: robot.Cell, ahead: robot.Cell) -> set[robot.Cell]:
         """Return the cells that the robot sees: light spreads ahead and diagonally for three cells, until blocked."""
         (x, y), (dx, dy) = here, ahead
-        found: set[Cell] = set()
+        found: set[robot.Cell] = set()
         lit = [False, True, False]  # cells to the left, ahead, to the right
         for _ in range(3):
             cells = (x + dy, y - dx), (x, y), (x - dy, y + dx)
@@ -202,14 +191,14 @@ class LockedRoomEnv(MiniGridEnv):
             x, y, lit = x + dx, y + dy, after
         return found
 
-    def _is_clear(self, cell: Cell) -> bool:
+    def _is_clear(self, cell: robot.Cell) -> bool:
         if not _is_inside(cell):
             return False
         thing = self.grid.grid[cell[1] * MOST + cell[0]]
         return thing is None or bool(thing.see_behind())
 
 
-def _is_inside(cell: Cell) -> bool:
+def _is_inside(cell: robot.Cell) -> bool:
     return 0 <= cell[0] < MOST and 0 <= cell[1] < MOST
 
 
@@ -267,15 +256,15 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         self.render_mode = render_mode
         self._room, self._cost = room, cost
         self._env = LockedRoomEnv(room, render_mode)
-        self._episode: RoomEpisode | None = None
+        self._episode: robot.RoomEpisode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[SignArray, dict[str, Any]]:
         """Start a random room with a first plan."""
         super().reset(seed=seed)
-        self._episode = RoomEpisode(self._env, self._room, seed)
-        self._episode.follow(plan_by_rules(self._episode.report, self._room))
+        self._episode = robot.RoomEpisode(self._env, self._room, seed)
+        self._episode.follow(robot.plan_by_rules(self._episode.report, self._room))
         self._episode.act()
         return self._seen(self._episode)
 
@@ -287,7 +276,7 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         if action not in (0, 1):
             raise gym.error.InvalidAction(f"there is no action {action}; choose 0 to continue or 1 to ask")
         if action:
-            episode.follow(plan_by_rules(episode.report, self._room))
+            episode.follow(robot.plan_by_rules(episode.report, self._room))
         reward = episode.act() - self._cost * int(action)
         signs, info = self._seen(episode)
         return signs, reward, episode.opened, episode.over and not episode.opened, info
@@ -296,5 +285,5 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         """Return a picture of the room, shape (320, 320, 3)."""
         return self._env.render() if self.render_mode is not None else None  # type: ignore[no-untyped-call]
 
-    def _seen(self, episode: RoomEpisode) -> tuple[SignArray, dict[str, Any]]:
+    def _seen(self, episode: robot.RoomEpisode) -> tuple[SignArray, dict[str, Any]]:
         return np.array(episode.signs, np.int64), {"questions": episode.questions}
