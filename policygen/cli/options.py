@@ -67,8 +67,8 @@ def fail(message: str, code: int) -> int:
 def code_of(error: PolicygenError) -> int:
     """Return the exit code of an error.
 
-    It is 2 for wrong input, such as an option, name, file or folder. It is 1 for a failure on the way, such as one of a
-    model, an environment or a disk, or of a run folder that is damaged or in use.
+    It is 2 for wrong input: an option, name, file or folder. It is 1 for a failure on the way: of a model, an
+    environment or a disk, or because a run folder is damaged or in use.
     """
     mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PathError)
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1

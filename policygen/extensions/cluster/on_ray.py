@@ -17,17 +17,8 @@ from typing import Any
 from policygen.episodes.players import Piece, Play, PlayerKilled, use_distribution
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
+from policygen.extensions.sweeps import worker
 from policygen.extensions.sweeps.executor import SECONDS_TO_STOP, ClusterError
-from policygen.extensions.sweeps.worker import (
-    CarryOut,
-    CellResult,
-    Event,
-    Order,
-    Tell,
-    carry_out_again,
-    carry_out_remotely,
-    print_into,
-)
 from policygen.portable import usable_cores
 
 RETRIES = 3  # of a cell whose process or machine was lost
@@ -57,7 +48,7 @@ class RayExecutor:
         address: str | None = None,
         size: int | None = None,
         *,
-        carry_out: CarryOut = carry_out_again,
+        carry_out: worker.CarryOut = worker.carry_out_again,
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         try:
@@ -92,40 +83,40 @@ class RayExecutor:
         self._cells: dict[Any, tuple[str, float]] = {}
         self._read_time = 0.0
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: worker.Order) -> None:
         """Start a task for an order."""
         task = self._task.remote(self._carry_out, order, str(Path.cwd()), self._messages.actor)
         self._cells[task] = (order.cell.key, time.perf_counter())
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[worker.Event]:
         """Wait briefly, and return the new results and the new messages of workers."""
         under_way = list(self._cells)
         self._ray.wait(under_way, timeout=SECONDS_TO_WAIT)
         ended, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
         return [*self._new_messages(), *map(self._result, ended)]
 
-    def _new_messages(self) -> list[Event]:
+    def _new_messages(self) -> list[worker.Event]:
         if time.monotonic() < self._read_time + SECONDS_TO_WAIT:
             return []
         self._read_time = time.monotonic()
         waiting = self._messages.size()
         under_way = {key for key, _ in self._cells.values()}
-        received: list[Event] = self._messages.get_nowait_batch(waiting) if waiting else []
+        received: list[worker.Event] = self._messages.get_nowait_batch(waiting) if waiting else []
         return [event for event in received if event.key in under_way]
 
-    def _result(self, task: Any) -> CellResult:
+    def _result(self, task: Any) -> worker.CellResult:
         key, started = self._cells.pop(task)
         try:
-            result: CellResult = self._ray.get(task)
+            result: worker.CellResult = self._ray.get(task)
             return result
         except self._ray.exceptions.RayError as error:
             sentence = (
                 f"its process or machine was lost ({type(error).__name__}), also after every retry; its output is in"
                 f" {self._folder}/worker-*.log"
             )
-            return CellResult(key, "failed", sentence, None, time.perf_counter() - started)
+            return worker.CellResult(key, "failed", sentence, None, time.perf_counter() - started)
 
-    def end(self) -> list[CellResult]:
+    def end(self) -> list[worker.CellResult]:
         """Stop all running cells, and the cluster if it was started here; return the results of cells that ended."""
         ray = self._ray
         ended: list[Any] = []
@@ -175,12 +166,12 @@ def _play(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | Non
 # --- in a worker -----------------------------------------------------------------------------------------------------
 
 
-def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any) -> CellResult:
+def _carry_out(carry_out: worker.CarryOut, order: worker.Order, directory: str, messages: Any) -> worker.CellResult:
     """Carry out an order with a log of this worker and episodes as Ray tasks."""
 
-    def with_log(order: Order, tell: Tell) -> CellResult:
-        print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
+    def with_log(order: worker.Order, tell: worker.Tell) -> worker.CellResult:
+        worker.print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
         use_distribution(by_ray)
         return carry_out(order, tell)
 
-    return carry_out_remotely(order, directory, messages.put_nowait.remote, with_log)
+    return worker.carry_out_remotely(order, directory, messages.put_nowait.remote, with_log)

@@ -25,16 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import UsageError
+from policygen.extensions.sweeps import worker
 from policygen.extensions.sweeps.executor import SECONDS_TO_STOP, ClusterError
-from policygen.extensions.sweeps.worker import (
-    CellResult,
-    Event,
-    Note,
-    Order,
-    Progress,
-    carry_out_remotely,
-    interrupt_once,
-)
 from policygen.files import check_name
 
 MOST_AT_A_TIME = 1_000  # cells queued or running; Slurm's default limit of an array
@@ -88,8 +80,8 @@ class SlurmExecutor:
         given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
         own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
         self._executor.update_parameters(**own, additional_parameters=given)
-        self._given: list[Order] = []
-        self._cells: dict[Any, Order] = {}
+        self._given: list[worker.Order] = []
+        self._cells: dict[Any, worker.Order] = {}
         self._bytes_read: dict[Any, int] = {}  # of each job's messages
         self._gone: dict[Any, float] = {}  # when each job was found to have ended without a result
         # By cell: the size of its run's log when its job was last lost, and how often it was lost at that size.
@@ -97,11 +89,11 @@ class SlurmExecutor:
         self._kept = set[str]()  # names of the output of failed jobs
         self._looked = self._held = float("-inf")  # when the queue was last read, and when Slurm last refused
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: worker.Order) -> None:
         """Keep an order for the next job array."""
         self._given.append(order)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[worker.Event]:
         """Submit waiting orders, read messages of jobs, and check which have ended.
 
         Raises:
@@ -139,7 +131,7 @@ class SlurmExecutor:
             return
         self._cells.update(zip(jobs, orders, strict=True))
 
-    def _messages_of(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
+    def _messages_of(self, job: Any, sizes: Mapping[str, int]) -> list[worker.Event]:
         """Return the new messages of a job; `sizes` are those of the files in the folder of logs."""
         name, start = f"{job.job_id}{_MESSAGES}", self._bytes_read.get(job, 0)
         if sizes.get(name, 0) <= start:
@@ -150,21 +142,21 @@ class SlurmExecutor:
         whole = text[: text.rfind(b"\n") + 1]
         self._bytes_read[job] = start + len(whole)
         rows = [json.loads(row) for row in whole.splitlines()]
-        return [Note(**row) if "sentence" in row else Progress(**row) for row in rows]
+        return [worker.Note(**row) if "sentence" in row else worker.Progress(**row) for row in rows]
 
-    def _result(self, job: Any) -> CellResult:
+    def _result(self, job: Any) -> worker.CellResult:
         order = self._cells.pop(job)
         error = job.exception()
         if error is None:
-            result: CellResult = job.result()
+            result: worker.CellResult = job.result()
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
             why = trace.rpartition("\n")[2][-_MOST_CHARACTERS:]
-            result = CellResult(order.cell.key, "failed", f"{why}; its output is in {job.paths.stdout}")
+            result = worker.CellResult(order.cell.key, "failed", f"{why}; its output is in {job.paths.stdout}")
         self._tidy(job, keep=result.state == "failed")
         return result
 
-    def _lost_cells(self) -> Iterator[CellResult]:
+    def _lost_cells(self) -> Iterator[worker.CellResult]:
         """Yield results for cells whose jobs ended without one, unless the cell is submitted again."""
         now = time.monotonic()
         if not self._cells or now < self._looked + SECONDS_BETWEEN_LOOKS:
@@ -186,15 +178,15 @@ class SlurmExecutor:
             if again:
                 self._given.append(order)
             elif state == "CANCELLED":
-                yield CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
+                yield worker.CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
             else:
                 sentence = (
                     f"job {job.job_id} ended without a result ({state}), also after every retry; its output is in"
                 )
-                yield CellResult(order.cell.key, "failed", f"{sentence} {job.paths.stdout}")
+                yield worker.CellResult(order.cell.key, "failed", f"{sentence} {job.paths.stdout}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
-    def _may_retry(self, order: Order, state: str) -> bool:
+    def _may_retry(self, order: worker.Order, state: str) -> bool:
         """Return whether to submit a lost cell again: as long as its run makes progress, else RETRIES times.
 
         A job that failed before its run began would fail again.
@@ -217,7 +209,7 @@ class SlurmExecutor:
         for path in (job.paths.stdout, job.paths.submitted_pickle, job.paths.result_pickle, messages):
             path.unlink(missing_ok=True)
 
-    def end(self) -> list[CellResult]:
+    def end(self) -> list[worker.CellResult]:
         """Cancel all jobs, and return the results of those that ended; only the output of failed ones is kept."""
         if self._cells or self._given:
             self._queue.clear()
@@ -303,20 +295,20 @@ def _processors(options: Mapping[str, Any]) -> int:
 # --- in a job --------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(order: Order, directory: str) -> CellResult:
+def _carry_out(order: worker.Order, directory: str) -> worker.CellResult:
     """Carry out an order in a job, in the working directory of the process that gave the order."""
     from submitit import JobEnvironment  # the extra `slurm`
 
     job = JobEnvironment()
     # Slurm sends SIGTERM before it kills a job; submitit alone would ignore it.
-    signal.signal(signal.SIGTERM, interrupt_once)
+    signal.signal(signal.SIGTERM, worker.interrupt_once)
     path = job.paths.folder / f"{job.job_id}{_MESSAGES}"
 
-    def tell(event: Event) -> None:
+    def tell(event: worker.Event) -> None:
         with path.open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(event)), file=file)
 
-    result = carry_out_remotely(order, directory, tell)
+    result = worker.carry_out_remotely(order, directory, tell)
     if result.state == "interrupted":
         raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
     return result

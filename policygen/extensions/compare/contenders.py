@@ -19,15 +19,7 @@ from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
-from policygen.extensions.plots.groups import (
-    WITHOUT_EFFECT,
-    Member,
-    policy_words,
-    proposals_label,
-    read_member,
-    unique_runs,
-    without_extensions,
-)
+from policygen.extensions.plots import groups
 from policygen.extensions.plots.names import short_names, short_paths
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.robust import scores_of
@@ -124,13 +116,10 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
             raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
-    members = [read_member(folder) for folder in unique_runs(folders)]
+    members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     finished = [member for member in members if member.finished]
-    without_larger_budgets, longer = without_extensions(finished)
-    results = [
-        result_of(member, name)
-        for member, name in zip(finished, _contenders_of(without_larger_budgets, by), strict=True)
-    ]
+    unextended, extension_notes = groups.without_extensions(finished)
+    results = [result_of(member, name) for member, name in zip(finished, _contenders_of(unextended, by), strict=True)]
     results += _baselines(finished)
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
@@ -143,7 +132,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         for member in finished
         if member.summary is not None and (baseline := member.summary.baseline) is not None and baseline.difference
     ]
-    notes += _aggregates(results) + longer + _in_common(finished, without_larger_budgets, by)
+    notes += _aggregates(results) + extension_notes + _in_common(finished, unextended, by)
     notes += _templates_without_effect(finished)
     notes += [
         f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
@@ -152,7 +141,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     return ComparedScores(tuple(results), published, (*notes, *missing))
 
 
-def _baselines(members: Sequence[Member]) -> list[Result]:
+def _baselines(members: Sequence[groups.Member]) -> list[Result]:
     """Return one result for each baseline, task and seed; it is paired with the runs of that seed, which share it."""
     found: dict[tuple[str, str, int], Result] = {}
     for member in members:
@@ -208,20 +197,20 @@ def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[
     return (), [f"{own} no published columns{hint if others else ' for these tasks'}"]
 
 
-def _differ(members: Sequence[Member], values: Sequence[object]) -> bool:
+def _differ(members: Sequence[groups.Member], values: Sequence[object]) -> bool:
     """Return whether some runs of the same task have different values; `values` has one for each run."""
     found: dict[str, object] = {}
     tasks = [member.task.name for member in members]
     return any(found.setdefault(task, value) != value for task, value in zip(tasks, values, strict=True))
 
 
-def _differing(members: Sequence[Member]) -> list[str]:
+def _differing(members: Sequence[groups.Member]) -> list[str]:
     """Return the settings that may change a score and in which runs of one task differ."""
-    names = [name for name in RunConfig.model_fields if name not in WITHOUT_EFFECT | {"task", "seed"}]
+    names = [name for name in RunConfig.model_fields if name not in groups.WITHOUT_EFFECT | {"task", "seed"}]
     return [name for name in names if _differ(members, [str(getattr(member.config, name)) for member in members])]
 
 
-def _contenders_of(members: Sequence[Member], by: str | None) -> list[str]:
+def _contenders_of(members: Sequence[groups.Member], by: str | None) -> list[str]:
     """Return the name of the contender that each run belongs to; see `read_scores`."""
     if by is not None:
         return ["all runs" if by == "task" else _in_words(member.config, by, alone=True) for member in members]
@@ -233,7 +222,7 @@ def _contenders_of(members: Sequence[Member], by: str | None) -> list[str]:
     edited = "template" not in differing and _differ(known, [member.templates for member in known])
     names = []
     for member in members:
-        parts = [] if distinguishing and "llm" not in differing else [proposals_label(member.config.llm)]
+        parts = [] if distinguishing and "llm" not in differing else [groups.proposals_label(member.config.llm)]
         parts += [_in_words(member.config, name) for name in distinguishing]
         parts += [f"templates {member.templates}"] if edited and member.templates else []
         names.append(", ".join(filter(None, parts)))
@@ -244,16 +233,16 @@ def _in_words(config: RunConfig, name: str, *, alone: bool = False) -> str:
     """Return a setting and its value in words; `alone`: the words are the whole name of a contender."""
     value = getattr(config, name)
     if name in ("llm", "policy"):
-        return str(proposals_label(value) if name == "llm" else policy_words(value))
+        return str(groups.proposals_label(value) if name == "llm" else groups.policy_words(value))
     if value is None or value is False:
         return f"default {name}" if value is None else f"without {name}"
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"
 
 
-def _in_common(members: Sequence[Member], without_larger_budgets: Sequence[Member], by: str | None) -> list[str]:
+def _in_common(members: Sequence[groups.Member], unextended: Sequence[groups.Member], by: str | None) -> list[str]:
     """Return notes on settings that all runs share and that are not defaults, and on settings that are averaged."""
     llms = {member.config.llm for member in members}
-    common = [proposals_label(llms.pop())] if len(llms) == 1 else []
+    common = [groups.proposals_label(llms.pop())] if len(llms) == 1 else []
     for name, info in RunConfig.model_fields.items():
         values = [getattr(member.config, name) for member in members]
         if name in ("task", "llm", "seed", "policy", "jobs") or not values or values[0] == info.default:
@@ -261,13 +250,13 @@ def _in_common(members: Sequence[Member], without_larger_budgets: Sequence[Membe
         if all(value == values[0] for value in values):
             common.append(f"{name} {values[0]}")
     notes = [f"all runs: {', '.join(common)}"] if common else []
-    pooled = [name for name in _differing(without_larger_budgets) if name != by] if by is not None else []
+    pooled = [name for name in _differing(unextended) if name != by] if by is not None else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
 
 
-def _templates_without_effect(members: Sequence[Member]) -> list[str]:
+def _templates_without_effect(members: Sequence[groups.Member]) -> list[str]:
     """Return notes on providers that read no prompt, if their runs differ in the template."""
-    without_prompts: dict[str, list[Member]] = {}
+    without_prompts: dict[str, list[groups.Member]] = {}
     for member in members:
         if not reads_prompts(member.config.llm):
             without_prompts.setdefault(member.config.llm.partition(":")[0], []).append(member)

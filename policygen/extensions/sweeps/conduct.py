@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from policygen.errors import PolicygenError, UsageError
+from policygen.extensions.sweeps import worker
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
@@ -25,16 +26,6 @@ from policygen.extensions.sweeps.plan import (
     write_plan,
 )
 from policygen.extensions.sweeps.shared_budget import SharedBudget, spent_so_far
-from policygen.extensions.sweeps.worker import (
-    CellResult,
-    Event,
-    Order,
-    Progress,
-    Tell,
-    config_of,
-    finished,
-    interrupt_once,
-)
 from policygen.files import make_folder
 from policygen.llm import check_address, connect, read_spec, specs_of
 from policygen.llm.cache import Cache
@@ -70,8 +61,8 @@ class Sweep:
     typed_models: dict[str, str] = field(default_factory=dict)
     settings_typed: bool = False
     skipped: dict[str, float | None] = field(default_factory=dict)
-    outcomes: dict[str, CellResult] = field(default_factory=dict)
-    running: dict[str, Progress] = field(default_factory=dict)
+    outcomes: dict[str, worker.CellResult] = field(default_factory=dict)
+    running: dict[str, worker.Progress] = field(default_factory=dict)
     workers: int = 1
     executor_options: str = ""
     refused: bool = False
@@ -82,7 +73,7 @@ class Sweep:
         """Unlock the folder for other processes."""
         self._lock.release()
 
-    def of_state(self, state: str) -> list[CellResult]:
+    def of_state(self, state: str) -> list[worker.CellResult]:
         """Return the results with a state, in the order of their arrival."""
         return [outcome for outcome in self.outcomes.values() if outcome.state == state]
 
@@ -184,11 +175,11 @@ def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapp
         if cell.configuration not in seen:
             seen.add(cell.configuration)
             named = replace(cell, llm=typed[cell.llm])
-            config = config_of(named, (*plan.settings, *overrides), trust=trust)[1]
+            config = worker.config_of(named, (*plan.settings, *overrides), trust=trust)[1]
             connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
-def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> None:
+def conduct(sweep: Sweep, tell: worker.Tell = lambda event: None, executor: Executor | None = None) -> None:
     """Carry out all cells that are not finished, and put their results into `sweep.outcomes`.
 
     Args:
@@ -201,9 +192,9 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:
         try:
-            summary = finished(sweep.folder / cell.key, sweep.overrides)
+            summary = worker.finished(sweep.folder / cell.key, sweep.overrides)
         except PolicygenError as error:
-            sweep.outcomes[cell.key] = CellResult(cell.key, "failed", str(error))
+            sweep.outcomes[cell.key] = worker.CellResult(cell.key, "failed", str(error))
             continue
         if summary is None:
             waiting.append(cell)
@@ -213,10 +204,10 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
     outstanding: set[str] = set()  # keys of cells whose results have not arrived
 
-    def record(event: Event) -> None:
-        if isinstance(event, Progress):
+    def record(event: worker.Event) -> None:
+        if isinstance(event, worker.Progress):
             sweep.running[event.key] = event
-        elif isinstance(event, CellResult):
+        elif isinstance(event, worker.CellResult):
             outstanding.discard(event.key)
             sweep.running.pop(event.key, None)
             sweep.outcomes[event.key] = event
@@ -224,7 +215,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
         tell(event)
 
     in_main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
+    previous = signal.signal(signal.SIGTERM, worker.interrupt_once) if in_main else None
     try:
         while True:
             while len(outstanding) < executor.size and (chosen := _next_cell(waiting, sweep)) is not None:
@@ -237,13 +228,13 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     finally:
         last = {result.key: result for result in executor.end() if result.state == "finished"}
         for key in sorted(outstanding):
-            record(last.get(key, CellResult(key, "interrupted")))
+            record(last.get(key, worker.CellResult(key, "interrupted")))
         _remove_empty_logs(sweep.folder)
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
+def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> worker.Order:
     """Return the order for a cell; `jobs` is the executor's number of processes per cell."""
     overrides = sweep.overrides
     if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *overrides)):
@@ -253,7 +244,7 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
     manifest = str(sweep.folder / MANIFEST)
     sources = ("" if llm is not None else manifest, "" if sweep.settings_typed else manifest)
     named = replace(cell, llm=llm or cell.llm)
-    return Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
+    return worker.Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
 
 
 def _next_cell(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
@@ -262,7 +253,7 @@ def _next_cell(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
         cell = waiting.popleft()
         entry = read_spec(cell.llm).entry
         if sweep.refused and (entry is None or entry.is_language_model):
-            sweep.outcomes[cell.key] = CellResult(cell.key, "out of budget", "not begun or resumed")
+            sweep.outcomes[cell.key] = worker.CellResult(cell.key, "out of budget", "not begun or resumed")
             continue
         return cell
     return None
