@@ -61,13 +61,13 @@ def _describe_differences(compared: ComparedScores, pairs: Sequence[Pair]) -> st
         gains[pair.second] += pair.gain
         gains[pair.first] -= pair.gain
     best = max(gains, key=lambda name: gains[name])
-    duels = [pair if pair.second == best else _swap(pair) for pair in found if best in (pair.first, pair.second)]
-    above = [pair.first for pair in duels if pair.corrected <= SIGNIFICANCE and pair.gain > 0]
-    open_ones = [pair for pair in duels if pair.first not in above]
-    words = f"{best} has the highest mean of {len(duels) + 1} on {_where(duels[0])}"
+    of_best = [pair if pair.second == best else _swap(pair) for pair in found if best in (pair.first, pair.second)]
+    above = [pair.first for pair in of_best if pair.corrected <= SIGNIFICANCE and pair.gain > 0]
+    unsettled = [pair for pair in of_best if pair.first not in above]
+    words = f"{best} has the highest mean of {len(of_best) + 1} on {_where(of_best[0])}"
     words += f", significantly above {' and '.join(above)}" if above else ", but is significantly above none of them"
-    words += f"; {_basis(duels[0])}."
-    return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
+    words += f"; {_basis(of_best[0])}."
+    return " ".join([words, *map(_in_words, unsettled[:MOST_SENTENCES])])
 
 
 def _swap(pair: Pair) -> Pair:
@@ -85,6 +85,7 @@ def _swap(pair: Pair) -> Pair:
 
 
 def _in_words(pair: Pair) -> str:
+    """Return a sentence on the difference between two contenders, the better one first."""
     if pair.gain < 0:
         pair = _swap(pair)
     lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
@@ -144,11 +145,8 @@ def _against_published(compared: ComparedScores, contender: str) -> str:
         return [task for task, one in found.items() if one == standing]
 
     words = [f"{contender} is significantly above all published columns on {len(those('above'))} of {len(found)} tasks"]
-    for standing, said in (
-        ("highest", "highest, but not significantly, on"),
-        ("level", "level with the best on"),
-        ("lower", "below the best on"),
-    ):
+    others = {"highest": "highest, but not significantly, on", "level": "level with the best on"}
+    for standing, phrase in (others | {"lower": "below the best on"}).items():
         if tasks := those(standing):
-            words.append(f"{said} {len(tasks)} ({', '.join(tasks)})")
+            words.append(f"{phrase} {len(tasks)} ({', '.join(tasks)})")
     return ", ".join(words) + "."

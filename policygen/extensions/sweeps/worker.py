@@ -135,7 +135,7 @@ def begin(order: Order) -> Run:
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
         assignments = list(order.overrides)
-        # A resumed run asks the user to confirm these values; they are repeated here if the user typed them.
+        # A run that is resumed takes these values only if the user repeats them, as the user of this sweep did.
         if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
             assignments.append(f"llm={cell.llm}")
         assignments += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
@@ -158,7 +158,7 @@ def begin(order: Order) -> Run:
 
 
 def _with_sources(config: RunConfig, order: Order) -> RunConfig:
-    """Return the settings with a note of the file that chose each of those that only the user may choose."""
+    """Return the settings with a note of the file that chose the model and the extra body, if the user did not."""
     stated = any("extra_body" in text for text in order.settings)
     body = config.origin("extra_body") or (order.settings_from if stated else "")
     chosen = config.chosen_by("the sweep", "baseline")
