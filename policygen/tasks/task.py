@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -162,14 +163,17 @@ def decision_names(task: Task) -> tuple[str, ...]:
 
 def output_names(task: Task) -> tuple[str, ...]:
     """Return the left-hand sides of equations: one per number, and one score per label of a choice."""
-    names: list[str] = []
+    return tuple(itertools.chain.from_iterable(outputs_by_actuator(task)))
+
+
+def outputs_by_actuator(task: Task) -> list[tuple[str, ...]]:
+    """Return for each actuator its `output_names`: one for a number, one per label for a choice."""
+    outputs: list[tuple[str, ...]] = []
     for actuator in task.actuators:
-        if not actuator.is_choice:
-            names.append(actuator.name)
-            continue
         is_only_choice = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        names += [label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels]
-    return tuple(names)
+        labels = (label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels)
+        outputs.append(tuple(labels) if actuator.is_choice else (actuator.name,))
+    return outputs
 
 
 def without_knowledge(task: Task) -> Task:
