@@ -1,8 +1,8 @@
-"""Quantities as `n_NAME`, minus their mean and divided by their spread, as ordinary features of a linear policy.
+"""Standardised quantities: `n_NAME` is NAME minus its mean, divided by its standard deviation.
 
-This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055): means
-and standard deviations run over everything observed so far. Here they are numbers in the policy's own text, such as
-`let n_angle = (angle - 0.0123)/0.456`, so that a policy needs nothing else to act and a person can edit them.
+This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055). Here
+`n_NAME` is an ordinary feature in the policy's text, such as `let n_angle = (angle - 0.0123)/0.456`. So a policy needs
+nothing else to act, and a person can edit the numbers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from policygen.tasks.task import Task, output_names
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4
-LEAST_SPREAD = 1e-8  # a quantity that varies less counts as constant: it is centred, but not scaled
+LEAST_SPREAD = 1e-8  # a quantity with a smaller spread counts as constant: it is centred, but not scaled
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of `n_QUANTITY`: (QUANTITY - mean)/spread, with both numbers as written."""
+    """The definition of `n_QUANTITY` as (QUANTITY - mean)/spread."""
 
     quantity: str
     mean: float
@@ -40,7 +40,7 @@ class Definition:
 
     @property
     def node(self) -> Node:
-        """The feature as in the policy language: `(angle - 0.0123)/0.456`, `(angle + 0.0123)/0.456`."""
+        """The feature's expression: `(angle - 0.0123)/0.456`, or `(angle + 0.0123)/0.456` for a negative mean."""
         sign = "+" if self.mean < 0 else "-"
         return Call("/", (Call(sign, (Name(self.quantity), Number(abs(self.mean)))), Number(self.spread)))
 
@@ -79,7 +79,7 @@ def _rounded(value: float) -> float:
 
 
 def normalisable(task: Task) -> tuple[str, ...]:
-    """Return the quantities of a task whose `n_NAME` is not the name of another quantity or output."""
+    """Return the quantities of a task whose `n_NAME` is a valid name, and not that of another quantity or output."""
     taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
     return tuple(
         name for name in task.quantity_names if is_name(PREFIX + name) and (PREFIX + name).lower() not in taken
@@ -87,7 +87,7 @@ def normalisable(task: Task) -> tuple[str, ...]:
 
 
 def is_definition(name: str, node: Node) -> bool:
-    """Whether a feature has the form of a `Definition`, whose two numbers only set the scale of the feature."""
+    """Whether a feature has the form of a `Definition`."""
     match node:
         case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
             return name == PREFIX + quantity
