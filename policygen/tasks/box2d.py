@@ -1,4 +1,4 @@
-"""Facts measured in a Box2D world: bodies, hinges, what observations scale, what actions do to motors and bodies."""
+"""Facts about a Box2D world: bodies, hinges, scales of observations, effects of actions on motors and bodies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 _EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
-SLIGHT = 0.01  # a smaller change of a velocity by an action is not reported
-ON_THE_SPOT = 0.01  # m between a hinge and the centre of a body that it turns
-MOST_PARTS = 10  # of a list of bodies
+SLIGHT = 0.01  # smaller effects of an action are not reported
+ON_THE_SPOT = 0.01  # m; a body whose centre is nearer to its hinge turns on the spot
+MOST_PARTS = 10  # of a list of bodies or hinges
 _BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
     ("y", lambda body: body.position[1]),
@@ -34,10 +34,11 @@ def has_world(env: gym.Env[Any, Any]) -> bool:
 
 
 def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Sequence[str]) -> list[str]:
-    """Describe the world of an environment, which is reset and stepped; units are m, kg, s and rad.
+    """Describe the world of an environment in m, kg, s and rad, one sentence each; the environment is stepped.
 
     Args:
-        observations, actions: the task's names of the components of an observation and of an action, or of the choices.
+        observations: the task's names of the numbers of an observation.
+        actions: the task's names of the numbers of an action, or of the choices.
     """
     env.reset(seed=0)
     world: Any = env.unwrapped.world  # type: ignore[attr-defined]
@@ -68,7 +69,7 @@ def _is_hinge(thing: Any) -> bool:
 
 
 def _direction(joint: Any) -> str:
-    """Return where the second body moves if the hinge's angle grows counterclockwise; empty if it turns on the spot."""
+    """Return the direction in which the second body moves when the angle grows; empty if it turns on the spot."""
     x, y = joint.bodyB.worldCenter - joint.anchorB
     if max(abs(x), abs(y)) < ON_THE_SPOT:
         return ""
@@ -76,7 +77,10 @@ def _direction(joint: Any) -> str:
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
-    """Return moving bodies and hinges by name: attributes of the environment, in lists too, and attributes of these."""
+    """Return (name, thing) for the moving bodies and hinges of the world.
+
+    They are attributes of the environment, items of lists among these, or attributes of its attributes.
+    """
     found: list[tuple[str, Any]] = []
     waiting = [*_attributes("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
@@ -103,7 +107,7 @@ def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
 
 
 def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
-    """Return positions, angles and speeds of the named bodies and joints."""
+    """Return positions, angles and speeds of the bodies and hinges, by name."""
     return {
         f"{name} {word}": float(read(thing))
         for name, thing in _named(env)
@@ -112,7 +116,7 @@ def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
 
 
 def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
-    """Describe the observations that are one value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
+    """Describe the observations that are a value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
     if env.observation_space.shape != (len(observations),):
         return []
     rows: list[npt.NDArray[Any]] = []
@@ -138,7 +142,7 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
                 moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
                 matches.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
                 break
-    # A value that several observations match, such as rays over flat ground, is left out: elsewhere they differ.
+    # A value that several observations match is left out: rays, for example, are equal only over flat ground.
     return [some[0] for some in matches.values() if len(some) == 1]
 
 
@@ -221,7 +225,10 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
-    """Return the motors, and the velocities of the heaviest body, after one step from the same start."""
+    """Return the motors' settings and the heaviest body's velocities after one step from a fixed start.
+
+    The keys are phrases with a place for the number.
+    """
     env.reset(seed=0)
     env.step(action)
     named = _named(env)

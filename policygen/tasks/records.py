@@ -32,7 +32,7 @@ _IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """Convert a task to JSON values: all that acting, scoring and prompts need."""
+    """Convert a task to JSON values, with all that acting, scoring and prompts need."""
     record = {
         "name": task.name,
         "gym_id": task.gym_id,
@@ -87,7 +87,7 @@ def _range_and_levels(actuator: Actuator) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    # A task file's 0 and a saved record's 0.0 must give equal records.
+    """Return a number, or None for infinity; always a float, so that 0 in a task file and 0.0 give equal records."""
     return float(value) if math.isfinite(value) else None
 
 
