@@ -17,7 +17,7 @@ from policygen.policies.shaping import REWARD
 from policygen.quantities.tree import names_in
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
-AHEAD = 20  # steps of the long predictions, whose errors are measured beside those of one step
+AHEAD = 20  # steps of the long predictions, whose errors are measured, too
 MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
 SMALL_ERROR = 0.02  # numbers are fitted to longer predictions only if a one-step error is larger
@@ -110,12 +110,7 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
 def _fitted_ahead(
     equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
 ) -> FittedPlant:
-    """Fit all numbers and hidden states at once.
-
-    Args:
-        found: the result of a first fit; a second one begins there, and fits predictions up to `BLOCK` steps ahead.
-            None: fit one-step predictions.
-    """
+    """Fit all numbers and hidden states at once; after a first fit `found`, to predictions `BLOCK` steps ahead, too."""
     if found is None:
         start, begins, steps, hidden = equations, data.thinned_steps(), 1, _usual_starts(equations, data)
     else:
@@ -178,8 +173,8 @@ def _reward_outside(data: Transitions) -> float:
     It is 0 if the mean reward of steps that do not end an episode is positive: an episode that leaves the bounds then
     loses these rewards, and needs no penalty.
     """
-    going = data.rewards[~data.ended]
-    return 0.0 if len(going) and going.mean() > 0 else min(0.0, float(data.rewards.min()))
+    not_ending = data.rewards[~data.ended]
+    return 0.0 if len(not_ending) and not_ending.mean() > 0 else min(0.0, float(data.rewards.min()))
 
 
 def _independent_groups(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.intp]]]:

@@ -64,12 +64,7 @@ class _Sum:
     error: float
 
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
-        """Return the sum as text, after the lines that define its parts if it is long: NAME_1, NAME_2, ...
-
-        Args:
-            names: the names of the variables.
-            name: the prefix of the parts' names.
-        """
+        """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
         terms = [
             "*".join([number_text(weight), *(_power(names[v], product.count(v)) for v in dict.fromkeys(product))])
             for weight, product in zip(self.weights, self.products, strict=True)
@@ -376,15 +371,7 @@ def _sparse(
     held_out: npt.NDArray[np.bool_],
     where: npt.NDArray[np.bool_],
 ) -> _Sum:
-    """Return the sum of as few terms as the error on held-out steps allows.
-
-    Args:
-        products: the terms on offer.
-        columns: their values, shape (steps, products).
-        target: the values to predict, shape (steps,).
-        held_out: a mask of the steps that are not fitted, shape (steps,).
-        where: a mask of the steps that are used, shape (steps,).
-    """
+    """Return the sum of as few products as the error on the steps `held_out` allows; it uses only the steps `where`."""
     columns, target, held_out = columns[where], target[where], held_out[where]
     if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
         mean = float(target.mean()) if len(target) else 0.0

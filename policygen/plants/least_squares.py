@@ -13,6 +13,7 @@ from policygen.plants.transitions import Transitions
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Column, Equations
 from policygen.policies.shaping import REWARD
+from policygen.quantities.compiled import compile_together
 from policygen.quantities.tree import Call, Name, Node, names_in
 
 MOST_STEPS = 12  # of a least-squares search
@@ -51,9 +52,8 @@ def one_step_residuals(
     targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
     scales = {f"{NEXT} {name}": float(change) for name, change in zip(names, data.rms_changes, strict=True)}
     targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
-    predict = equations.compiled(
-        [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
-    )
+    names_read = [*equations.inputs, *equations.inputs_after]
+    predict = compile_together([equations.computed[line] for line in lines], names_read, equations.definitions)
 
     def residuals(values: list[Any], _: Sequence[Any]) -> list[Any]:
         found = predict([*inputs, *values, *after])

@@ -52,7 +52,7 @@ class PlantCopies:
         self._steps_left = equations.task.max_steps
         noise = dict(equations.plant.noise)
         self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
-        # Episodes of the same seed get the same noise, whatever is played beside them.
+        # Episodes of the same seed get the same noise, whichever other episodes are played.
         different, self._noise_of = np.unique(np.asarray(seeds, np.int64), return_inverse=True)
         self._rngs = [np.random.default_rng([seed, 1]) for seed in different.tolist()] if noise else []
 

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.policies.features import Columns, Lets
-from policygen.policies.linear import LinearPolicy
+from policygen.policies.linear import LinearPolicy, weighed_sum
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.tree import Call, Name, Node, Number, negated
-
-Array = npt.NDArray[np.float64]
 
 
 class DifferentStructure(Exception):
@@ -74,19 +72,11 @@ class BatchedLinear:
                 value = np.zeros(1) if function is None else finite(np.asarray(function(columns)))
                 columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
-            result = _weighed(terms, weights, bias)
+            result = weighed_sum(terms, weights, bias)
             # A term that is not finite affects its row with any weight, even 0; only then is the slower sum needed.
             if not np.isfinite(result).all():
-                result = finite(_weighed(list(map(finite, terms)), weights, bias))
+                result = finite(weighed_sum(map(finite, terms), weights, bias))
         return self._first.chosen(result)
-
-
-def _weighed(terms: Sequence[Array], weights: Array, bias: Array) -> Array:
-    """Return the outputs, shape (n, outputs), summed in the same order as for a single policy."""
-    result = bias.copy()
-    for term, weight in zip(terms, weights, strict=True):
-        result += term[:, None] * weight
-    return result
 
 
 def _names(lets: Lets) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ Lets = tuple[tuple[str, Node], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """A function from observations to quantities.
+    """A reader of observations, which computes quantities from them.
 
     Attributes:
         task: the task whose observations are read; it may define features.
@@ -224,7 +224,7 @@ class CellReader(Reader):
 
     @cached_property
     def cell(self) -> Callable[[Sequence[float]], int]:
-        """A function from one observation, as plain floats, to its cell; any exception may follow other inputs."""
+        """A function from one observation, as plain floats, to its cell; other inputs may raise any exception."""
         where = self.cell_of
         return (lambda observation: where(self.row(observation))) if self.features or self.remembered else where
 

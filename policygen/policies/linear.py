@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -148,10 +148,7 @@ class LinearPolicy(Policy):
             if n >= MATRIX_PRODUCT_FROM:
                 large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
                 return large
-            result = np.tile(self.bias, (n, 1))
-            for column, weights in zip(features, self.weights, strict=True):
-                result += column[:, None] * weights
-        return result
+            return weighed_sum(features, self.weights, np.tile(self.bias, (n, 1)))
 
     def act_columns(self, columns: Columns) -> Actions:
         """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
@@ -227,3 +224,17 @@ class LinearPolicy(Policy):
 @dataclass(frozen=True, slots=True)
 class _LinearRecord:
     equations: dict[str, str]
+
+
+def weighed_sum(
+    terms: Iterable[npt.NDArray[np.float64]], weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return `bias`, shape (n, outputs), plus the weighed terms, each of shape (n,), added in order.
+
+    Args:
+        weights: shape (terms, outputs), or (terms, n, outputs) for weights of each row.
+    """
+    result = bias.copy()
+    for term, weight in zip(terms, weights, strict=True):
+        result += term[:, None] * weight
+    return result

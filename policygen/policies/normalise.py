@@ -60,18 +60,14 @@ def definitions(
     rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
     reader = Reader(task)
     columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
-    return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)
-
-
-def _definition(quantity: str, values: npt.NDArray[np.float64]) -> Definition:
-    with np.errstate(all="ignore"):
-        values = finite(values)
-        mean, spread = float(values.mean()), float(values.std())
-    return Definition(
-        quantity,
-        _rounded(mean) if math.isfinite(mean) else 0.0,
-        _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0,
-    )
+    found = []
+    for name in quantities:
+        with np.errstate(all="ignore"):
+            values = finite(np.asarray(columns[name], np.float64))
+            mean, spread = float(values.mean()), float(values.std())
+        mean = _rounded(mean) if math.isfinite(mean) else 0.0
+        found.append(Definition(name, mean, _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0))
+    return tuple(found)
 
 
 def _rounded(value: float) -> float:

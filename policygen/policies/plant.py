@@ -88,7 +88,7 @@ class Plant:
         return (*(f"{HIDDEN} {name}" for name in self.hidden), *(f"{name} = {text}" for name, text in stated))
 
     def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back."""
         return "\n".join(self.lines)
 
     def revised_by(self, new: Plant) -> Plant:
@@ -289,10 +289,6 @@ class Equations:
         names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
         return nodes + [node for name, node in self.definitions.items() if name in names]
 
-    def compiled(self, nodes: Sequence[Node], names: Sequence[str]) -> Any:
-        """Compile expressions of `computed`; see `compile_together`."""
-        return compile_together(nodes, names, self.definitions)
-
     @cached_property
     def remembered(self) -> tuple[str, ...]:
         """Names of the quantities and decisions whose values at the previous step the plant reads."""
@@ -324,12 +320,13 @@ class Equations:
             [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
             for names in (self.task.observation_names, self.plant.hidden)
         )
-        return self.compiled([*moved, *map(self._current, self.remembered), *hidden], self.inputs)
+        nodes = [*moved, *map(self._current, self.remembered), *hidden]
+        return compile_together(nodes, self.inputs, self.definitions)
 
     @cached_property
     def _reward_and_end(self) -> Any:
         nodes = [self.computed.get(name, Number(0.0)) for name in (REWARD, ENDS)]
-        return self.compiled(nodes, [*self.inputs, *self.inputs_after])
+        return compile_together(nodes, [*self.inputs, *self.inputs_after], self.definitions)
 
     @cached_property
     def decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
@@ -398,7 +395,7 @@ class Equations:
             return None
         known, parts = {*self.inputs_after, *self.definitions}, self.with_definitions([node])
         other = any(remembered_in(part) or names_in(part) - known for part in parts)
-        return None if other else self.compiled([node], self.inputs_after)
+        return None if other else compile_together([node], self.inputs_after, self.definitions)
 
 
 def _size(node: Node) -> int:

@@ -1,4 +1,4 @@
-"""Read the equations of a text: a linear policy and, beside any policy, an objective, a potential and a plant."""
+"""Read the equations of a text: a linear policy, and what is not part of one: objective, potential and plant."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], pro
     return equations
 
 
-# --- beside a policy --------------------------------------------------------------------------------------------------
+# --- objective, potential and plant -----------------------------------------------------------------------------------
 
 _ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 

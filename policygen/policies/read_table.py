@@ -134,11 +134,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
 
 
 def _columns(header: Statement | None, task: Task, grid: Grid, problems: Problems) -> list[tuple[str, int]] | None:
-    """Return the content of each column, ("bins", dimension), ("action", actuator) or ("comment", _).
-
-    Columns of comments come after the actions; the last ones are left out. None, and add a problem, if the header is
-    unusable.
-    """
+    """Return what each column holds: ("bins", dimension), ("action", actuator) or ("comment", _); None if unusable."""
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if header is None:
         return standard

@@ -48,7 +48,7 @@ class Shaping:
         return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
 
     def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back."""
         return "\n".join(self.lines)
 
 
@@ -110,7 +110,7 @@ class Measure:
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
-        """The terms as text whose sum is the objective."""
+        """The terms of the objective as text; the objective is their sum."""
         return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
 
     @cached_property

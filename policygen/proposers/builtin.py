@@ -32,14 +32,12 @@ from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
-NAME = NO_MODEL
-
 
 class Builtin:
     """The provider `builtin`: it plans tables on the replay buffer and searches the weights of equations."""
 
-    spec = NAME
-    model = NAME
+    spec = NO_MODEL
+    model = NO_MODEL
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
@@ -55,7 +53,7 @@ class Builtin:
         note, text = self._next(context, np.random.default_rng([context.seed, context.number]))
         return Reply(
             text=f"{note}\n```\n{text}\n```\n",
-            model=NAME,
+            model=NO_MODEL,
             tokens_in=0,
             tokens_out=0,
             usd=0.0,

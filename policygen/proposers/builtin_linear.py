@@ -129,10 +129,7 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
 
 
 def _policy_to_tune(context: Context) -> Policy | None:
-    """Return the policy to tune further: the best one if a language model proposed it, else one of `builtin`'s.
-
-    None if a new search should start.
-    """
+    """Return the best policy if a language model proposed it, else one of `builtin`'s; None to start a new search."""
     best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best

@@ -48,10 +48,7 @@ def random_table(context: Context, rng: np.random.Generator) -> str:
 
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
-    """Plan a table on the mean of the counts or, to explore, on a drawn process.
-
-    An unvisited cell copies the nearest visited one.
-    """
+    """Plan a table on the mean of the counts or, to explore, on a draw; unvisited cells copy the nearest visited."""
     choices = _joint_choices(context)
     visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
     # Ties are broken at random, or an unvisited region would always get the same action.
@@ -61,10 +58,7 @@ def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Gene
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
-    """Return the actions that a cell may hold, shape (choices, m): all combinations of the actuators' values.
-
-    These are all labels of a choice, and the named levels of a number or three to five values from low to high.
-    """
+    """Return all combinations of the actuators' values, shape (choices, m): labels, levels, or 3 to 5 numbers."""
     options = []
     for actuator in context.task.actuators:
         if actuator.is_choice:

@@ -118,10 +118,7 @@ def compile_together(
 
 
 def _numbers_last(node: Node) -> Node:
-    """Return a product with the fitted numbers last and with squares and cubes of quantities as products.
-
-    Any other expression is returned as it is.
-    """
+    """Return a product with fitted numbers last and powers of quantities as products; other expressions unchanged."""
     factors = _factors(node)
     if len(factors) > MOST_FACTORS:
         return node
@@ -199,8 +196,6 @@ def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:
             return (lambda: constant), ()
         case Previous(name, start):
             return (lambda before, first: np.where(np.isnan(before), first, before)), (Name(slot_of(name)), start)
-        case Call("fixed", (inner,)):
-            return (lambda value: value), (inner,)
         case Call("^", (base, Number(2.0))):
             return (lambda value: value * value), (base,)
         case Call("^", (base, Number(3.0))):

@@ -209,10 +209,7 @@ def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
-    """Return the `constants` with their sign in the expression: 3 and -0.5 for `3*x - 0.5*y`.
-
-    Those in `tune(...)` are returned as written.
-    """
+    """Return the `constants` with their sign, such as -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
     found = numbers(node)
     return tuple(one.number.value * (1 if one.number.limits is not None else one.sign) for one in found)
 

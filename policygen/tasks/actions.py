@@ -106,7 +106,7 @@ _MANY_ROWS = 4_096
 
 
 def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return one number per actuator in the shape that is fastest beside the array `like`, shape (n, actuators)."""
+    """Return one number per actuator in the shape that combines fastest with `like`, shape (n, actuators)."""
     one = values.astype(like.dtype)
     if (one == one[0]).all():
         return one[0]  # type: ignore[no-any-return]

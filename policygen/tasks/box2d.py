@@ -77,10 +77,7 @@ def _direction(joint: Any) -> str:
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
-    """Return (name, thing) for the moving bodies and hinges of the world.
-
-    They are attributes of the environment, items of lists among these, or attributes of its attributes.
-    """
+    """Return (name, thing) of the world's moving bodies and hinges among the environment's attributes and theirs."""
     found: list[tuple[str, Any]] = []
     waiting = [*_attributes("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
@@ -166,10 +163,10 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
         after = [_after(env, action) for action in some]
         changed = [key for key in before if any(abs(one[key] - before[key]) > SLIGHT for one in after)]
         motors = [key for key in changed if key.startswith(_MOTOR)]
-        changes = [
-            key.format(_listed([one[key] - (0.0 if motors else before[key]) for one in after]))
-            for key in motors or changed
-        ]
+        changes = []
+        for key in motors or changed:
+            values = [one[key] - (0.0 if motors else before[key]) for one in after]
+            changes.append(key.format(", ".join(f"{value + 0.0:.2g}" for value in values)))
         lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}."] * bool(changes)
     return lines
 
@@ -220,15 +217,8 @@ def _pose(body: Any) -> npt.NDArray[np.float64]:
 _MOTOR = "the motor of "
 
 
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value + 0.0:.2g}" for value in values)
-
-
 def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
-    """Return the motors' settings and the heaviest body's velocities after one step from a fixed start.
-
-    The keys are phrases with a place for the number.
-    """
+    """Return the motors' settings and the heaviest body's velocities after one step from a fixed start, by phrase."""
     env.reset(seed=0)
     env.step(action)
     named = _named(env)

@@ -257,11 +257,7 @@ def _successor(gym_id: str) -> list[str]:
 def _fitted_grid(
     found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
-    """Return a grid for the observations, None if there is none, and remarks on it for the user.
-
-    A small state space gets one cell per state. Else integers with few values get one bin per value, and other
-    observations bins with edges at quantiles of the visited states.
-    """
+    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
     counts = [_value_count(o) for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_per_value, found)))
@@ -307,10 +303,7 @@ def _one_bin_per_value(observation: Observation) -> Dimension:
 
 
 def _most_values_with_own_bin(counts: Sequence[float]) -> float:
-    """Return the largest number of values with which an observation gets one bin per value.
-
-    The grid then has at most `_LARGEST_STATE_SPACE` cells, if every other observation has two bins.
-    """
+    """Return the largest number of values that may get one bin each; observations with more count as two bins."""
 
     def cells(most: float) -> float:
         return math.prod(count if count <= most else 2 for count in counts)

@@ -96,10 +96,7 @@ def with_user_env(task: Task, env: Any) -> Task:
 
 
 def origin(env: gym.Env[Any, Any]) -> str:
-    """Return a text that identifies an environment in every process: entry point, keyword arguments and wrappers.
-
-    Empty for an environment without a Gymnasium spec.
-    """
+    """Return the entry point, arguments and wrappers of an environment as text, equal in all processes, or empty."""
     spec = env.spec
     if spec is None:
         return ""
@@ -121,16 +118,13 @@ _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with t
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
-def _silence_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
-    """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT, if the environment may use it.
+def _silence_mujoco(gym_id: str) -> None:
+    """Keep MuJoCo, if it is or will be imported, from printing warnings and writing MUJOCO_LOG.TXT.
 
     Attempts report instabilities themselves. MuJoCo also warns about Gymnasium's own model files, which no user can
     change.
-
-    Args:
-        env: the environment; None before it is made.
     """
-    spec = gym.registry.get(gym_id) if env is None else None
+    spec = gym.registry.get(gym_id)
     if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return
     with contextlib.suppress(ImportError):  # `make` reports a missing package
@@ -183,11 +177,7 @@ def import_user_module(module: str) -> ModuleType:
 
 
 def _import_and_register(module: str, name: str) -> None:
-    """Import a module of the user; register its class or function `name`, unless the module registers that id.
-
-    Raises:
-        TaskError: the module cannot be imported, or has no such environment.
-    """
+    """Import a module of the user, and register its class or function `name` unless the module registers that id."""
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
@@ -230,7 +220,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     module, colon, name = gym_id.partition(":")
     if colon:
         _import_and_register(module, name)
-    _silence_mujoco(None, gym_id)
+    _silence_mujoco(gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
@@ -239,7 +229,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             warnings.simplefilter("ignore")  # the task chose this version, even if a newer one exists
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
-        _silence_mujoco(env, gym_id)
+        _silence_mujoco(gym_id)
         return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)

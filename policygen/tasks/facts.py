@@ -122,10 +122,7 @@ def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list
 
 
 def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
-    """Return numbers as text, by name: those of the module in upper case, of the class and of the instance.
-
-    The later of these has precedence.
-    """
+    """Return numbers as text, by name: of the module (in upper case), the class and the instance; the last counts."""
     base = env.unwrapped
     found: dict[str, Any] = {}
     module = sys.modules.get(type(base).__module__)

@@ -157,10 +157,7 @@ def _short_repr(value: Any) -> str:
 
 
 def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
-    """Return file and line of the environment's own code: the last before the exception, else its method's start.
-
-    Empty if neither is found.
-    """
+    """Return file and line of the environment's own code before the exception, else of its method; empty if unknown."""
     with suppress(Exception):  # its attributes are the environment's code, too
         if location := _last_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return location

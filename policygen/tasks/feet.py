@@ -66,10 +66,7 @@ def _heights_of(task: Task) -> Heights | None:
 
 
 def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
-    """Return by body, for each body at the end of a limb, its geoms that can touch the floor.
-
-    Empty if the model has no floor at height 0, or does not move up and down.
-    """
+    """Return by body, for ends of limbs, the geoms that can touch a floor at height 0; empty if there are no feet."""
     planes = [g for g in range(model.ngeom) if word_of(mujoco.mjtGeom, model.geom_type[g]) == "plane"]
     kinds = [word_of(mujoco.mjtJoint, kind) for kind in model.jnt_type]
     lifted = any(

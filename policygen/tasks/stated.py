@@ -120,10 +120,7 @@ def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.
 
 
 def _decoded(formula: str, state: str, env: gym.Env[Any, Any]) -> list[tuple[str, str]]:
-    """Return name and expression of each part of a mixed-radix number such as `(row * 5 + column) * 4 + goal`.
-
-    Empty if the formula has another form or an unknown radix.
-    """
+    """Return name and expression of each part of a mixed-radix formula; empty if it cannot be decoded."""
     base: Any = env.unwrapped
     shape: Any = getattr(base, "shape", None)
     columns = getattr(base, "ncol", shape[1] if isinstance(shape, tuple) and len(shape) == 2 else None)

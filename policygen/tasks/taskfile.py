@@ -179,11 +179,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
 
 
 def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
-    """Return the environment's observations or texts with the names, units and meanings that a file states, if any.
-
-    Args:
-        what: the beginning of the message if their numbers differ.
-    """
+    """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
     if not entries:
         return found
     _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")

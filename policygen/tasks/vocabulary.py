@@ -190,10 +190,7 @@ DERIVED = re.compile(rf"(?:{'|'.join(_PARTS)}) of body (\w+)(?=:|$)|{_EFFORT}$")
 
 
 def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
-    """Return the observations after positions and velocities of a MuJoCo environment, with names and meanings.
-
-    Empty if they are not exactly forces and motions of bodies and efforts of joints.
-    """
+    """Return a MuJoCo environment's last observations, forces and motions of bodies, with names; empty if unclear."""
     base: Any = env.unwrapped
     structure = getattr(base, "observation_structure", None)
     if not found or not isinstance(structure, dict):
