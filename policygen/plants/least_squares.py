@@ -63,11 +63,7 @@ def one_step_residuals(
 
 
 def residuals_ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
-    """Return the residuals of predictions 1 to `steps` steps ahead, each in units of the usual change over that time.
-
-    Args:
-        begins: the indices of the steps at which the predictions begin.
-    """
+    """Return the residuals of predictions 1 to `steps` steps ahead from each of `begins`, in units of usual changes."""
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
     changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
     scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.rms_changes) for change in changes]
@@ -297,11 +293,7 @@ def _numbers_without_slope(equations: Equations) -> set[int]:
 
 
 def sample_weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:
-    """Draw a bootstrap sample of blocks; return how often it contains each step, shape (steps,).
-
-    Args:
-        blocks: the block that each step belongs to, shape (steps,).
-    """
+    """Draw a bootstrap sample of the blocks; return how often it contains each step, shape (steps,)."""
     present, place = np.unique(blocks, return_inverse=True)
     drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
     return np.asarray(drawn[place], np.float64)

@@ -94,11 +94,7 @@ class PlantRecord:
 
 
 def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
-    """Return a summary of a fitted plant.
-
-    Args:
-        data: the transitions that it was fitted to.
-    """
+    """Return a summary of a fitted plant; `data` are the transitions that it was fitted to."""
     equations, names = fitted.equations, fitted.equations.task.observation_names
     one, ahead = fitted.error, fitted.error_ahead
     errors = [

@@ -234,10 +234,7 @@ def _quantity(index: int) -> Callable[[Any, Any], Any]:
 
 
 def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
-    """Return a function from (quantities, action) to the named part of the action.
-
-    The part is a number, the index of a choice's label, or 1 or 0: whether this label was chosen. The quantities are
-    ignored.
+    """Return a function from (quantities, action) to the named part: a number, a label's index, or 1 or 0 for a label.
 
     Raises:
         PolicyError: no part has this name.

@@ -229,11 +229,7 @@ class _LinearRecord:
 def weighed_sum(
     terms: Iterable[npt.NDArray[np.float64]], weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return `bias`, shape (n, outputs), plus the weighed terms, each of shape (n,), added in order.
-
-    Args:
-        weights: shape (terms, outputs), or (terms, n, outputs) for weights of each row.
-    """
+    """Return `bias`, shape (n, outputs), plus each term, shape (n,), times its weights, added in this order."""
     result = bias.copy()
     for term, weight in zip(terms, weights, strict=True):
         result += term[:, None] * weight

@@ -83,9 +83,16 @@ _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 def statements(text: str, task: Task) -> Iterator[Statement]:
     """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
-    for number, raw in _policy_lines(_with_names(text, task)):
+    blocks, everything = _blocks(_with_names(text, task))
+    # The last fenced block with a policy's line; without such a block, the whole text.
+    with_policy = (block for block in reversed(blocks) if any(_may_be_policy(line) for _, line in block))
+    for number, raw in next(with_policy, everything):
         if (statement := _statement(number, raw)) is not None:
             yield statement
+
+
+def _may_be_policy(line: str) -> bool:
+    return "|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) is not None
 
 
 def resigns(text: str) -> bool:
@@ -130,15 +137,6 @@ def _plain(cell: str) -> str:
 
 
 # --- finding the policy in the text ----------------------------------------------------------------------------------
-
-
-def _policy_lines(text: str) -> list[tuple[int, str]]:
-    """Return the numbered lines of the last fenced block with policy lines; without such a block, of the whole text."""
-    blocks, everything = _blocks(text)
-    for block in reversed(blocks):
-        if any("|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) for _, line in block):
-            return block
-    return everything
 
 
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:

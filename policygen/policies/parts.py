@@ -96,11 +96,7 @@ class Parts:
     form: dict[int, str] = field(default_factory=dict)
 
     def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
-        """Return params 0 to `count` - 1; None, and add problems, if some are missing or there are more.
-
-        Args:
-            what: the thing that each of them is for, named in a problem.
-        """
+        """Return params 0 to `count` - 1, each for one `what`; None, and add problems, if there are fewer or more."""
         beyond = [index for index in self.params if index >= count]
         missing = [index for index in range(count) if index not in self.params]
         if beyond:

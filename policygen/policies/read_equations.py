@@ -33,8 +33,11 @@ def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
         if name not in used and not (revises and name in inherited):
             problems.refuse(line, unknown_name(name, outputs, what="output"))
     if not written and not revises and not problems:
-        expected = f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {_example(task)}`"
-        problems.add(None, NOTHING_FOUND, expected)
+        numbers = task.quantity_names
+        example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'
+        problems.add(
+            None, NOTHING_FOUND, f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {example}`"
+        )
     missing = [name for name in outputs if name not in written and name not in old]
     if missing and not problems:
         problems.add(None, f"there is no equation for {', '.join(missing)}", f"write `{missing[0]} = ...`")
@@ -50,13 +53,6 @@ def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
     if problems:
         return Reading()
     return Reading(LinearPolicy(task, lets, tuple(equations.items())), len(written) / len(outputs))
-
-
-def _example(task: Task) -> str:
-    """Return an example of an equation's right-hand side."""
-    if task.quantity_names:
-        return f"2*{task.quantity_names[0]} + 0.5"
-    return f'contains({task.text_names[0]}, "word")'
 
 
 def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], problems: Problems) -> dict[str, Node]:

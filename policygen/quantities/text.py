@@ -92,8 +92,11 @@ def _read(
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
     converter = _Converter(names, later, texts)
     node = converter.convert(tree, 0)
+    if text_name := next((name for name in converter.unknown if name in texts), None):
+        problem = f"`{text_name}` is a text, not a number"
+        raise ExpressionError(f'{problem}; write `contains({text_name}, "PHRASE")`, which is 1 or 0')
     if converter.unknown:
-        raise ExpressionError(_unknown_number_names(converter.unknown, names, texts))
+        raise ExpressionError(unknown_names(converter.unknown, [*names, *texts]))
     if converter.unknown_in_prev:
         raise ExpressionError(unknown_names(converter.unknown_in_prev, [*names, *later]))
     # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
@@ -319,13 +322,6 @@ def _start_and_end(tree: ast.expr) -> tuple[int, int]:
 def _nests(operation: Operation) -> bool:
     """Whether the first argument is a level deeper; not in sums and products, so that they may have many terms."""
     return operation.groups != "left"
-
-
-def _unknown_number_names(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a one-sentence error message for unknown names, or for the name of a text, where a number is expected."""
-    if text := next((name for name in unknown if name in texts), None):
-        return f'`{text}` is a text, not a number; write `contains({text}, "PHRASE")`, which is 1 or 0'
-    return unknown_names(unknown, [*names, *texts])
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:

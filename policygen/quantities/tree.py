@@ -91,11 +91,7 @@ def read_by(nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
-    """Return the wanted quantities and all that their definitions read, directly or through other definitions.
-
-    Args:
-        now: follow current values only, not those in `prev`.
-    """
+    """Return the wanted quantities and all that their definitions need; with `now`, only through current values."""
     found, waiting = set[str](), list(wanted)
     while waiting:
         if (name := waiting.pop()) not in found:

@@ -258,7 +258,7 @@ def _fitted_grid(
     found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
     """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
-    counts = [_value_count(o) for o in found]
+    counts = [o.high - o.low + 1 if o.integer else math.inf for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_per_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
@@ -291,11 +291,6 @@ def _fitted_grid(
     if len(chosen) < len(found):
         remarks.append(f"a table looks at {', '.join(grid.names)} only")
     return grid, remarks
-
-
-def _value_count(observation: Observation) -> float:
-    """Return the number of values of an integer observation; infinity for any other."""
-    return observation.high - observation.low + 1 if observation.integer else math.inf
 
 
 def _one_bin_per_value(observation: Observation) -> Dimension:

@@ -265,8 +265,6 @@ class Listed(NamedTuple):
 def listed(documentation: str, subject: str, count: int) -> list[Listed]:
     """Return the numbers that a list in the documentation names; empty if no list has `count` names.
 
-    The list is a sentence, or has one line per number.
-
     Args:
         subject: "observation" or "action".
     """

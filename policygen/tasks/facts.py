@@ -37,7 +37,7 @@ def simulator_facts(
     known: Collection[str] = (),
     step_timeout: float = STEP_TIMEOUT,
 ) -> tuple[str, ...]:
-    """Describe the system, most useful sentences first, in about `MOST_CHARACTERS` at most.
+    """Describe the system in sentences of at most `MOST_CHARACTERS` in all, the most useful first.
 
     The facts about a MuJoCo model are its time step, actuators, joints, bodies and floor, in SI units and the initial
     pose. Those about any other environment are the constants in its code and, for a Box2D world, bodies, hinges, scales

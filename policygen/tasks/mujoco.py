@@ -24,9 +24,7 @@ def has_model(env: gym.Env[Any, Any]) -> bool:
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> list[str]:
-    """Describe the model of an environment, most useful sentences first; positions are of the initial pose.
-
-    The environment is reset.
+    """Reset an environment and describe its model in the initial pose, most useful sentences first.
 
     Args:
         actions: the task's names of the components of an action, in order; `action[i]` if missing.
@@ -50,18 +48,13 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Simulation:
-    """A MuJoCo model, its state in the initial pose, and the `mujoco` module.
-
-    Attributes:
-        signals: the name of each actuator's input.
-        detail: see `model_facts`.
-    """
+    """A MuJoCo model, its state in the initial pose, the `mujoco` module, and the names of the actuators' inputs."""
 
     model: Any
     data: Any
     mujoco: Any
     signals: tuple[str, ...]
-    detail: int
+    detail: int  # as in `model_facts`
 
     def joint_kind(self, joint: int) -> str:
         return word_of(self.mujoco.mjtJoint, self.model.jnt_type[joint])

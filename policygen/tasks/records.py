@@ -51,7 +51,8 @@ def task_to_record(task: Task) -> dict[str, Any]:
                 "name": a.name,
                 "about": a.about,
                 **({"unit": a.unit} if a.unit else {}),
-                **({"labels": list(a.labels)} if a.is_choice else _range_and_levels(a)),
+                **({"labels": list(a.labels)} if a.is_choice else {"low": float(a.low), "high": float(a.high)}),
+                **({} if a.is_choice else {"levels": {name: float(value) for name, value in a.levels}}),
             }
             for a in task.actuators
         ],
@@ -79,11 +80,6 @@ def _layout_to_record(layout: Layout | TextPart | None) -> dict[str, Any] | None
     if isinstance(layout, TextPart):
         return asdict(layout)
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
-
-
-def _range_and_levels(actuator: Actuator) -> dict[str, Any]:
-    levels = {name: float(value) for name, value in actuator.levels}
-    return {"low": float(actuator.low), "high": float(actuator.high), "levels": levels}
 
 
 def _number(value: float) -> float | None:

@@ -51,9 +51,7 @@ class Actuator:
 
     A `Discrete` action space has one actuator, a `MultiDiscrete` one choice per entry, a `Box` one number per entry.
     A `Tuple` or `Dict` has the actuators of its parts; its kind is `mixed` if these are both choices and numbers.
-
-    Attributes:
-        levels: names and values that a table may use instead of numbers.
+    `levels` are named values that a table may use instead of numbers.
     """
 
     name: str

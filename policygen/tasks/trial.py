@@ -77,13 +77,10 @@ def seeds_checked(task: Task) -> Task:
 
 
 def refuse_unseeded(task: Task, *, accepted: bool) -> None:
-    """Refuse a task whose episodes ignore their seeds.
-
-    Args:
-        accepted: whether the user accepts such episodes.
+    """Refuse a task whose episodes ignore their seeds, unless the user accepts that.
 
     Raises:
-        UsageError: the episodes ignore their seeds, and the user does not accept that.
+        UsageError: the episodes ignore their seeds, and this is not `accepted`.
     """
     if task.unseeded and not accepted:
         raise UsageError(
