@@ -87,9 +87,9 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
-    change. A residual far above the usual one counts by its size, not by its square (SciPy's `soft_l1`). If errors
-    remain, a second fit minimises those of predictions up to `BLOCK` steps ahead, which noise misleads less; it is kept
-    if it predicts better `AHEAD` steps ahead.
+    change. A residual far above the usual one counts by its size, not by its square (SciPy's `soft_l1`). If the largest
+    error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead, which noise misleads
+    less; it is kept if it predicts better `AHEAD` steps ahead. It is left out for more than `MOST_NUMBERS` numbers.
     """
     kept = data.thinned_steps()
     values = np.tile(equations.values, (members, 1))
@@ -110,7 +110,7 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
 def _fitted_ahead(
     equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
 ) -> FittedPlant:
-    """Fit all numbers and hidden states at once; after a first fit `found`, to predictions `BLOCK` steps ahead, too."""
+    """Fit all numbers and hidden states to one-step predictions or, after a first fit `found`, to longer ones."""
     if found is None:
         start, begins, steps, hidden = equations, data.thinned_steps(), 1, _usual_starts(equations, data)
     else:
