@@ -215,10 +215,10 @@ class _Compiled:
         self._condition, self._event = parsed(requirement, known, (), task.text_names)
         nodes = [self._condition, *([self._event] if self._event is not None else [])]
         read = frozenset().union(*(names_in(node) for node in nodes))
-        recalled = frozenset().union(*(remembered_in(node) for node in nodes))
+        previous = frozenset().union(*(remembered_in(node) for node in nodes))
         self._info = [name for name in sorted(requirement.info_names) if f"info_{name}" not in known]
         infos = [f"info_{name}" for name in self._info]
-        self._reader = Reader(task, (), read - {*decisions, *infos}, recalled)
+        self._reader = Reader(task, (), read - {*decisions, *infos}, previous)
         self._names = (*self._reader.names, *decisions, *infos)
 
     @cached_property

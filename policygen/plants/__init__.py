@@ -1,3 +1,1 @@
 """Plants: equations of motion fitted to played episodes, and episodes simulated with them."""
-
-from __future__ import annotations

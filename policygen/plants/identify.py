@@ -1,7 +1,7 @@
-"""Plants proposed by `builtin`, without a language model: sparse regression over polynomials of what was observed.
+"""Plants proposed by `builtin`, without a language model: sparse regression over polynomials of observations.
 
-The change of each observation is a sum of products of observations and parts of the action, and terms are dropped while
-the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz,
+The change of each observation is a sum of products of observations and parts of the action. Terms are dropped as long
+as the error on held-out steps hardly grows (sequentially thresholded least squares; Brunton, Proctor and Kutz,
 "Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
 Two observations whose squares add up to 1 are the cosine and sine of an angle. If actions act with a delay, the sums
 read the actions of that many steps before.
@@ -16,39 +16,39 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from policygen.plants.least_squares import linear_least_squares
 from policygen.plants.transitions import Transitions
 from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text
 from policygen.quantities.text import is_name, next_of
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task, decision_names, outputs_by_actuator
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
-THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least size of a term, as a share of what is predicted
+THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least sizes of a term, as a share of the target's spread
 MAX_ERROR_FACTOR = 1.1  # factor by which the error on held-out steps may grow for fewer terms
-NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of what is predicted
-AT_A_LIMIT = 3  # number of values equal to the largest, or to the least, that shows a limit
+NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of the target's spread
+AT_A_LIMIT = 3  # the largest (or least) value is a limit if at least this many values equal it
 ON_A_CIRCLE = 1e-3  # largest error of x^2 + y^2 = 1 for a cosine and a sine
-RIDGE = 1e-8  # damping of the regressions, whose columns have size 1
-STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
-MOST_IN_A_LINE = 30  # terms
-LATER_ERROR_RATIO = 0.5  # a line reads values after the step if that makes its error smaller than this share
+STEPS_PER_TERM = 3  # steps of data that each offered term needs
+MOST_IN_A_LINE = 30  # terms of a sum in one line
+LATER_ERROR_RATIO = 0.5  # a line reads values after the step if that reduces its error below this share
 MOST_DELAY = 8  # steps
-DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it makes the squared error smaller than this share
-GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
+DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it reduces the squared error below this share
+GOOD_ENOUGH = 1e-3  # with a smaller error, a line need not read values after the step
 OUTLIER = 10.0  # a step whose residual is above this multiple of the median is an outlier
 MOST_OUTLIERS = 0.3  # share of steps that may be outliers
 MAX_ERROR_RATIO = 0.5  # outliers are left out if the others' error is at most this share of the error of all
 REWEIGHTINGS = 20  # rounds of a fit by least absolute residuals
-RARE_CHANGES = 0.1  # an observation that leaves its usual value in fewer steps is not read
+RARE_CHANGES = 0.1  # an observation that leaves its most frequent value in fewer than this share of steps is not read
 LEAST_NEW_SHARE = 0.01  # a product is left out if earlier ones express all but this share of it
 
 Product = tuple[int, ...]  # the variables of a term, by index
 
 
 def identify_plant(data: Transitions, known: Plant) -> Plant:
-    """Return a plant for the data; the reward and the end are those of `known`, if it has them."""
+    """Return a plant fitted to the data; its reward and end are those of `known` where that has them."""
     return _Identification(data, known).plant()
 
 
@@ -64,7 +64,7 @@ class _Sum:
     error: float
 
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
-        """Return the sum as text, and the lines before it that a long one needs: parts called NAME_1, NAME_2, ..."""
+        """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
         terms = [
             "*".join([number_text(weight), *(_power(names[v], product.count(v)) for v in dict.fromkeys(product))])
             for weight, product in zip(self.weights, self.products, strict=True)
@@ -94,35 +94,35 @@ class _Identification:
         self._decided = np.column_stack([decided[name] for name in self._parts])
         self._held_out = data.blocks % 4 == 3
         delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
-        wrong = [self._unexplained(delay) for delay in delays]
-        delay = int(np.argmin(wrong))
-        delay = delay if wrong[delay] < DELAY_ERROR_RATIO * wrong[0] else 0
+        errors = [self._squared_error(delay) for delay in delays]
+        delay = int(np.argmin(errors))
+        delay = delay if errors[delay] < DELAY_ERROR_RATIO * errors[0] else 0
         self._acting = self._delayed(delay)
         self._delays = [(name, [self._free_name(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
-        self._pairs = _circles(np.concatenate([data.before, data.after]))
+        self._angles = _cosines_and_sines(np.concatenate([data.before, data.after]))
 
     def _delayed(self, delay: int) -> Column:
-        """Return the decisions `delay` steps before, a column per part; 0 if the episode had not begun."""
+        """Return the decisions `delay` steps earlier, a column per part; 0 before the episode began."""
         late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
         late[delay:] = self._decided[: len(late) - delay]
         late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
         return late
 
-    def _unexplained(self, delay: int) -> float:
-        """Return the sum of squared errors, on held-out steps, of linear predictions with this delay."""
+    def _squared_error(self, delay: int) -> float:
+        """Return the sum of squared errors of linear predictions with this delay on held-out steps."""
         data, held_out = self._data, self._held_out
         if held_out.all() or not held_out.any():
             return 0.0
         columns = np.column_stack([np.ones(len(data)), data.before, self._delayed(delay)])
         changes = (data.after - data.before) / data.rms_changes
-        weights = _solved(columns[~held_out], changes[~held_out])
+        weights = linear_least_squares(columns[~held_out], changes[~held_out])
         return float(((columns[held_out] @ weights - changes[held_out]) ** 2).sum())
 
     def plant(self) -> Plant:
-        """Return the plant."""
+        """Return the plant: the equations of motion, the reward and the end."""
         data, names = self._data, self._names
-        sines = {j: i for i, j in self._pairs}
-        turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._pairs}
+        sines = {j for _, j in self._angles}
+        turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._angles}
         targets = {
             i: (turns[i] + np.pi) % (2 * np.pi) - np.pi if i in turns else data.after[:, i] - data.before[:, i]
             for i in range(len(names))
@@ -132,8 +132,8 @@ class _Identification:
         values = np.column_stack([data.before, self._acting])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
         everywhere = dict(inside)
-        products, columns, sums = self._explicit(values, targets, inside, set(sines))
-        # Most simulators move positions by the speeds after the step, so a line may read another's value after it.
+        products, columns, sums = self._explicit(values, targets, inside, sines)
+        # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
@@ -155,10 +155,13 @@ class _Identification:
     def _explicit(
         self, values: Column, targets: dict[int, Column], inside: dict[int, npt.NDArray[np.bool_]], sines: set[int]
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
-        """Return sums over the values before the step, each of the degree that predicts held-out steps best."""
+        """Return the products offered, their columns, and for each target the sum that predicts held-out steps best.
+
+        The sums read values before the step only. Outliers of a target are removed from its steps `inside`.
+        """
         sums: dict[int, _Sum] = {}
         cleared, most = set[int](), 0
-        rare = {i for i in range(len(self._names)) if _share_of_usual(values[:, i]) > 1 - RARE_CHANGES}
+        rare = {i for i in range(len(self._names)) if _most_frequent_share(values[:, i]) > 1 - RARE_CHANGES}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
@@ -179,6 +182,7 @@ class _Identification:
     def _written(
         self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: Sequence[int]
     ) -> Plant:
+        """Return the plant whose lines are these sums; each line comes after those whose later values it reads."""
         names = self._names
         later_names = [self._free_name(f"later_{names[i]}") for i in later]
         acting = [late[-1] if late else part for part, late in self._delays]
@@ -189,11 +193,11 @@ class _Identification:
             for before, late in itertools.pairwise([part, *all_late])
         ]
         lines: dict[str, str] = {}
-        pairs = dict(self._pairs)
+        sine_of = dict(self._angles)
         for i in sorted(sums, key=lambda i: _reads_later(sums[i], len(names) + len(self._parts))):
             name = names[i]
-            if i in pairs:
-                other = names[pairs[i]]
+            if i in sine_of:
+                other = names[sine_of[i]]
                 angle, turn = self._free_name(f"angle_{name}"), self._free_name(f"turn_{name}")
                 before, text = sums[i].lines(variables, turn)
                 lets += [(angle, f"atan2({other}, {name})"), *before, (turn, text)]
@@ -242,16 +246,17 @@ class _Identification:
         low, high = float(after.min()), float(after.max())
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
-        reached = [after == limit for limit in (low, high)]  # a constant in each episode has no limits
+        reached = [after == limit for limit in (low, high)]
+        # A value that an observation has from the start of an episode, and never arrives at, is no limit.
         at = [np.count_nonzero(one) >= AT_A_LIMIT and bool((one & arrived).any()) for one in reached]
         return low if at[0] else None, high if at[1] else None
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
-        """Return the reward as text: a polynomial of the step, and the additional reward of an end."""
+        """Return the reward as text: a polynomial of observations and decisions, and the extra reward of an end."""
         data, names = self._data, self._names
         plain = ~data.ended if not data.ended.all() else np.ones(len(data), np.bool_)
         angles = [name for name, text in lets if text.startswith("atan2(")]
-        own = [_angle(data.before, i, j) for i, j in self._pairs]
+        own = [_angle(data.before, i, j) for i, j in self._angles]
         found, variables = _Sum((), (), np.inf), list[str]()
         predicted = np.zeros(len(data))
         for later in ([], [i for i in range(len(names)) if data.after[:, i].std() > 0]):
@@ -269,13 +274,13 @@ class _Identification:
         shortened = replace(found, products=found.products[:MOST_IN_A_LINE], weights=found.weights[:MOST_IN_A_LINE])
         _, text = shortened.lines(variables, "")
         if ends and data.ended.any() and ENDS not in self._task.quantity_names:
-            beside = float(np.mean((data.rewards - predicted)[data.ended]))
-            if abs(beside) > 1e-6 * max(1.0, abs(float(data.rewards.mean()))):
-                text = _signed(f"{text} + {number_text(beside)}*ends")
+            extra = float(np.mean((data.rewards - predicted)[data.ended]))
+            if abs(extra) > 1e-6 * max(1.0, abs(float(data.rewards.mean()))):
+                text = _signed(f"{text} + {number_text(extra)}*ends")
         return text
 
     def _end(self) -> str:
-        """Return the end as text: thresholds of single quantities beyond which every step seen ended its episode."""
+        """Return the end as text: thresholds of single quantities; every step seen beyond one ended its episode."""
         data = self._data
         reader = Reader(self._task)
         columns = [np.asarray(np.broadcast_to(c, len(data)), np.float64) for c in reader.columns(data.after.T)]
@@ -319,16 +324,13 @@ def _reads_later(one: _Sum, first: int) -> bool:
 
 
 def _free_parts(task: Task) -> list[str]:
-    """Return the names of an action's parts that tell actions apart: numbers, and all labels of a choice but one."""
-    names, outputs = [], iter(output_names(task))
-    for actuator in task.actuators:
-        own = list(itertools.islice(outputs, max(1, len(actuator.labels))))
-        names += own[1:] if actuator.is_choice else own
-    return names
+    """Return the names of the parts that determine an action: numbers, and all labels of a choice but the first."""
+    each = zip(task.actuators, outputs_by_actuator(task), strict=True)
+    return [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
 
 
-def _circles(rows: Column) -> list[tuple[int, int]]:
-    """Return pairs of columns that are the cosine and the sine of one angle."""
+def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
+    """Return the pairs of columns that are the cosine and the sine of one angle, by index."""
     pairs: list[tuple[int, int]] = []
     for i, j in itertools.combinations(range(rows.shape[1]), 2):
         free = not {i, j} & {index for pair in pairs for index in pair}
@@ -342,13 +344,13 @@ def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
 
 
-def _share_of_usual(column: Column) -> float:
+def _most_frequent_share(column: Column) -> float:
     """Return the share of the steps that have the most frequent value."""
     return float(np.unique(column, return_counts=True)[1].max()) / len(column)
 
 
 def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:
-    """Return the products that earlier ones do not nearly express; the weights of the others would be arbitrary."""
+    """Return the products that are not nearly linear combinations of earlier ones, whose weights would be arbitrary."""
     columns = _columns(products, values)
     basis = np.empty((len(columns), 0))
     kept: list[Product] = []
@@ -369,7 +371,7 @@ def _sparse(
     held_out: npt.NDArray[np.bool_],
     where: npt.NDArray[np.bool_],
 ) -> _Sum:
-    """Return the sum of as few terms as the error on held-out steps allows; only the steps `where` count."""
+    """Return the sum of as few products as the error on the steps `held_out` allows; it uses only the steps `where`."""
     columns, target, held_out = columns[where], target[where], held_out[where]
     if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
         mean = float(target.mean()) if len(target) else 0.0
@@ -381,7 +383,7 @@ def _sparse(
     kept = np.arange(columns.shape[1])
     for threshold in THRESHOLDS:
         while True:
-            weights = _solved(columns[~held_out][:, kept], target[~held_out])
+            weights = linear_least_squares(columns[~held_out][:, kept], target[~held_out])
             large = np.abs(weights) * sizes[kept] >= threshold * spread
             if large.all() or not large.any():
                 break
@@ -390,16 +392,16 @@ def _sparse(
         tried.append((float(np.sqrt((wrong**2).mean())) / spread, kept))
     least = min(error for error, _ in tried)
     error, kept = [one for one in tried if one[0] <= MAX_ERROR_FACTOR * least + NEGLIGIBLE][-1]
-    weights = _solved(columns[:, kept], target)
+    weights = linear_least_squares(columns[:, kept], target)
     order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
     chosen = [products[k] for k in kept[order].tolist()]
     return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
 
 
 def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
-    """Return the steps `where` without outliers, which a sum fitted to the others does not predict; None without any.
+    """Return the mask `where` without outliers, which a sum fitted to the other steps misses; None if there are none.
 
-    A joint that hits its limit does not move as it does elsewhere; steps with such a hit would spoil the sum.
+    A joint at its limit does not move as it does elsewhere; such steps would spoil the sum.
     """
     some, wanted = columns[where], target[where]
     if len(wanted) < STEPS_PER_TERM * columns.shape[1]:
@@ -407,26 +409,16 @@ def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.boo
     weight = np.ones(len(wanted))
     for _ in range(REWEIGHTINGS):
         root = np.sqrt(weight)
-        sizes = np.abs(some @ _solved(some * root[:, None], wanted * root) - wanted)
+        sizes = np.abs(some @ linear_least_squares(some * root[:, None], wanted * root) - wanted)
         usual = float(np.median(sizes))
         weight = 1 / np.maximum(sizes, 1e-2 * usual + 1e-12)
     near = sizes <= OUTLIER * usual
     if near.all() or near.mean() < 1 - MOST_OUTLIERS:
         return None
-    plain = some @ _solved(some, wanted) - wanted
-    close = some[near] @ _solved(some[near], wanted[near]) - wanted[near]
+    plain = some @ linear_least_squares(some, wanted) - wanted
+    close = some[near] @ linear_least_squares(some[near], wanted[near]) - wanted[near]
     if np.sqrt((close**2).mean()) > MAX_ERROR_RATIO * np.sqrt((plain**2).mean()):
         return None
     kept = where.copy()
     kept[where] = near
     return kept
-
-
-def _solved(columns: Column, target: Column) -> Column:
-    """Solve a least-squares problem, its columns scaled to size 1, with a little damping."""
-    sizes = np.sqrt((columns**2).mean(axis=0)) + 1e-12
-    scaled = columns / sizes
-    gram = scaled.T @ scaled
-    gram[np.diag_indices(len(gram))] += RIDGE * len(columns)
-    found = np.linalg.solve(gram, scaled.T @ target)
-    return np.asarray((found.T / sizes).T, np.float64)

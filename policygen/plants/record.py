@@ -1,4 +1,4 @@
-"""The record of a fitted plant in an attempt: its equations, its predictions of an episode, its description."""
+"""The record of a fitted plant in an attempt: its equations, its prediction errors, and their description in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policygen.policies.read_equations import read_plant
 from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
-MOST_UNCERTAIN = 5  # numbers that a record names
+MOST_UNCERTAIN = 5  # uncertain numbers that a record holds
 UNCERTAIN = 0.1  # least standard deviation of an uncertain number, as a share of the number
 SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
 
@@ -39,7 +39,7 @@ class PredictionError(NamedTuple):
 
     @property
     def larger(self) -> float:
-        """The larger one of the two."""
+        """The larger of the two errors."""
         return max(self.one, self.ahead or 0.0)
 
 
@@ -64,7 +64,7 @@ class WorstPrediction(NamedTuple):
     """The step that is predicted worst.
 
     Attributes:
-        step: its place in its episode; the first is 0.
+        step: its number in its episode, counted from 0.
         action: the action, in the task's words.
         row: all observations, the one predicted worst first.
     """
@@ -79,10 +79,11 @@ class PlantRecord:
     """A summary of a fitted plant, as an attempt records it and as prompts and reports show it.
 
     Attributes:
-        text: its lines, with the fitted numbers.
-        steps: number of transitions it was fitted to.
+        text: the lines of the plant, with the fitted numbers.
+        steps: number of transitions that it was fitted to.
         errors: the prediction errors of each observation.
         uncertain: the least certain numbers.
+        worst: the step that is predicted worst; None if it is not recorded.
     """
 
     text: str
@@ -93,18 +94,19 @@ class PlantRecord:
 
 
 def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
-    """Return a summary of the plant, judged by the transitions that it was fitted to."""
+    """Return a summary of a fitted plant; `data` are the transitions that it was fitted to."""
     equations, names = fitted.equations, fitted.equations.task.observation_names
     one, ahead = fitted.error, fitted.error_ahead
     errors = [
-        PredictionError(name, _short(one[i]), None if ahead is None else _short(ahead[i]))
+        PredictionError(name, _rounded(one[i]), None if ahead is None else _rounded(ahead[i]))
         for i, name in enumerate(names)
     ]
     sizes = np.abs(fitted.values[0])
     shares = np.where(sizes > 0, fitted.deviations / np.maximum(sizes, 1e-300), 0.0)
     least = [k for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN] if shares[k] > UNCERTAIN]
     uncertain = [
-        UncertainNumber(equations.places[k], _short(fitted.values[0][k]), _short(fitted.deviations[k])) for k in least
+        UncertainNumber(equations.places[k], _rounded(fitted.values[0][k]), _rounded(fitted.deviations[k]))
+        for k in least
     ]
     return PlantRecord(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), _worst(fitted, data))
 
@@ -122,20 +124,20 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
     wrong = np.abs(in_usual_changes(predicted - data.after, data.rms_changes))
     at = int(wrong.max(axis=1).argmax())
     row = [
-        PredictedValue(names[i], _short(data.before[at, i]), _short(data.after[at, i]), _short(predicted[at, i]))
+        PredictedValue(names[i], _rounded(data.before[at, i]), _rounded(data.after[at, i]), _rounded(predicted[at, i]))
         for i in np.argsort(-wrong[at], kind="stable").tolist()
     ]
-    action = action_words(task.actuators, [_short(part) for part in np.atleast_1d(data.actions[at])])
+    action = action_words(task.actuators, [_rounded(part) for part in np.atleast_1d(data.actions[at])])
     return WorstPrediction(int(at - np.flatnonzero(data.first[: at + 1])[-1]), action, tuple(row))
 
 
-def _short(value: float) -> float:
-    """Round to 4 significant digits."""
+def _rounded(value: float) -> float:
+    """Round to 4 significant digits; a value that is not finite becomes `LARGEST_ERROR`."""
     return float(f"{value:.4g}") if np.isfinite(value) else LARGEST_ERROR
 
 
 def equations_of(record: PlantRecord, task: Task) -> Equations:
-    """Return the equations of a recorded plant; they are compiled from its text and run no other code.
+    """Return the equations of a recorded plant, read from its text.
 
     Raises:
         PolicyError: the text is damaged.
@@ -153,7 +155,7 @@ def predicted(equations: Equations, episode: Trajectory) -> Column:
     Hidden states start with the values that fit the episode best.
 
     Returns:
-        shape (steps + 1, d): the first row is the observed start; NaN or infinite if the equations break down.
+        Shape (steps + 1, d); the first row is the observed start. Values are NaN or infinite where the equations are.
     """
     observed = list(episode.observations[:1].astype(np.float64).T)
     hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))
@@ -168,7 +170,7 @@ def predicted(equations: Equations, episode: Trajectory) -> Column:
 
 
 def lines_with_units(record: PlantRecord, task: Task) -> list[str]:
-    """Return the lines of a plant, those of observations with their unit as a comment."""
+    """Return the lines of a plant; a line about an observation has its unit as a comment."""
     units = {observation.name: observation.unit for observation in task.observations}
     found = []
     for line in record.text.splitlines():
@@ -179,7 +181,7 @@ def lines_with_units(record: PlantRecord, task: Task) -> list[str]:
 
 
 def errors_in_words(record: PlantRecord) -> list[tuple[str, str, str]]:
-    """Return for each observation its name, and its error one step and `AHEAD` steps ahead (a dash: not known)."""
+    """Return for each observation its name and its errors one step and `AHEAD` steps ahead; a dash if unknown."""
     return [(e.name, f"{e.one:.2g}", "–" if e.ahead is None else f"{e.ahead:.2g}") for e in record.errors]
 
 
@@ -189,9 +191,9 @@ def uncertain_in_words(record: PlantRecord) -> list[str]:
 
 
 def worst_in_words(record: PlantRecord) -> tuple[str, list[tuple[str, ...]]]:
-    """Return the step that is predicted worst, and for each observation its name, before, after, and predicted.
+    """Return the step that is predicted worst, and a row per observation: name, before, after, predicted.
 
-    The rows are empty if no step is recorded.
+    Both are empty if no step is recorded.
     """
     worst = record.worst
     if worst is None:
@@ -214,6 +216,6 @@ def plant_words(record: PlantRecord, task: Task) -> Iterator[str]:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the rows of a table as comments, names to the left and numbers to the right."""
+    """Yield the rows of a table as comment lines, with names aligned left and numbers aligned right."""
     width = max(len(name) for name, *_ in rows)
     yield from (f"# {name:{width}}" + "".join(f"  {number:>9}" for number in numbers) for name, *numbers in rows)

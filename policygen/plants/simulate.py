@@ -1,4 +1,4 @@
-"""Episodes inside a fitted plant: copies of it that step together, and a Gymnasium environment for other programs."""
+"""Episodes in a fitted plant: copies of it that step together, and a Gymnasium environment for other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnasium import spaces
 from policygen.episodes.batched import play_batch, play_together
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import PolicyError, UsageError
-from policygen.plants.fit import FittedPlant, fitted
+from policygen.plants.fit import FittedPlant, with_errors
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Column, Equations, drawn_starts
 from policygen.tasks.task import Task
@@ -22,10 +22,10 @@ LANES = 4_096  # episodes that are played side by side
 
 
 class PlantCopies:
-    """Copies of a fitted plant, one per seed; a seed decides on the member of the ensemble, the start and the noise.
+    """Copies of a fitted plant, one per seed; the seed determines the ensemble's member, the start and the noise.
 
-    A copy that leaves the region that the data cover has failed: its episode ends, and each remaining step pays the
-    lowest reward seen, if that is negative.
+    A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
+    of its last step is the plant's `reward_outside` for each step left until the limit.
 
     Attributes:
         first: observations at the start, float32 of shape (n, d).
@@ -52,7 +52,7 @@ class PlantCopies:
         self._steps_left = equations.task.max_steps
         noise = dict(equations.plant.noise)
         self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
-        # Candidates that are played on the same seed get the same noise, whatever is played beside them.
+        # Episodes of the same seed get the same noise, whichever other episodes are played.
         different, self._noise_of = np.unique(np.asarray(seeds, np.int64), return_inverse=True)
         self._rngs = [np.random.default_rng([seed, 1]) for seed in different.tolist()] if noise else []
 
@@ -92,11 +92,11 @@ class PlantCopies:
         self._noise_of = self._noise_of[which]
 
     def close(self) -> None:
-        """Do nothing: there is no environment behind it."""
+        """Do nothing: there is no environment to close."""
 
 
 def _start(plant: FittedPlant, seed: int) -> Column:
-    """Return the start of an episode, hidden states last: one that was seen, changed by the plant's `start` lines."""
+    """Return the start of an episode, hidden states last: one that was seen, with the plant's `start` lines applied."""
     rng = np.random.default_rng(seed)
     start = plant.starts[rng.integers(len(plant.starts))].copy()
     for name, value in drawn_starts(plant.equations.plant, rng):
@@ -107,10 +107,10 @@ def _start(plant: FittedPlant, seed: int) -> Column:
 def play_in_plant(
     plant: FittedPlant, actors: Sequence[Actor], seeds: Sequence[int], starts: Column | None = None
 ) -> list[list[Trajectory]]:
-    """Play each actor in the plant, an episode for each seed.
+    """Play each actor in the plant, one episode per seed; return the trajectories of each actor.
 
     Args:
-        starts: first observations, shape (seeds, d), instead of those that the seeds draw; for one actor.
+        starts: first observations, shape (seeds, d), instead of those that the seeds draw; only with a single actor.
     """
 
     def play(actor: Actor, some: Sequence[int]) -> list[Trajectory]:
@@ -121,25 +121,25 @@ def play_in_plant(
 
 
 class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
-    """Episodes inside a plant, as tuning plays them.
+    """A plant as an environment, with the episodes that tuning plays.
 
-    An observation is the row of the task's numbers, float32 of shape (d,), within the bounds that the task states. An
-    action is what a policy returns: a choice, or the row of all actuators (a Box if any is a number; a choice in it
-    is the index of its label). Numbers beyond their bounds are clipped.
+    An observation holds the task's numbers, float32 of shape (d,), clipped to the bounds that the task states. An
+    action has the form that a policy returns: a choice, or the row of all actuators (a Box if any is a number; a choice
+    in it is the index of its label). Numbers beyond their bounds are clipped.
 
-    An episode is truncated at the task's step limit. It ends when the plant says so, and when a state leaves the region
-    that the data cover, because the equations are a guess there. After such an end each remaining step counts the
-    lowest reward seen, if that is negative.
+    An episode is truncated at the task's step limit. It ends where the plant's `ends` says so, and where a state leaves
+    the bounds of the real episodes, because the equations are a guess there. The reward of the last step is then the
+    plant's `reward_outside`, which is at most 0, for each step left until the limit.
 
     Args:
         equations: the plant, with its numbers.
-        episodes: real episodes; the region and the starts that the plant does not state come from them.
+        episodes: real episodes; they give the bounds, and the starts that the plant does not state.
 
     Attributes:
-        plant: the plant with its region and its starts.
+        plant: the plant with its bounds and starts.
 
     Raises:
-        PolicyError: there are no episodes.
+        PolicyError: no episode has a step.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -147,7 +147,8 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     def __init__(self, equations: Equations, episodes: Sequence[Trajectory]) -> None:
         if not any(episode.length for episode in episodes):
             raise PolicyError("a plant without any real episode has no starts to draw from")
-        self.plant: FittedPlant = fitted(equations, equations.values[None], Transitions.of(equations.task, episodes))
+        data = Transitions.of(equations.task, episodes)
+        self.plant: FittedPlant = with_errors(equations, equations.values[None], data)
         task = self._task = equations.task
         low, high = ([getattr(o, end) for o in task.observations] for end in ("low", "high"))
         self.observation_space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
@@ -158,7 +159,7 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Draw a start: from the plant's `start` lines, else one that was seen."""
+        """Begin an episode at a start drawn from the plant's `start` lines, else from the starts that were seen."""
         super().reset(seed=seed)
         self._copies, self._steps = PlantCopies(self.plant, [int(self.np_random.integers(2**31))]), 0
         return self._seen(self._copies.first), {}
@@ -167,14 +168,14 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         """Step the plant.
 
         Raises:
-            UsageError: the action is not of the action space, or no episode has begun.
+            UsageError: the action is not in the action space, or no episode has begun.
         """
         if self._copies is None:
             raise UsageError("call reset() before step()")
         if isinstance(self.action_space, spaces.Box):
             action = np.clip(np.asarray(action, np.float32), self.action_space.low, self.action_space.high)
         if not self.action_space.contains(action):
-            raise UsageError(f"{str(action)[:80]} is no action of {self.action_space}")
+            raise UsageError(f"{str(action)[:80]} is not in the action space {self.action_space}")
         seen, rewards, ended, _, _ = self._copies.step(np.asarray(action)[None])
         self._steps += 1
         return self._seen(seen), float(rewards[0]), bool(ended[0]), self._steps >= self._task.max_steps, {}

@@ -14,7 +14,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.plant import Column, Equations
 from policygen.tasks.task import Task
 
-BLOCK = 10  # consecutive steps that a bootstrap sample draws as one: neighbouring steps are nearly equal
+BLOCK = 10  # consecutive steps that a bootstrap sample draws together, because neighbouring steps are nearly equal
 MOST_FITTED = 4_000  # steps of a fit; if there are more, evenly spaced blocks are used
 MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
@@ -24,7 +24,7 @@ class Transitions:
     """The steps of episodes as arrays, in order.
 
     Attributes:
-        before, after: observations, shape (n, d).
+        before, after: observations before and after each step, shape (n, d).
         actions: shape (n,) or (n, m).
         rewards: shape (n,).
         ended: whether the environment ended the episode after the step, shape (n,).
@@ -74,7 +74,7 @@ class Transitions:
 
     @cached_property
     def rms_changes(self) -> Column:
-        """The root mean square change of each observation in a step, at least 1e-6 of its standard deviation, (d,)."""
+        """The root mean square change of each observation in a step, shape (d,); at least 1e-6 standard deviations."""
         changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
         least = 1e-6 * self.before.std(axis=0)
         return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
@@ -85,14 +85,14 @@ class Transitions:
         return np.asarray(np.cumsum(self.first) - 1, np.intp)
 
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
-        """Return the plant's memory and hidden states at each step, given the real observations.
+        """Return the plant's memory and hidden states at each step, computed from the real observations.
 
         Args:
             values: for each of `equations.values` a number, or its values in several variants: shape (variants, 1).
             hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
 
         Returns:
-            for each remembered value and hidden state a column, shape (n,) or (variants, n).
+            A column for each remembered value and hidden state, shape (n,) or (variants, n).
         """
         starts = np.flatnonzero(self.first)
         memory: list[Any] = equations.memory(hidden, len(starts))
@@ -112,13 +112,13 @@ class Transitions:
         return list(rows)
 
     def thinned_steps(self) -> npt.NDArray[np.intp]:
-        """Return the indices of at most `MOST_FITTED` steps: evenly spaced blocks, among them the last."""
+        """Return the indices of about `MOST_FITTED` steps at most: evenly spaced blocks, including the last."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)
 
     def window_starts(self) -> npt.NDArray[np.intp]:
-        """Return the indices at which at most `MOST_WINDOWS` blocks of `BLOCK` steps begin, evenly spaced."""
+        """Return the indices of the first steps of at most `MOST_WINDOWS` evenly spaced blocks of `BLOCK` steps."""
         begins = np.flatnonzero(np.diff(self.blocks, prepend=-1))
         whole = begins[np.bincount(self.blocks) == BLOCK]
         every = max(1, -(-len(whole) // MOST_WINDOWS))

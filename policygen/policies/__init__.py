@@ -1,4 +1,4 @@
-"""Policies. Every kind is imported here, so that `KINDS` is complete whichever module is imported first."""
+"""Policies: tables and equations. Every kind is imported here, so that `KINDS` is always complete."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Joint decisions of several linear policies that differ only in constants, as in a numerical search.
 
 For few rows the fixed cost of numpy's calls dominates. Here one call serves all policies: the constants in which they
-differ are columns, like observations. Every row gets exactly the action of its own policy, to the last bit.
+differ are columns, like observations. Each row gets the action of its own policy, equal to the last bit.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.policies.features import Columns, Lets
-from policygen.policies.linear import LinearPolicy
+from policygen.policies.linear import LinearPolicy, weighed_sum
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.tree import Call, Name, Node, Number, negated
-
-Array = npt.NDArray[np.float64]
 
 
 class DifferentStructure(Exception):
@@ -25,17 +23,18 @@ class DifferentStructure(Exception):
 
 
 class BatchedLinear:
-    """The joint decider of several linear policies, each with `each` episodes.
+    """A decider of the episodes of several linear policies.
 
-    Episodes 0 to `each` - 1 are the first policy's, the next `each` the second's, and so on.
+    Args:
+        policies: policies that differ only in constants.
+        each: number of episodes per policy: the first `each` episodes are the first policy's, and so on.
 
     Raises:
-        DifferentStructure: the policies differ in more than constants, or are not all linear.
+        DifferentStructure: the policies differ in more than constants, have memory, or are not all linear.
     """
 
     def __init__(self, policies: Sequence[Any], each: int) -> None:
-        # A policy with memory needs its own decider.
-        if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
+        if not all(type(policy) is LinearPolicy and not policy.remembers for policy in policies):
             raise DifferentStructure
         self._first: LinearPolicy = policies[0]
         self._each = each
@@ -45,10 +44,11 @@ class BatchedLinear:
         needed = _names(self._first.reader.needed)
         values: list[tuple[float, ...]] = []
         features = [
-            _lifted([_sums(node) for _, node in same], values) if same[0][0] in needed else None
+            _shared_node([_with_sums(node) for _, node in same], values) if same[0][0] in needed else None
             for same in zip(*(policy.reader.features for policy in policies), strict=True)
         ]
-        terms = [_lifted(list(map(_sums, same)), values) for same in zip(*(p.terms for p in policies), strict=True)]
+        all_terms = zip(*(policy.terms for policy in policies), strict=True)
+        terms = [_shared_node(list(map(_with_sums, same)), values) for same in all_terms]
         names = [*self._first.task.columns, *(f"#{i}" for i in range(len(values)))]
         self._features = []
         for name, node in zip(_names(self._first.reader.features), features, strict=True):
@@ -60,8 +60,8 @@ class BatchedLinear:
         self._bias = np.stack([policy.bias for policy in policies])
 
     def decide(self, observations: Columns, rows: npt.NDArray[np.integer[Any]], /) -> npt.NDArray[Any]:
-        """Actions for observations of shape (k, d) of the episodes `rows`."""
-        if rows is not self._rows:  # cached constants of each row, until the rows change
+        """Return the actions in the episodes `rows`, shape (k,), for their observations, shape (k, d)."""
+        if rows is not self._rows:  # the constants of each row are cached until the rows change
             self._rows, owner = rows, np.asarray(rows) // self._each
             self._own = self._constants[:, owner], self._weights[:, owner], self._bias[owner]
         constants, weights, bias = self._own
@@ -72,40 +72,34 @@ class BatchedLinear:
                 value = np.zeros(1) if function is None else finite(np.asarray(function(columns)))
                 columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
-            result = _weighed(terms, weights, bias)
-            # A non-finite term affects its row with any weight, even 0; only then is the slower sum needed.
+            result = weighed_sum(terms, weights, bias)
+            # A term that is not finite affects its row with any weight, even 0; only then is the slower sum needed.
             if not np.isfinite(result).all():
-                result = finite(_weighed(list(map(finite, terms)), weights, bias))
+                result = finite(weighed_sum(map(finite, terms), weights, bias))
         return self._first.chosen(result)
-
-
-def _weighed(terms: Sequence[Array], weights: Array, bias: Array) -> Array:
-    """Return the outputs, shape (n, outputs), added up in the same order as for a single policy."""
-    result = bias.copy()
-    for term, weight in zip(terms, weights, strict=True):
-        result += term[:, None] * weight
-    return result
 
 
 def _names(lets: Lets) -> tuple[str, ...]:
     return tuple(name for name, _ in lets)
 
 
-def _sums(node: Node) -> Node:
-    """Rewrite `a - 2*b` as `a + -2*b`, with the same value to the last bit: a tuned constant may change its sign."""
+def _with_sums(node: Node) -> Node:
+    """Rewrite `a - 2*b` as `a + -2*b`, because a tuned constant may change its sign; the value is the same."""
     if not isinstance(node, Call):
         return node
-    arguments = tuple(map(_sums, node.arguments))
+    arguments = tuple(map(_with_sums, node.arguments))
     if node.function == "-" and (flipped := negated(arguments[1])) is not None:
         return Call("+", (arguments[0], flipped))
     return Call(node.function, arguments)
 
 
-def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
-    """Return the common expression of the nodes, with names of columns of `values` in place of differing numbers.
+def _shared_node(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
+    """Return one expression for all nodes, with a name `#i` in place of numbers that differ.
+
+    These numbers are appended to `values`, at index i.
 
     Raises:
-        DifferentStructure: they differ in more than numbers.
+        DifferentStructure: the nodes differ in more than numbers.
     """
     first = nodes[0]
     if all(node == first for node in nodes):
@@ -117,4 +111,4 @@ def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
     if len(calls) < len(nodes) or len({(call.function, len(call.arguments)) for call in calls}) > 1:
         raise DifferentStructure
     arguments = zip(*(call.arguments for call in calls), strict=True)
-    return Call(calls[0].function, tuple(_lifted(argument, values) for argument in arguments))
+    return Call(calls[0].function, tuple(_shared_node(argument, values) for argument in arguments))

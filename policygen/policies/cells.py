@@ -1,7 +1,7 @@
-"""Reading and writing of the cells of a table's row, bins and actions; recognition of table lines.
+"""Read and write the cells of a table's rows, bins and actions; recognise the lines of a table.
 
-Written entries read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
-`right (1)`); for an unreadable entry, the result is a sentence with the expected form.
+Written cells read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
+`right (1)`); for an unreadable cell, the functions return a text about the problem.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
-MOST_CELL_CHARACTERS = 80  # most characters of an action
+MOST_CELL_CHARACTERS = 80  # of an action, when it is compared with other spellings
 _COMMENT = re.compile(r"\s#+(.*)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -27,12 +27,12 @@ NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
 
 def ascii_signs(number: str) -> str:
-    """Return a number with `-` in place of other minus signs and dashes."""
+    """Return a number with its minus signs and dashes replaced by `-`."""
     return number.replace("−", "-").replace("–", "-")
 
 
 def bins_text(bins: Sequence[int], size: int) -> str:
-    """Write bins as a table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
+    """Write bins as a table cell: `*` for all `size` bins, else ranges and single bins such as `0-2,4`."""
     if len(bins) == size:
         return "*"
     runs: list[list[int]] = []
@@ -46,7 +46,7 @@ def bins_text(bins: Sequence[int], size: int) -> str:
 
 @functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
 def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
-    """Return the bins of a cell, or a sentence about its problem."""
+    """Return the bins of a cell; a predicate such as `is out of range` if it cannot be read."""
     text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
@@ -84,7 +84,7 @@ def action_words(actuators: Sequence[Actuator], values: Sequence[float]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
-    """Return the number of an action cell, or a sentence with the expected form."""
+    """Return the number of an action cell; a text such as `expected one of left, right` if it cannot be read."""
     text = cell.strip("*`\"' ")
     value = _single_action(text, actuator)
     # `right (1)` and `1 (right)`: both parts must agree.
@@ -121,8 +121,8 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
 
 
 def split_comment(line: str) -> tuple[str, str]:
-    """Return a line without its comment, and the comment."""
-    # A `#` before a pipe is a column's header; `//` also divides, so it starts a comment only at the start of a line.
+    """Return a line without its comment, and the comment; both stripped."""
+    # A `#` before a pipe heads a column; `//` also divides, so it starts a comment only at the start of a line.
     if (stripped := line.strip()).startswith(("#", "//")):
         return "", stripped.lstrip(stripped[0]).strip()
     found = _COMMENT.search(line)
@@ -132,7 +132,7 @@ def split_comment(line: str) -> tuple[str, str]:
 
 
 def row_line(cells: Sequence[str]) -> str:
-    """Return a row of a table with these cells."""
+    """Return the line of a table with these cells."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -142,7 +142,7 @@ def bins_line(dimension: Dimension) -> str:
 
 
 def with_comment(line: str, comment: str) -> str:
-    """Return the line with the comment at its end, which may be empty."""
+    """Return the line with the comment at its end; an empty comment is left out."""
     return f"{line}  # {comment}" if comment else line
 
 

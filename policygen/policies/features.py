@@ -1,6 +1,6 @@
-"""Computation of quantities from observations: the features of a task and of a policy that are needed.
+"""Computation of quantities from observations: the features of a task and of a policy, as far as they are needed.
 
-Remembered values (`prev(NAME)`) are like further observations: a row holds n observed and m remembered numbers.
+Remembered values (`prev(NAME)`) are like further observations: a row holds d observed and m remembered numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from policygen.quantities.compiled import (
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import Node, needed_by, remembered_in
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task, decision_names, outputs_by_actuator
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]
@@ -37,19 +37,19 @@ Lets = tuple[tuple[str, Node], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """Computes quantities from observations.
+    """A reader of observations, which computes quantities from them.
 
     Attributes:
-        task: names the observations, and may define features.
+        task: the task whose observations are read; it may define features.
         lets: further features, after those of the task, each over quantities before it.
         read: names of the requested quantities; None: all. Other features are computed only if these need them.
-        recalled: names of the quantities whose values at the previous step are requested.
+        previous: names of the quantities whose values at the previous step are requested.
     """
 
     task: Task
     lets: Lets = ()
     read: frozenset[str] | None = None
-    recalled: frozenset[str] = frozenset()
+    previous: frozenset[str] = frozenset()
 
     @cached_property
     def features(self) -> Lets:
@@ -64,16 +64,16 @@ class Reader:
 
     @cached_property
     def needed(self) -> Lets:
-        """The features that are computed: the requested ones, and all that they need, now or a step later."""
+        """The features that are computed: the requested ones, and all that they need now or at the next step."""
         if self.read is None:
             return self.features
-        wanted = needed_by(self.read | self.recalled, dict(self.features))
+        wanted = needed_by(self.read | self.previous, dict(self.features))
         return tuple((name, node) for name, node in self.features if name in wanted)
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
         """Names of the values remembered from one step to the next: quantities and parts of the decision."""
-        return tuple(sorted(self.recalled.union(*(remembered_in(node) for _, node in self.needed))))
+        return tuple(sorted(self.previous.union(*(remembered_in(node) for _, node in self.needed))))
 
     @cached_property
     def _batch(self) -> tuple[BatchFunction | None, ...]:
@@ -86,10 +86,13 @@ class Reader:
         return tuple(compile_scalar(node, self.names) if name in needed else None for name, node in self.features)
 
     def columns(self, observed: Columns) -> list[npt.NDArray[Any]]:
-        """Return all quantities of n observations, given as d columns of shape (n,) followed by the remembered values.
+        """Return all quantities of n observations.
+
+        Args:
+            observed: d columns of observations, then m columns of remembered values, each of shape (n,).
 
         Returns:
-            A column for each of `names`: observations as they are, features as float64; a feature that nothing needs is
+            A column for each of `names`: observations unchanged, features as float64. A feature that is not needed is
             zeros of shape (1,).
         """
         if not self.features:
@@ -106,15 +109,19 @@ class Reader:
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
-        """Return `columns` for one observation followed by the remembered values, as plain floats.
+        """Return all quantities of one observation followed by the remembered values, as plain floats.
 
         Raises:
-            PolicyError: it does not have d entries.
+            PolicyError: it does not have d + m entries.
         """
         return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
 
     def completed(self, row: list[float]) -> list[float]:
-        """Append the features to a row of plain floats, and return it."""
+        """Append the features to `row`, one observation followed by the remembered values, and return it.
+
+        Raises:
+            PolicyError: it does not have d + m entries.
+        """
         if len(row) != self._width:
             raise self.refusal(row)
         for function in self._scalar:
@@ -126,32 +133,32 @@ class Reader:
         return self.task.width + len(self.remembered)
 
     @cached_property
-    def _recollections(self) -> tuple[Callable[[Any, Any], Any], ...]:
-        """Return a function from quantities and action to the new value, for each of `remembered`."""
+    def _memory_parts(self) -> tuple[Callable[[Any, Any], Any], ...]:
+        """For each of `remembered` a function from quantities and action to the value to remember."""
         return tuple(
             _quantity(self.names.index(name)) if name in self.names else part_of_decision(self.task, name)
             for name in self.remembered
         )
 
-    def recollect(self, quantities: Any, action: Any) -> list[Any]:
-        """Return the memory after a step, from one row of quantities and its action, or from columns and n actions."""
-        return [part(quantities, action) for part in self._recollections]
+    def next_memory(self, quantities: Any, action: Any) -> list[Any]:
+        """Return the memory after a step, from one row of quantities and its action or from columns and n actions."""
+        return [part(quantities, action) for part in self._memory_parts]
 
     @cached_property
-    def recollect_one(self) -> Callable[[Sequence[float], Any], list[float]]:
-        """Apply `recollect` to one row of plain floats."""
-        parts, positions = self._recollections, {name: i for i, name in enumerate(self.names)}
-        if not all(name in positions for name in self.remembered):
+    def next_memory_of_row(self) -> Callable[[Sequence[float], Any], list[float]]:
+        """A fast form of `next_memory` for one row of plain floats."""
+        parts = self._memory_parts
+        if not {*self.remembered} <= {*self.names}:
             return lambda row, action: [float(part(row, action)) for part in parts]
-        where = [positions[name] for name in self.remembered]
+        where = [self.names.index(name) for name in self.remembered]
         return lambda row, action: [row[i] for i in where]
 
     def along(self, observations: npt.NDArray[Any], actions: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return `columns` over the steps of one episode, with the values remembered from each previous step.
+        """Return all quantities at the steps of one episode, as `columns` does; remembered values come from its steps.
 
         Args:
             observations: shape (T, d), or (T + 1, d) with the one after the last action.
-            actions: those of the steps, shape (T,) or (T, m).
+            actions: shape (T,), or one row per step.
         """
         if not self.remembered:
             return self.columns(observations.T)
@@ -159,11 +166,11 @@ class Reader:
         memory = [math.nan] * len(self.remembered)
         for observation, action in itertools.zip_longest(observations.tolist(), actions):
             rows.append(self.completed(observation + memory))
-            memory = self.recollect_one(rows[-1], action) if action is not None else memory
+            memory = self.next_memory_of_row(rows[-1], action) if action is not None else memory
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
-        """Return the error for an input that is not one observation of d numbers."""
+        """Return the error for an input that is not one observation of the policy, or lacks the memory."""
         try:
             shape = np.shape(observation)
         except ValueError:  # rows of different lengths
@@ -176,7 +183,7 @@ class Reader:
             )
         found = f"{shape[0]} numbers" if len(shape) == 1 else type(observation).__name__
         if len(shape) == 1 and shape[0] == self._width:
-            found = "something else in their place"
+            found = f"{shape[0]} values that are not all numbers"
         return PolicyError(
             f"expected one observation of {self._width} numbers, got {found}; "
             "pass the environment's own observations, of any form, to `policy.controller()`"
@@ -185,7 +192,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class CellReader(Reader):
-    """Computes the binned quantities of a grid and the cells of observations; made by `cell_reader`."""
+    """A reader that also computes the cells of observations in a grid; made by `cell_reader`."""
 
     grid: Grid = None  # type: ignore[assignment]
 
@@ -217,7 +224,7 @@ class CellReader(Reader):
 
     @cached_property
     def cell(self) -> Callable[[Sequence[float]], int]:
-        """A function from one observation, as plain floats, to its cell; other inputs raise any exception."""
+        """A function from one observation, as plain floats, to its cell; other inputs may raise any exception."""
         where = self.cell_of
         return (lambda observation: where(self.row(observation))) if self.features or self.remembered else where
 
@@ -227,13 +234,15 @@ def _quantity(index: int) -> Callable[[Any, Any], Any]:
 
 
 def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
-    """Return a function for the named part of an action: a number, a label index, or 1 or 0 for a label chosen."""
-    alone = task.action_space == "discrete"
-    outputs = iter(output_names(task))
-    for k, actuator in enumerate(task.actuators):
-        own = list(itertools.islice(outputs, max(1, len(actuator.labels))))
-        if actuator.name == name or name in own:
-            return _part(None if alone else k, own.index(name) if actuator.name != name else None)
+    """Return a function from (quantities, action) to the named part: a number, a label's index, or 1 or 0 for a label.
+
+    Raises:
+        PolicyError: no part has this name.
+    """
+    for k, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
+        if actuator.name == name or name in outputs:
+            label = outputs.index(name) if actuator.name != name else None
+            return _part(None if task.action_space == "discrete" else k, label)
     raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
 
 
@@ -246,27 +255,29 @@ def _part(index: int | None, label: int | None) -> Callable[[Any, Any], Any]:
 
 
 def decision_columns(task: Task) -> Callable[[npt.NDArray[Any]], list[npt.NDArray[np.float64]]]:
-    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) for each `decision_names`."""
+    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`."""
     parts = [part_of_decision(task, name) for name in decision_names(task)]
     return lambda actions: [np.asarray(part(None, actions), np.float64) for part in parts]
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
-    """Return a reader of the quantities that `grid` bins and of the cells of observations."""
+    """Return a reader that computes the quantities that `grid` bins, and the cells of observations."""
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 
 def parse_lets(
     texts: Collection[tuple[str, str]], task: Task, what: str, also: Collection[str] = ()
 ) -> tuple[Lets, list[str]]:
-    """Parse saved definitions, each over quantities before it; return them, and the names of all quantities.
+    """Parse saved definitions, each over quantities before it; return them and the names of all quantities.
 
     Args:
+        texts: name and expression of each definition.
+        what: the record that they are from, for messages.
         also: further names that they may read.
 
     Raises:
-        PolicyError: a name cannot name a feature; `what` names the damaged record.
-        ExpressionError: a definition cannot be read.
+        PolicyError: a name is invalid or taken.
+        ExpressionError: a definition cannot be parsed.
     """
     known, lets = [*task.quantity_names, *also], []
     later = [*(name for name, _ in texts), *decision_names(task)]

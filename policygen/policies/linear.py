@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -26,12 +26,12 @@ from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, linear_terms, names_in
 from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task, decision_names, output_names, outputs_by_actuator
 
-# The rounding of a matrix product depends on its number of rows. Smaller batches are added up term by term, so that an
-# episode does not depend on the others in its batch.
+# The rounding of a matrix product depends on its number of rows. Batches of fewer rows are therefore summed term by
+# term, so that an episode does not depend on the others in its batch.
 MATRIX_PRODUCT_FROM = 4_096
-# Larger batches are split into parts that stay in the processor's cache from the product to the clipping.
+# Batches of more rows are split into blocks that stay in the processor's cache from the product to the clipping.
 ROWS_AT_A_TIME = 65_536
 
 
@@ -39,8 +39,8 @@ ROWS_AT_A_TIME = 65_536
 class LinearPolicy(Policy):
     """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
 
-    A choice takes the first label with the highest score; a number is clipped to the action space.
-    Non-linear terms of an equation are features of their own (`terms`), so the map from terms to outputs is a matrix.
+    A choice takes the first label with the highest score; a number is clipped to the action space. The map from `terms`
+    to outputs is a matrix: each non-linear part of an equation is a term of its own.
 
     Raises:
         PolicyError: the equations are not exactly one per output, in order.
@@ -57,7 +57,7 @@ class LinearPolicy(Policy):
 
     @cached_property
     def terms(self) -> tuple[Node, ...]:
-        """The features that the outputs are linear in, in order of first use."""
+        """The expressions that the outputs are linear in, in order of first use."""
         seen: dict[Node, None] = {}
         for _, node in self.equations:
             seen.update(dict.fromkeys(term for term in linear_terms(node) if term is not None))
@@ -65,7 +65,7 @@ class LinearPolicy(Policy):
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
-        """Coefficients, shape (terms, outputs)."""
+        """Coefficients of the terms, shape (terms, outputs)."""
         per_output = [linear_terms(node) for _, node in self.equations]
         return np.array([[terms.get(term, 0.0) for terms in per_output] for term in self.terms]).reshape(
             len(self.terms), len(self.equations)
@@ -73,20 +73,20 @@ class LinearPolicy(Policy):
 
     @cached_property
     def bias(self) -> npt.NDArray[np.float64]:
-        """Constants, shape (outputs,)."""
+        """Constant of each output, shape (outputs,)."""
         return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
 
     def names_read(self) -> frozenset[str]:
-        """The quantities that the equations name."""
+        """Return the quantities whose current values the equations read directly."""
         return frozenset().union(*(names_in(node) for _, node in self.equations))
 
     def formulas(self) -> list[tuple[str, Node]]:
-        """The equations."""
+        """Return the equations, as (output, expression)."""
         return list(self.equations)
 
     @cached_property
     def _raw_weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of the raw observations, shape (d, outputs); None if a term is a feature."""
+        """Weights of the observations, shape (d, outputs); None if a term is not an observation."""
         names = self.task.observation_names
         weights = np.zeros((len(names), len(self.equations)))
         for term, row in zip(self.terms, self.weights, strict=True):
@@ -105,14 +105,14 @@ class LinearPolicy(Policy):
 
     @cached_property
     def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
-        """For each output its constant, and index and coefficient of its terms."""
+        """For each output its constant, and the index and coefficient of each of its terms."""
         columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
         return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
     @cached_property
     def _spans(self) -> tuple[tuple[int, int, bool], ...]:
-        """For each actuator its outputs as a half-open range, and whether it is a choice."""
-        counts = [max(1, len(actuator.labels)) for actuator in self.task.actuators]
+        """For each actuator the index of its first output, the index after its last one, and whether it is a choice."""
+        counts = list(map(len, outputs_by_actuator(self.task)))
         ends = itertools.accumulate(counts)
         return tuple((e - n, e, a.is_choice) for e, n, a in zip(ends, counts, self.task.actuators, strict=True))
 
@@ -127,8 +127,8 @@ class LinearPolicy(Policy):
                     raw += each_row(self.bias, raw)
                 # In a matrix product NaN or infinity affects all outputs of its row, also those that do not read it.
                 if not np.isfinite(raw).all():
-                    strange = ~np.isfinite(raw).all(axis=1)
-                    raw[strange] = finite(self._outputs_of_terms(self.reader.columns(list(rows[strange].T))))
+                    affected = ~np.isfinite(raw).all(axis=1)
+                    raw[affected] = finite(self._outputs_of_terms(self.reader.columns(list(rows[affected].T))))
             return raw
         return finite(self._outputs_of_terms(self.reader.columns(columns)))
 
@@ -148,36 +148,26 @@ class LinearPolicy(Policy):
             if n >= MATRIX_PRODUCT_FROM:
                 large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
                 return large
-            result = np.tile(self.bias, (n, 1))
-            for column, weights in zip(features, self.weights, strict=True):
-                result += column[:, None] * weights
-        return result
+            return weighed_sum(features, self.weights, np.tile(self.bias, (n, 1)))
 
     def act_columns(self, columns: Columns) -> Actions:
         """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
         n = len(columns[0])
         if n <= ROWS_AT_A_TIME:
-            return self._act_block(columns)
-        whole = isinstance(columns, np.ndarray)
-        actions = None
+            return self.chosen(self.outputs(columns))
+        blocks = []
         for start in range(0, n, ROWS_AT_A_TIME):
-            s = slice(start, start + ROWS_AT_A_TIME)
-            block = self._act_block(columns[:, s] if whole else [c[s] for c in columns])  # type: ignore[call-overload]
-            if actions is None:
-                actions = np.empty((n, *block.shape[1:]), block.dtype)
-            actions[s] = block
-        assert actions is not None
-        return actions
-
-    def _act_block(self, columns: Columns) -> Actions:
-        return self.chosen(self.outputs(columns))
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            block = columns[:, rows] if isinstance(columns, np.ndarray) else [column[rows] for column in columns]
+            blocks.append(self.chosen(self.outputs(block)))
+        return np.concatenate(blocks)
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Return the actions for the result of `reader.columns`."""
         return self.chosen(finite(self._outputs_of_terms(quantities)))
 
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
-        """Convert finite scores and unclipped numbers, shape (n, outputs), to actions; `outputs` is overwritten."""
+        """Convert finite scores and unclipped numbers, shape (n, outputs), to actions; may overwrite `outputs`."""
         if self.task.action_space == "box":
             return self.task.limits.to_actions(outputs)
         decided = [
@@ -234,3 +224,13 @@ class LinearPolicy(Policy):
 @dataclass(frozen=True, slots=True)
 class _LinearRecord:
     equations: dict[str, str]
+
+
+def weighed_sum(
+    terms: Iterable[npt.NDArray[np.float64]], weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return `bias`, shape (n, outputs), plus each term, shape (n,), times its weights, added in this order."""
+    result = bias.copy()
+    for term, weight in zip(terms, weights, strict=True):
+        result += term[:, None] * weight
+    return result

@@ -1,6 +1,6 @@
-"""Find the last policy in a text and split it into statements; keep a list of the text's problems.
+"""Find the last policy in a text and split it into statements; collect the text's problems.
 
-Reading tolerates text around a policy (prose, code fences, headings) and decoration of its lines. `parts` combines the
+Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. `parts` combines the
 statements and checks their names. A new kind of line needs a pattern here, and a method and a field in `parts`.
 """
 
@@ -21,7 +21,7 @@ MAX_LINE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a reply: the line, what was found, what was expected."""
+    """A problem of a text: the line (None: the whole text), what was found, what was expected."""
 
     line: int | None
     found: str
@@ -40,7 +40,7 @@ class Problems(list[Problem]):
         self.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
-        """Add a problem from a sentence of the form `what was found; what was expected`."""
+        """Add a problem from an error message of the form `FOUND; EXPECTED`."""
         found, _, expected = str(error).partition("; ")
         self.add(line, found, expected or "correct the expression")
 
@@ -53,8 +53,8 @@ class Statement:
         line: its number in the text, counted from 1.
         comment: the comment at its end.
         word: its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start`,
-            `noise` or `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line with too many characters to be
-            read; empty for a line that is blank or only a comment.
+            `noise` or `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read;
+            empty for a line that is blank or only a comment.
         name: the name on the left-hand side.
         text: the right-hand side; the whole line of `params`, a row and a `long` line.
         cells: the cells of a row, or the edges of `bins`.
@@ -68,7 +68,7 @@ class Statement:
     cells: tuple[str, ...] = ()
 
 
-# The sentence of a reply without a policy; it must be alone in the last block or in the reply.
+# The reply of a model that cannot improve the policy: nothing else in the last block, or in a reply without blocks.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 # Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
@@ -83,9 +83,16 @@ _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 def statements(text: str, task: Task) -> Iterator[Statement]:
     """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
-    for number, raw in _policy_lines(_with_names(text, task)):
+    blocks, everything = _blocks(_with_names(text, task))
+    # The last fenced block with a policy's line; without such a block, the whole text.
+    with_policy = (block for block in reversed(blocks) if any(_may_be_policy(line) for _, line in block))
+    for number, raw in next(with_policy, everything):
         if (statement := _statement(number, raw)) is not None:
             yield statement
+
+
+def _may_be_policy(line: str) -> bool:
+    return "|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) is not None
 
 
 def resigns(text: str) -> bool:
@@ -97,14 +104,14 @@ def resigns(text: str) -> bool:
 
 
 def _statement(number: int, raw: str) -> Statement | None:
-    """The statement on a line; None for prose."""
+    """Return the statement on a line; None for prose."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
         reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or PARAM.search(start)
         return Statement(number, "", "long", text=raw) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
-        # A heading belongs to the text around a policy.
+        # A line that begins with `##` is a heading of the text around the policy.
         return None if raw.lstrip().startswith("##") else Statement(number, comment)
     if match := _LET.match(line):
         name, _, expression = match[1].partition("=")
@@ -124,21 +131,12 @@ def _statement(number: int, raw: str) -> Statement | None:
 
 
 def _plain(cell: str) -> str:
-    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
+    """Return a cell without emphasis (`**right**`, `*right*`) and code quotes."""
     match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
     return match[2].strip() if match else cell.strip()
 
 
 # --- finding the policy in the text ----------------------------------------------------------------------------------
-
-
-def _policy_lines(text: str) -> list[tuple[int, str]]:
-    """Return the numbered lines of the last fenced block with policy lines; without such a block, of the whole text."""
-    blocks, everything = _blocks(text)
-    for block in reversed(blocks):
-        if any("|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) for _, line in block):
-            return block
-    return everything
 
 
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
@@ -162,7 +160,7 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
 
 @functools.lru_cache(maxsize=1_000)  # a rambling reply repeats itself
 def _cleaned(line: str) -> tuple[str, str]:
-    """A line without comment, list bullets and emphasis around it; and the comment."""
+    """Return a line without its comment, bullets, emphasis and code quotes; and the comment."""
     line, comment = split_comment(line)
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
@@ -173,10 +171,10 @@ def _cleaned(line: str) -> tuple[str, str]:
 
 
 def _with_names(text: str, task: Task) -> str:
-    """Replace `obs3` by the name of observation 3, and `action3` by the name of number 3 of an action.
+    """Replace `obs3` by the name of observation 3, and `action3` by that of number 3 of an action, counted from 0.
 
-    A number that is the whole action may be called `action`. Such a name stays if the task has it or the text defines
-    it. Parts of a Dict or Tuple have names only, no numbers.
+    `action` stands for the only number of an action. A name stays if the task has it or the text defines it. The parts
+    of a Dict or Tuple action have no such aliases.
     """
     numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
@@ -187,7 +185,7 @@ def _with_names(text: str, task: Task) -> str:
         *output_names(task),
     }
 
-    # Found once, because every word of a reply may be an alias; the word after `let` may be another `let`.
+    # Computed once, because every word of a reply may be an alias; `let let x` defines `x`, too.
     defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 
     def named(match: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""Quantities as `n_NAME`, minus their mean and divided by their spread, as ordinary features of a linear policy.
+"""Standardised quantities: `n_NAME` is NAME minus its mean, divided by its standard deviation.
 
-This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055): means
-and standard deviations run over everything observed so far. Here they are numbers in the policy's own text, such as
-`let n_angle = (angle - 0.0123)/0.456`, so that a policy needs nothing else to act and a person can edit them.
+This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055). Here
+`n_NAME` is an ordinary feature in the policy's text, such as `let n_angle = (angle - 0.0123)/0.456`. So a policy needs
+nothing else to act, and a person can edit the numbers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from policygen.tasks.task import Task, output_names
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4
-LEAST_SPREAD = 1e-8  # a quantity that varies less counts as constant: it is centred, but not scaled
+LEAST_SPREAD = 1e-8  # a quantity with a smaller spread counts as constant: it is centred, but not scaled
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of `n_QUANTITY`: (QUANTITY - mean)/spread, with both numbers as written."""
+    """The definition of `n_QUANTITY` as (QUANTITY - mean)/spread."""
 
     quantity: str
     mean: float
@@ -40,7 +40,7 @@ class Definition:
 
     @property
     def node(self) -> Node:
-        """The feature as in the policy language: `(angle - 0.0123)/0.456`, `(angle + 0.0123)/0.456`."""
+        """The feature's expression: `(angle - 0.0123)/0.456`, or `(angle + 0.0123)/0.456` for a negative mean."""
         sign = "+" if self.mean < 0 else "-"
         return Call("/", (Call(sign, (Name(self.quantity), Number(abs(self.mean)))), Number(self.spread)))
 
@@ -60,18 +60,14 @@ def definitions(
     rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
     reader = Reader(task)
     columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
-    return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)
-
-
-def _definition(quantity: str, values: npt.NDArray[np.float64]) -> Definition:
-    with np.errstate(all="ignore"):
-        values = finite(values)
-        mean, spread = float(values.mean()), float(values.std())
-    return Definition(
-        quantity,
-        _rounded(mean) if math.isfinite(mean) else 0.0,
-        _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0,
-    )
+    found = []
+    for name in quantities:
+        with np.errstate(all="ignore"):
+            values = finite(np.asarray(columns[name], np.float64))
+            mean, spread = float(values.mean()), float(values.std())
+        mean = _rounded(mean) if math.isfinite(mean) else 0.0
+        found.append(Definition(name, mean, _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0))
+    return tuple(found)
 
 
 def _rounded(value: float) -> float:
@@ -79,7 +75,7 @@ def _rounded(value: float) -> float:
 
 
 def normalisable(task: Task) -> tuple[str, ...]:
-    """Return the quantities of a task whose `n_NAME` is not the name of another quantity or output."""
+    """Return the quantities of a task whose `n_NAME` is a valid name, and not that of another quantity or output."""
     taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
     return tuple(
         name for name in task.quantity_names if is_name(PREFIX + name) and (PREFIX + name).lower() not in taken
@@ -87,7 +83,7 @@ def normalisable(task: Task) -> tuple[str, ...]:
 
 
 def is_definition(name: str, node: Node) -> bool:
-    """Whether a feature has the form of a `Definition`, whose two numbers only set the scale of the feature."""
+    """Whether a feature has the form of a `Definition`."""
     match node:
         case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
             return name == PREFIX + quantity

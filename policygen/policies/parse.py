@@ -1,8 +1,8 @@
 """Conversion of a text to a policy, or to a list of all problems.
 
-The language is described for users in the README and for models in `templates/`. Reading is tolerant of what surrounds
-a policy (see `lines`) and strict about the policy itself: nothing is guessed, and all problems are reported at once,
-each with its line, what was found and what was expected.
+The language is described for users in docs/language.md and for models in `templates/`. Reading tolerates text around a
+policy (see `lines`) but is strict about the policy itself: it guesses nothing, and reports all problems at once, each
+with its line, what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policygen.policies.written import arranged
 from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import Task
 
-MOST_PROBLEMS = 20
+MOST_PROBLEMS = 20  # listed; the others are counted
 # For each kind of policy the function that makes it from the parts of a text.
 READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read_table, "linear": read_equations}
 
@@ -34,9 +34,10 @@ class ParseResult:
     Attributes:
         coverage: share of cells (of outputs, for a linear policy) that the text decides; the others keep the
             incumbent's action.
-        resigned: whether the text says, instead of a policy, that it cannot improve on the incumbent.
-        shaping: the objective and the potential in the text; if it has nothing else, the policy is the incumbent.
-        plant: the plant in the text, which may also stand without a policy.
+        resigned: whether the text has, instead of a policy, the line `no improvement`.
+        shaping: the objective and the potential in the text. If it has no line of a policy, the policy is the
+            incumbent.
+        plant: the plant in the text; the same holds.
     """
 
     policy: Policy | None
@@ -57,23 +58,23 @@ def parse(
     definitions: Mapping[str, Node] | None = None,
     learner: bool = False,
 ) -> ParseResult:
-    """Read a policy.
+    """Read the last policy in a text.
 
     Args:
         text: a reply or a hand-written file.
         task: gives the names of quantities and actions, and the grid.
-        kind: a name in `READERS`, "table" or "linear"; by default the kind that the text looks like.
+        kind: "table" or "linear"; None: "table" if the text has the rows of a table, or `params` for a task with a
+            grid, else "linear".
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
         definitions: features that the text may use without defining them, each over quantities of the task; those it
-            uses become features of the policy. A definition in the text itself takes precedence. If
-            equations or features kept from the incumbent read such a feature, all of the incumbent's definitions stay,
-            so that kept weights keep their meaning; else the definitions given here are used.
-        learner: whether an objective in the text is for a learner, which sees single steps, so that it cannot use
-            memory.
+            uses become features of the policy. A definition in the text takes precedence. If equations or features kept
+            from the incumbent read such a feature, the incumbent's definitions take precedence, too, so that kept
+            weights keep their meaning.
+        learner: whether tuning uses a learner, which sees single steps: an objective may then not use memory.
 
     Returns:
-        The policy, or None and every problem found: the first 20, and how many more there are.
+        The policy, or None and the problems: the first 20, and how many more there are.
 
     Raises:
         UsageError: there is no such kind.
@@ -91,8 +92,8 @@ def parse(
     plant = read_plant(parts, scope, problems)
     shaping = read_shaping(parts, scope, problems, learner=learner)
     # A name that only a plant, objective or potential reads is a feature, not a misspelt output.
-    beside = read_by(shaping.values()) | {name for name, _ in (plant.lets if plant is not None else ())}
-    parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in beside})
+    used = read_by(shaping.values()) | {name for name, _ in (plant.lets if plant is not None else ())}
+    parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in used})
     read = Reading(incumbent)
     try:
         if incumbent is None or incumbent.kind != kind or not only_shapes(parts, scope):
@@ -100,7 +101,7 @@ def parse(
             read = replace(read, policy=_as_written(read, parts, incumbent))
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
-    aim = shaping_of(shaping, parts, scope, problems)
+    guidance = shaping_of(shaping, parts, scope, problems)
     if problems:
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
@@ -108,11 +109,11 @@ def parse(
         return ParseResult(None, tuple(problems), read.coverage)
     if read.policy is not None and (problem := _unreadable(read.policy)):
         return ParseResult(None, (problem,), read.coverage)
-    return ParseResult(read.policy, (), read.coverage, shaping=aim, plant=plant)
+    return ParseResult(read.policy, (), read.coverage, shaping=guidance, plant=plant)
 
 
 def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:
-    """Return the policy that a text states, in the form of its author."""
+    """Return the policy that was read, with its text as its author wrote it."""
     if (policy := read.policy) is None:
         return None
     written = {**parts.form, **read.form}.values()
@@ -123,7 +124,7 @@ def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy
 
 
 def _unreadable(policy: Policy) -> Problem | None:
-    """Return a problem if the policy's text, which may be longer than the text read, is too long to be read back."""
+    """Return a problem if the policy's text is too long to be read back; it may be longer than the text it is from."""
     text = policy.to_text()
     longest = max(map(len, text.splitlines()), default=0)
     if longest > MAX_LINE:

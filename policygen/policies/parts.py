@@ -1,6 +1,6 @@
-"""Combine statements into the named parts of a policy text, each with the line that states it.
+"""Combine statements into the named parts of a policy text, and note the line of each.
 
-`read_table` and `read_equations` then check whether the parts make a whole policy.
+`read_table` and `read_equations` then make a policy from the parts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, output_names
 
-MOST_EDGES = 500  # per quantity: their line can still be read when tuning has added digits
-MOST_FEATURES = 100  # or two for each observation if that is more: all can be standardised and summed
+MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
+MOST_FEATURES = 100  # or two per observation if that is more, so that all can be standardised and summed
 ENDS = "ends"  # an equation of a plant, as `reward` is
-HIDDEN = "hidden"  # the word of a line that names a state of a plant
-MOTION = ("next", "start", "noise", HIDDEN)
+HIDDEN = "hidden"  # the word of a line that names a hidden state of a plant
+PLANT_WORDS = ("next", "start", "noise", HIDDEN)
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The context for turning a text into a policy.
+    """The context for reading a policy: the arguments of `parse`.
 
     Attributes:
         task: gives the names of quantities and actions, and the grid.
@@ -53,7 +53,7 @@ class Scope:
         return dict(self.incumbent.lets) if self.incumbent is not None else {}
 
     def features(self, own: Mapping[str, Node]) -> Mapping[str, Node]:
-        """The features that a text may use; its own definitions come first, then those on offer."""
+        """Return the features that a text may use; `own`, those that it defines, take precedence over those offered."""
         return {**self.inherited, **self.offered, **own}
 
 
@@ -70,8 +70,8 @@ class Parts:
     """The named parts of a policy text; only `read_parts` changes them.
 
     Attributes:
-        lets: the features that it defines; one that cannot be read is `NOTHING`.
-        bare: the lines `NAME = EXPRESSION`, by name: features written without `let`, and those that cannot be read.
+        lets: the features that the text defines; one that cannot be read is `NOTHING`.
+        bare: the line numbers of `NAME = EXPRESSION`, by name: features without `let`, and lines that cannot be read.
         bins: the new dimensions of the grid, by quantity.
         header: the header of the last table.
         rows: the rows of the last table.
@@ -79,8 +79,8 @@ class Parts:
         params: by index.
         shaping: an objective and a potential, as text.
         plant: the lines of a plant as text, by word (`next`, `start`, `noise`, `hidden`, `reward`, `ends`) and name.
-        plant_lets: the features that read the action of the step or a hidden state, which only a plant may.
-        form: the policy's own lines without decoration, by line number; it has the author's order and comments.
+        plant_lets: the features that read the action of the step or a hidden state; only a plant may use them.
+        form: the policy's lines without markup, with the author's comments, by line number.
     """
 
     lets: dict[str, Node] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Parts:
     form: dict[int, str] = field(default_factory=dict)
 
     def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
-        """Return each of `count` params, or None if some are missing or there are more."""
+        """Return params 0 to `count` - 1, each for one `what`; None, and add problems, if there are fewer or more."""
         beyond = [index for index in self.params if index >= count]
         missing = [index for index in range(count) if index not in self.params]
         if beyond:
@@ -115,7 +115,7 @@ class Reading:
 
     Attributes:
         coverage: the share of cells, or of outputs, that the text itself decides.
-        form: the standard form of some lines of the text, by line number.
+        form: some lines of the text as a policy writes them, by line number.
     """
 
     policy: Policy | None = None
@@ -139,9 +139,10 @@ def most_features(task: Task) -> int:
 
 
 def in_order_of_need(lets: Mapping[str, Node], wanted: Iterable[str], task: Task, problems: Problems) -> Lets:
-    """Return the features that are needed, each after those whose present values it needs.
+    """Return the features that the quantities `wanted` need, each after those whose current values it reads.
 
-    A feature that only `prev` reads may come anywhere, because that value is from the previous step.
+    A feature that is read only by `prev` may come anywhere, because that value is from the previous step. Problems are
+    added for circles and for too many features.
     """
     ordered: dict[str, Node] = {}
     open_names: list[str] = []
@@ -162,20 +163,20 @@ def in_order_of_need(lets: Mapping[str, Node], wanted: Iterable[str], task: Task
     while waiting:
         for name in waiting:
             visit(name)
-        # Add the features that only `prev` reads, in sorted order: equal texts then give equal policies.
+        # Add the features that are read only by `prev`, sorted, so that equal texts give equal policies.
         remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
         waiting = sorted(name for name in remembered if name in lets and name not in ordered and not problems)
     most = most_features(task)
-    if len(ordered) > most:  # including kept ones: the policy's own text must read back
+    if len(ordered) > most:  # features kept from the incumbent count, too: the policy's own text must read back
         problems.add(None, f"the policy has {len(ordered)} features", f"use at most {most}")
     return tuple(ordered.items())
 
 
 class _PartsReader:
-    """Reads one statement after the other, and knows the names that they may use.
+    """A reader of statements, one after the other, that knows the names that they may use.
 
-    These include features that a later line defines (`in_order_of_need` sorts them). Parts of a decision, `later`, may
-    stand in `prev(NAME)` only.
+    `known` includes features that a later line defines; `in_order_of_need` sorts them. Names in `later`, parts of a
+    decision, may be used in `prev(NAME)` only.
     """
 
     def __init__(self, scope: Scope, problems: Problems) -> None:
@@ -183,21 +184,21 @@ class _PartsReader:
         self.task = task
         self.outputs = output_names(task)
         self.later = decision_names(task)
-        self.columns = {"action", *(a.name.lower() for a in task.actuators)}
+        self.action_columns = {"action", *(a.name.lower() for a in task.actuators)}
         self.features = dict.fromkeys(scope.features({}))  # so far, in order
         self.known = list(dict.fromkeys((*task.quantity_names, *self.features)))
-        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
+        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known then
         self.states_plant = False
         self.hidden: list[str] = []
         self.equation_lines: dict[str, int] = {}  # by output
         self.parts = Parts()
 
     def read(self, lines: Sequence[Statement]) -> None:
-        """Read the statements of a text; stop at the first feature beyond the maximum."""
+        """Read the statements of a text into `parts`; stop at the first feature beyond the maximum."""
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
         self.hidden = [line.name for line in lines if line.word == HIDDEN]
-        self.states_plant = any(line.word in MOTION or self._is_reward_or_end(line) for line in lines)
+        self.states_plant = any(line.word in PLANT_WORDS or self._is_reward_or_end(line) for line in lines)
         most = most_features(self.task) * (2 if self.states_plant else 1)  # as many again for the plant
         for line in lines:
             form = self._statement(line)
@@ -209,7 +210,7 @@ class _PartsReader:
         self._refuse_plant_features()
 
     def _statement(self, line: Statement) -> str | None:
-        """Read one statement; return it without decoration if it is part of the policy's form."""
+        """Read one statement; return its line without markup if it belongs to the policy's `form`."""
         match line.word:
             case "let":
                 return self._let(line)
@@ -222,14 +223,14 @@ class _PartsReader:
             case "=" if not self._is_reward_or_end(line):
                 return self._assignment(line)
             case "=":
-                self._motion(line, line.name, "")
+                self._plant_line(line, line.name, "")
             case "long":
                 found = f"the line has {len(line.text):,} characters"
                 self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
             case "":
                 return ""
             case word:
-                self._motion(line, word, line.name)
+                self._plant_line(line, word, line.name)
         return None
 
     def _let(self, line: Statement) -> str | None:
@@ -253,14 +254,14 @@ class _PartsReader:
         """Whether the line is the reward or the end of a plant."""
         return line.word == "=" and line.name in (REWARD, ENDS) and line.name not in (*self.known, *self.outputs)
 
-    def _motion(self, line: Statement, word: str, name: str) -> None:
+    def _plant_line(self, line: Statement, word: str, name: str) -> None:
         first = self.parts.plant.setdefault((word, name), Stated(line.line, line.text))
         if first.value != line.text:
             found = f"`{word} {name}".strip() + f"` has another right-hand side than on line {first.line}"
             self.problems.add(line.line, found, "write it once")
 
     def _add_plant_feature(self, line: Statement) -> bool:
-        """Store a feature as the plant's if it reads the step's action or a hidden state; return whether it does."""
+        """Add a feature to `plant_lets` if it reads the step's action or a hidden state; return whether it does."""
         if not self.states_plant:
             return False
         try:
@@ -273,13 +274,13 @@ class _PartsReader:
         return True
 
     def _refuse_plant_features(self) -> None:
-        """Refuse a policy that reads the action of the step or a hidden state through a feature of the plant."""
+        """Move features that read a feature of the plant to `plant_lets`; refuse a policy that uses one of these."""
         parts = self.parts
-        later = {name: node for name, node in parts.lets.items() if read_by([node]) & parts.plant_lets.keys()}
-        while later:  # features before those that read them
-            parts.plant_lets |= later
-            parts.lets = {name: node for name, node in parts.lets.items() if name not in later}
-            later = {name: node for name, node in parts.lets.items() if read_by([node]) & later.keys()}
+        moved = {name: node for name, node in parts.lets.items() if read_by([node]) & parts.plant_lets.keys()}
+        while moved:  # after the features that they read
+            parts.plant_lets |= moved
+            parts.lets = {name: node for name, node in parts.lets.items() if name not in moved}
+            moved = {name: node for name, node in parts.lets.items() if read_by([node]) & moved.keys()}
         read = [(self.equation_lines[name], read_by([node])) for name, node in parts.equations.items()]
         read += [(one.line, frozenset([name])) for name, one in parts.bins.items()]
         if parts.header is not None:
@@ -304,7 +305,7 @@ class _PartsReader:
         if len(edges) > MOST_EDGES:
             self.problems.add(line.line, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
             edges = edges[:MOST_EDGES]
-        # Keep the number of bins even if an edge cannot be read: rows that use them then cause no further problem.
+        # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
         dimension = Dimension(name, tuple(map(float, range(len(edges)))))
         bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
         if bad:
@@ -320,13 +321,13 @@ class _PartsReader:
 
     def _row(self, line: Statement) -> str | None:
         lowered = [cell.lower() for cell in line.cells]
-        names = {name.lower() for name in self.known} | self.columns
+        names = {name.lower() for name in self.known} | self.action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
             return None  # prose with a pipe in it, such as |angle|
         parts = self.parts
         if any(cell in names for cell in lowered) and not any(looks_like_bins(cell) for cell in lowered[:-1]):
             parts.header = line
-            parts.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
+            parts.rows.clear()  # the last table counts: models repeat the old one before they improve it
             parts.form = {number: text for number, text in parts.form.items() if not text.startswith("|")}
         else:
             parts.rows.append(line)
@@ -368,7 +369,7 @@ class _PartsReader:
         return parse_expression(text, self.known, self.later, self.task.text_names)
 
     def _expression(self, line: Statement) -> Node | None:
-        """The expression on a line; None if it cannot be read, which is a new problem."""
+        """Return the expression on a line; None, and add a problem, if it cannot be parsed."""
         try:
             return self._parsed(line.text)
         except ExpressionError as error:
@@ -376,7 +377,7 @@ class _PartsReader:
             return None
 
     def _task_defines(self, name: str, text: str) -> bool:
-        """Whether the task defines the same feature; `to_text(whole=True)` repeats such definitions."""
+        """Whether the task defines the same feature: `to_text(whole=True)` repeats its definitions."""
         own = dict(self.task.parsed_features).get(name)
         try:
             return own is not None and own == self._parsed(text)
@@ -384,7 +385,7 @@ class _PartsReader:
             return False
 
     def _taken(self, name: str) -> str:
-        """Describe what has this name already, ignoring case as headers do; empty for a free or redefined name."""
+        """Describe what already has this name, ignoring case; empty if nothing does, or a feature of just this name."""
         kinds = {"an action": self.outputs, "a quantity of the task": self.task.quantity_names}
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):
@@ -392,7 +393,7 @@ class _PartsReader:
         return next((f"a feature, `{o}`" for o in self.features if o != name and o.lower() == name.lower()), "")
 
     def _output(self, left: str) -> str | None:
-        """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
+        """Return the output that a left-hand side means, such as `left`, `score_left`, `score(left)` or `action[0]`."""
         words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
         candidates = ["_".join(words), words[-1]]
         for prefix in ("score_", "score"):

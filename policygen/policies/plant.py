@@ -1,7 +1,7 @@
-"""Plants: the equations of motion of an environment, in the policy language, and their computation for many states.
+"""Plants: the equations of motion of an environment in the policy language, and their computation for many states.
 
-A plant is written beside a policy but is not part of it: policies are tuned inside it, and the score of a policy always
-comes from the environment itself.
+A plant is written beside a policy but is not part of it. Policies are tuned in episodes of the plant; the score of a
+policy always comes from the environment itself.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from policygen.quantities.tree import (
 from policygen.tasks.task import Task, decision_names, output_names
 
 NEXT, START, NOISE = "next", "start", "noise"
-SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
-MOST_TERMS = 50_000  # of a line, including those of the short quantities that it needs
-KEPT = (0.0, 1.0, -1.0, float(np.pi))  # these are structure, and not fitted
-SHORT = 200  # terms: where a quantity with no more is read, it is replaced by its definition
+SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
+MOST_TERMS = 50_000  # nodes of a line's expression, including those of the short quantities that it needs
+KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
+SHORT = 200  # a quantity of at most this many nodes is replaced by its definition where it is read
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -62,10 +62,10 @@ class Plant:
             `prev(...)` and the parts of the action (a label of a choice is 1 if chosen). Observations and hidden states
             without a line do not change.
         reward: the reward of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`.
-        ends: a condition on quantities after a step that ends the episode; empty: none does.
-        starts: for each observation or hidden state the distribution of its start: `normal(MEAN, DEVIATION)` or
+        ends: a condition on quantities after a step; where it holds, the episode ends. Empty: the plant ends none.
+        starts: for some observations or hidden states the distribution of their start: `normal(MEAN, DEVIATION)` or
             `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
-        noise: for each observation the standard deviation of the noise in it.
+        noise: for some observations the standard deviation of their measurement noise.
         hidden: states that are not observed, such as an unknown load; their starts are fitted for each episode.
     """
 
@@ -88,7 +88,7 @@ class Plant:
         return (*(f"{HIDDEN} {name}" for name in self.hidden), *(f"{name} = {text}" for name, text in stated))
 
     def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back."""
         return "\n".join(self.lines)
 
     def revised_by(self, new: Plant) -> Plant:
@@ -120,12 +120,12 @@ def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> t
 
 
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
-    """Return the definitions that lines read, each after those that it reads; a circle is kept and refused later."""
+    """Return the definitions that the lines read, each after those that it reads; `Equations` refuses circles."""
     ordered: dict[str, str] = {}
     visited: set[str] = set()
 
     def visit(text: str) -> None:
-        # A quantity may be defined after lines that read its previous value; so those that only `prev` reads come last.
+        # Quantities that are read only by `prev` come last: they may be defined after lines that read them.
         for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
             if name in lets and name not in visited:
                 visited.add(name)
@@ -144,10 +144,10 @@ def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
 
 @dataclass(frozen=True)
 class Equations:
-    """A plant compiled for computation, with its numbers as parameters: plants that differ only in these share it.
+    """A plant compiled for computation; its numbers are arguments, so that it also computes plants with other numbers.
 
-    `values` are the numbers that fitting may change: those in `tune(...)`, within their range, and all others but
-    exponents, 0, 1, -1, pi and those in `fixed(...)`; none of `ends`, `start` and `noise`.
+    `values` are the numbers that fitting may change: those in `tune(...)`, within their range, and all others except
+    exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`, `start` and `noise` stay.
 
     Raises:
         PolicyError: the plant does not fit the task.
@@ -189,7 +189,7 @@ class Equations:
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """The expressions by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`."""
+        """The expressions of the plant, by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`."""
         lets, known = self._lets
         nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
         for name, text in self.plant.next:
@@ -209,7 +209,7 @@ class Equations:
 
     @cached_property
     def limits(self) -> Column:
-        """The least and the largest value of each of `values`, shape (2, K); infinite without `tune(...)`."""
+        """The lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`."""
         ranges = [one for name in self._fitted for one in limits(self.nodes[name], KEPT)]
         return np.array(ranges, np.float64).reshape(-1, 2).T
 
@@ -239,12 +239,12 @@ class Equations:
 
     @cached_property
     def computed(self) -> dict[str, Node]:
-        """The lines as expressions of observations, decisions, memory, `values` (`#0`, `#1`, ...) and `definitions`."""
+        """The lines as expressions over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`."""
         return self._computed[0]
 
     @cached_property
     def definitions(self) -> dict[str, Node]:
-        """The long quantities, each over those before it; those named `next(...)` are of values after the step."""
+        """The quantities longer than `SHORT`, each over those before it; `next(NAME)` is a value after the step."""
         return self._computed[1]
 
     @cached_property
@@ -284,14 +284,10 @@ class Equations:
         return computed | {f"let {name}": node for name, node in defined.items()}, long
 
     def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return expressions of `computed` and the definitions that they need."""
+        """Return the given expressions of `computed`, then the definitions that they need."""
         nodes = list(nodes)
         names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
         return nodes + [node for name, node in self.definitions.items() if name in names]
-
-    def compiled(self, nodes: Sequence[Node], names: Sequence[str]) -> Any:
-        """Compile expressions of `computed`; see `compile_together`."""
-        return compile_together(nodes, names, self.definitions)
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
@@ -309,7 +305,7 @@ class Equations:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """The names of the columns that the expressions of `computed` read, except those after the step."""
+        """The names of the columns that the expressions of `computed` may read, except those after the step."""
         before = [*self.task.observation_names, *map(slot_of, self.remembered), *self.plant.hidden]
         return [*before, *decision_names(self.task), *(f"#{i}" for i in range(len(self.values)))]
 
@@ -324,26 +320,26 @@ class Equations:
             [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
             for names in (self.task.observation_names, self.plant.hidden)
         )
-        return self.compiled([*moved, *map(self._current, self.remembered), *hidden], self.inputs)
+        nodes = [*moved, *map(self._current, self.remembered), *hidden]
+        return compile_together(nodes, self.inputs, self.definitions)
 
     @cached_property
-    def _judge(self) -> Any:
-        names = [*self.inputs, *self.inputs_after]
-        ends = self.computed.get(ENDS, Number(0.0))
-        return self.compiled([self.computed.get(REWARD, Number(0.0)), ends], names)
+    def _reward_and_end(self) -> Any:
+        nodes = [self.computed.get(name, Number(0.0)) for name in (REWARD, ENDS)]
+        return compile_together(nodes, [*self.inputs, *self.inputs_after], self.definitions)
 
     @cached_property
     def decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
-        """A function from n actions of shape (n,) or (n, m) to their parts, as columns of shape (n,)."""
+        """A function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`."""
         return decision_columns(self.task)
 
     def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
-        """Return the memory at the start of n episodes, with these hidden states: NaN for each of `remembered`."""
+        """Return the memory at the start of n episodes: NaN for each of `remembered`, then the hidden states."""
         return [*(np.full(n, np.nan) for _ in self.remembered), *hidden]
 
     @cached_property
     def hidden_starts(self) -> tuple[tuple[float, float], ...]:
-        """Mean and standard deviation of each hidden state at the start of an episode; 0 and 1 without a `start`."""
+        """The mean and standard deviation of each hidden state's start; 0 and 1 without a `start` line."""
         starts = {name: read_start(text) for name, text in self.plant.starts}
         return tuple(_moments(*starts[name]) if name in starts else (0.0, 1.0) for name in self.plant.hidden)
 
@@ -356,14 +352,14 @@ class Equations:
         *,
         n: int | None = None,
     ) -> tuple[list[Any], list[Any]]:
-        """Return the observations after a step, and the memory.
+        """Return the observations after a step, and the memory for the next one.
 
         Args:
             observed: a column per observation.
             memory: a column for each of `remembered` and each hidden state; see `memory`.
             decided: the columns that `decided` returns.
-            values: for each of `values` a number or an array that broadcasts with the columns.
-            n: the length of the columns, if none has two dimensions; a step is faster with it.
+            values: for each of `values` a number, or an array that broadcasts with the columns.
+            n: the length of the columns if none has two dimensions; a step is faster if it is given.
         """
         with np.errstate(all="ignore"):
             found = self._advance([*observed, *memory, *decided, *values], n)
@@ -380,23 +376,26 @@ class Equations:
         *,
         n: int | None = None,
     ) -> tuple[Any, Any]:
-        """Return the reward of a step, and whether the episode ends after it (1 or 0); for the arguments see `step`."""
+        """Return the reward of a step, and 1 or 0: whether the episode ends after it.
+
+        The arguments are those of `step`, and the observations `after` it.
+        """
         with np.errstate(all="ignore"):
-            reward, ends = self._judge([*observed, *memory, *decided, *values, *after], n)
+            reward, ends = self._reward_and_end([*observed, *memory, *decided, *values, *after], n)
         return reward, ends
 
     @cached_property
     def margin(self) -> Any:
-        """A function from observations, as columns, to their distance beyond the bound of `ends`, negative before it.
+        """A function from observations, as columns, to a measure of `ends` that is positive where `ends` holds.
 
-        None if `ends` has no comparison.
+        It grows towards the end. None if `ends` is not made of comparisons of quantities after the step.
         """
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
         if node is None:
             return None
         known, parts = {*self.inputs_after, *self.definitions}, self.with_definitions([node])
         other = any(remembered_in(part) or names_in(part) - known for part in parts)
-        return None if other else self.compiled([node], self.inputs_after)
+        return None if other else compile_together([node], self.inputs_after, self.definitions)
 
 
 def _size(node: Node) -> int:
@@ -404,7 +403,7 @@ def _size(node: Node) -> int:
 
 
 def _margin(node: Node) -> Node | None:
-    """Return an expression that is positive where a condition of comparisons holds, and grows towards it."""
+    """Return an expression that is positive where a condition holds, and grows towards it; None if there is none."""
     match node:
         case Call(">" | ">=", (left, right)):
             return Call("-", (left, right))
@@ -420,12 +419,12 @@ def _margin(node: Node) -> Node | None:
 
 
 def number_text(value: float) -> str:
-    """Write a fitted number."""
+    """Write a fitted number, to 7 significant digits."""
     return format_number(float(f"{value:.{SIGNIFICANT_DIGITS}g}"))
 
 
 def known_plant(task: Task) -> Plant:
-    """Return the part of the plant that a task file states: its reward, its end, and how observations begin."""
+    """Return the part of the plant that a task states: its reward, its end and the starts of observations."""
     return Plant(reward=task.reward, ends=task.ends, starts=task.starts)
 
 
@@ -433,10 +432,10 @@ _DRAW = re.compile(r"(normal|uniform)\(\s*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)\s*\)")
 
 
 def read_start(text: str) -> tuple[str, float, float]:
-    """Read `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
+    """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
 
     Raises:
-        ExpressionError: it is neither.
+        ExpressionError: `text` is neither, or its numbers are not finite or not in order.
     """
     found = _DRAW.fullmatch(text.strip())
     try:
@@ -450,7 +449,7 @@ def read_start(text: str) -> tuple[str, float, float]:
             return word, *numbers
     except ValueError:
         pass
-    raise ExpressionError(f"`{text[:40]}` is no start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
+    raise ExpressionError(f"`{text[:40]}` is not a start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
 
 
 def _moments(word: str, first: float, second: float) -> tuple[float, float]:
@@ -459,7 +458,7 @@ def _moments(word: str, first: float, second: float) -> tuple[float, float]:
 
 
 def drawn_starts(plant: Plant, rng: np.random.Generator) -> list[tuple[str, float]]:
-    """Draw the first observations that the plant states."""
+    """Draw a start for each name in the plant's `starts`; return (name, value)."""
     drawn = []
     for name, text in plant.starts:
         word, first, second = read_start(text)

@@ -1,6 +1,7 @@
-"""The base class of all policies: acting on one observation or a million, printing, saving.
+"""The base class of all policies, which act on one observation or a million, and are written as text and saved.
 
-Policies read the flattened observation and may derive features with `let`."""
+Policies read the flattened observation and may define features with `let`.
+"""
 
 # Imports inside functions keep the start-up time of a saved policy short: acting does not need them.
 
@@ -37,9 +38,9 @@ Actions = npt.NDArray[Any]
 FORMAT = "policygen-policy/1"
 BEST = "best.json"  # the best policy of a run, in its folder
 _LARGEST = 2**28  # characters of a saved policy
-# Every kind of policy by its name; a class enters itself when it is defined.
+# Every kind of policy by its name; defining a class adds it.
 KINDS: dict[str, type[Policy]] = {}
-# A phrase, a name or a number of a policy's text; keywords and limits of tuning do not count.
+# A phrase, a name or a number in a policy's text, as `size_of` counts them.
 _COUNTED = re.compile(r'"[^"]*"|[^\W\d]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?')
 _LIMITED = re.compile(r"\btune\(([^,()]*),[^()]*\)")
 _KEYWORDS = frozenset(("let", "bins", "fixed", "and", "or", "not"))
@@ -53,7 +54,7 @@ class Policy(ABC):
         task: the environment's interface; names in the policy are its names.
         lets: features the policy defines itself, after those of the task, each over quantities before it.
         written: the lines of the text as its author wrote them, for `to_text`; empty if they equal the plain text.
-            They do not affect actions, and comparing policies ignores them.
+            They affect neither actions nor the comparison of policies.
     """
 
     task: Task
@@ -61,13 +62,13 @@ class Policy(ABC):
     written: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
 
     kind: ClassVar[str]
-    independent: ClassVar[bool] = True  # other processes may play it: decisions depend on nothing but the episode
+    independent: ClassVar[bool] = True  # decisions depend only on the episode, so other processes may play it
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
 
     def __repr__(self) -> str:
-        """Describe the policy in one line; `to_text` gives all of it."""
+        """Describe the policy in one line; `to_text` returns all of it."""
         lines = self._text.count("\n") + 1
         return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
 
@@ -87,7 +88,7 @@ class Policy(ABC):
         """
 
     def controller(self) -> Controller:
-        """Return a controller: it takes an environment's own observations (Dict, Tuple, array, index) one at a time."""
+        """Return a controller, which takes an environment's own observations (Dict, Tuple, array, index) one by one."""
         return Controller(self)
 
     @abstractmethod
@@ -141,9 +142,9 @@ class Policy(ABC):
         """Return the policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
 
         Args:
-            whole: include the task's own features and grid as far as the policy needs them, so that the text is
-                complete without the task file.
-            plain: write a standard form without comments, each feature before those that need it; equal policies have
+            whole: include the task's own features and grid if the policy needs them, so that the text is complete
+                without the task file.
+            plain: write the standard form, without the author's comments, order and spelling; equal policies have
                 equal plain texts.
         """
         if whole:
@@ -152,7 +153,7 @@ class Policy(ABC):
 
     @property
     def size(self) -> int:
-        """Number of numbers and names in its plain text, see `size_of`."""
+        """The count of numbers and names in the plain text; see `size_of`."""
         return size_of(self._plain)
 
     @cached_property
@@ -172,10 +173,10 @@ class Policy(ABC):
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
-        """Return the text of the policy without its author's order, comments and spelling."""
+        """Return the text of the policy in standard form; for `whole` see `to_text`."""
 
     def _definitions(self, whole: bool) -> list[str]:
-        """Return the lines that define the features; if `whole`, also those of the task that the policy needs."""
+        """Return the lines that define the policy's features; if `whole`, also the task's that the policy needs."""
         return let_lines(self.reader.needed if whole else self.lets)
 
     @abstractmethod
@@ -185,7 +186,7 @@ class Policy(ABC):
     @classmethod
     @abstractmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> Policy:
-        """Read back the policy that `_to_record` wrote; its quantities are `names`."""
+        """Read the record that `_to_record` wrote; `names` are the quantities that expressions may read."""
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -193,7 +194,7 @@ class Policy(ABC):
         return self.reader.remembered
 
     def start(self, episodes: int) -> npt.NDArray[np.float64]:
-        """Return the memory at the start of n episodes, for `act`: shape (episodes, m), all NaN."""
+        """Return the memory at the start of some episodes, for `act`: shape (episodes, m), all NaN."""
         return np.full((episodes, len(self.remembers)), np.nan)
 
     def act(self, observations: npt.ArrayLike, memory: npt.NDArray[np.float64] | None = None) -> Actions:
@@ -208,7 +209,7 @@ class Policy(ABC):
             action space; without the leading n for a single observation.
 
         Raises:
-            PolicyError: the observations do not have d numbers each.
+            PolicyError: the observations do not have d numbers each, or the memory is missing or has another shape.
         """
         rows = np.asarray(observations)
         expected = self.task.width
@@ -233,7 +234,7 @@ class Policy(ABC):
         actions = self.act_on_quantities(quantities)
         # Computed before any assignment: a value may depend on the old memory.
         memory[:] = np.stack(
-            [np.broadcast_to(v, len(rows)) for v in self.reader.recollect(quantities, actions)], axis=1
+            [np.broadcast_to(v, len(rows)) for v in self.reader.next_memory(quantities, actions)], axis=1
         )
         return actions
 
@@ -241,19 +242,19 @@ class Policy(ABC):
     def step(self) -> Callable[[list[float], list[float]], tuple[Any, list[float]]]:
         """A function from an observation and the memory to the action and the next memory.
 
-        Both inputs are plain lists, of d and m numbers; the first memory is a row of `start`.
+        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`.
         """
-        completed, act, recollect = self.reader.completed, self._act_on, self.reader.recollect_one
+        completed, act, next_memory = self.reader.completed, self._act_on, self.reader.next_memory_of_row
 
         def step(observation: list[float], memory: list[float]) -> tuple[Any, list[float]]:
             quantities = completed(observation + memory)
             action = act(quantities)
-            return action, recollect(quantities, action)
+            return action, next_memory(quantities, action)
 
         return step
 
     def begin(self, episodes: int, /) -> Policy | MemoryDecider:
-        """Return the decider of n episodes played side by side; without memory that is the policy itself."""
+        """Return a decider of episodes that are played side by side: the policy itself if it has no memory."""
         return MemoryDecider(self, episodes) if self.remembers else self
 
     def decide(
@@ -262,27 +263,27 @@ class Policy(ABC):
         """Return the actions in the episodes `indices`; see `policygen.episodes.trajectory.Decider`."""
         if isinstance(observations, np.ndarray):
             return self.act(observations)
-        # Separate rows come in small numbers. Up to some tens of rows, single decisions cost less than a batch, and
-        # their results never depend on the number of rows.
+        # Separate rows are few. Up to some tens of rows, single decisions cost less than a batch, and their results
+        # never depend on the number of rows.
         return list(map(self.act_one, observations))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled functions are cached on the object and cannot be pickled; they are compiled again when needed.
+        # Compiled functions, cached on the object, cannot be pickled; the copy compiles them again.
         made_of = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
         return partial(type(self), written=self.written), tuple(made_of)
 
     @cached_property
     def reader(self) -> Reader:
         """The reader that computes the quantities the policy needs."""
-        recalled = frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
-        return Reader(self.task, self.lets, self.names_read(), recalled)
+        previous = frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
+        return Reader(self.task, self.lets, self.names_read(), previous)
 
     @abstractmethod
     def names_read(self) -> frozenset[str]:
-        """Names of the quantities the decision reads directly."""
+        """Return the names of the quantities that the decision reads directly, not through features."""
 
     def formulas(self) -> list[tuple[str, Node]]:
-        """Return the formulas of the decision other than the features, as (name, expression)."""
+        """Return the policy's expressions other than features, as (name, expression); a table has none."""
         return []
 
     def save(self, path: str | Path) -> None:
@@ -299,10 +300,10 @@ class Policy(ABC):
         write_atomically(Path(check_name(path)), json.dumps(self.to_record(), indent=1))
 
     def to_record(self, *, task: bool = True) -> dict[str, Any]:
-        """Return the saved form, as JSON values.
+        """Return the content of a saved file, as JSON values.
 
         Args:
-            task: include the task's interface.
+            task: whether to include the task's interface.
         """
         return {
             "format": FORMAT,
@@ -345,8 +346,8 @@ class Policy(ABC):
 class MemoryDecider:
     """The decider of a policy with memory, for several episodes side by side, each with its own memory.
 
-    It decides row by row, like a `Controller`, so that every engine plays the same episode to the last bit: numpy's
-    sine of a batch may differ in the last bit from the sine of one number.
+    It decides row by row, like a `Controller`, because numpy's sine of a batch may differ in the last bit from the sine
+    of one number. So an episode is the same however many are played side by side.
     """
 
     def __init__(self, policy: Policy, episodes: int) -> None:
@@ -363,14 +364,14 @@ class MemoryDecider:
 
 
 class Controller:
-    """A function from an environment's own observations, as `env.step` returns them, to its actions.
+    """A policy as a function from an environment's own observations, as `env.step` returns them, to its actions.
 
         controller = policy.controller()
         observation, _ = env.reset()
         observation, *_ = env.step(controller(observation))
 
-    It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. The
-    memory of a policy lasts from call to call; call `reset` when an episode begins.
+    It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. If the
+    policy has memory, the controller keeps it from call to call; call `reset` when an episode begins.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -393,7 +394,7 @@ class Controller:
             (int64) and Box (float32), a tuple or dictionary of these for Tuple and Dict.
 
         Raises:
-            PolicyError: the observation has another structure than those of the policy's environment.
+            PolicyError: the observation does not have the structure of the task's observations.
         """
         task = self.policy.task
         row = row_of(task, observation)
@@ -407,14 +408,14 @@ class Controller:
 def size_of(plain_text: str) -> int:
     """Count the numbers and names (of quantities, functions and choices) in the plain text of a policy.
 
-    Every occurrence counts. Features and bins of the task are not in the text: they count where they are named.
-    Keywords, `fixed` and the limits in `tune` do not count.
+    Every occurrence counts. Definitions of the task's features and bins are not in the text and do not count, nor do
+    keywords, `fixed` and the limits in `tune`.
     """
     return sum(found not in _KEYWORDS for found in _COUNTED.findall(_LIMITED.sub(r"\1", plain_text)))
 
 
 def let_lines(lets: Lets) -> list[str]:
-    """Return the definitions of features, a line each."""
+    """Return the definitions of features, one line each."""
     return [f"let {name} = {to_text(node)}" for name, node in lets]
 
 
@@ -427,7 +428,7 @@ class _PolicyRecord:
 
 
 def check_head(record: Any) -> None:
-    """Refuse a record without the format and a known kind of a saved policy; the policy itself is not read.
+    """Refuse a record whose format or kind is not that of a saved policy; the policy itself is not read.
 
     Raises:
         PolicyError: the format or the kind is missing or unknown.
@@ -443,10 +444,13 @@ def check_head(record: Any) -> None:
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
-    """Read a policy from its saved form; its task is the saved one unless `task` is given.
+    """Read a policy from the record that `Policy.to_record` returned.
+
+    Args:
+        task: the policy's task; None: the task in the record.
 
     Raises:
-        PolicyError: the record is not a policy, or is inconsistent.
+        PolicyError: the record is not a policy, or is damaged.
     """
     check_head(record)
     try:

@@ -1,4 +1,4 @@
-"""Conversion between an environment's own observations and actions, and the flat rows of a policy."""
+"""Conversion between an environment's own observations and actions, and the rows of numbers of a policy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from policygen.tasks.task import Task
 
 
 def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
-    """Flatten one observation to shape (d,), in single precision.
+    """Flatten one observation to shape (d,); float64 becomes float32.
 
     Raises:
-        PolicyError: it has another structure than the observations of the task's environment.
+        PolicyError: it does not have the structure of the task's observations.
     """
     try:
-        return _as_scored(flatten(task.layout, observation))
+        return _single_precision(flatten(task.layout, observation))
     except (TypeError, LookupError, ValueError):
         raise PolicyError(f"an observation of {task.gym_id} is {_described(task.layout)}") from None
 
 
-def _as_scored(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an observation in single precision, as trajectories keep it and scored policies saw it."""
+def _single_precision(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert float64 to float32: trajectories hold observations in this precision, and scores come from these."""
     return row.astype(np.float32) if row.dtype == np.float64 else row
 
 
@@ -47,13 +47,13 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
     """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d); see `row_of`.
 
     Args:
-        batched: whether it is known to be a batch.
+        batched: true if it is a batch; false: the shape decides.
 
     Returns:
         The rows, and whether it is a single observation.
 
     Raises:
-        PolicyError: it is neither.
+        PolicyError: it is neither one observation nor a batch.
     """
     width = task.width
     try:
@@ -62,9 +62,9 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
             texts = [observation] if alone else list(observation)
             return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
         if task.layout is not None:
-            rows, alone = _nested(task, observation, batched=batched)
-            return _as_scored(rows), alone
-        array = _as_scored(np.asarray(observation))
+            rows, alone = _rows_of_parts(task, observation, batched=batched)
+            return _single_precision(rows), alone
+        array = _single_precision(np.asarray(observation))
         alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
         if array.size == width and alone and not batched:
             return array.reshape(1, width), True
@@ -75,8 +75,8 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
         ) from None
 
 
-def _nested(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Flatten separately batched parts: observation n consists of entry n of every part."""
+def _rows_of_parts(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
+    """Apply `rows_of` to a Dict or Tuple; in a batch, observation i consists of entry i of every part."""
     row = flatten(task.layout, observation)
     if row.size == task.width and not batched:
         return row.reshape(1, -1), True
@@ -87,7 +87,7 @@ def _nested(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
 
 
 def own_form(task: Task, actions: Any, *, single: bool) -> Any:
-    """Convert the first or all actions to the environment's own form; a batch of Dicts or Tuples is a list."""
+    """Convert the first action, if `single`, or all to the environment's own form; Dicts or Tuples form a list."""
     if task.action_layout is None:
         return np.asarray(actions[0]) if single else actions
     made = [shaped(task.action_layout, action) for action in actions]

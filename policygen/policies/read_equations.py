@@ -1,4 +1,4 @@
-"""Read the equations of a text: a linear policy and, beside any policy, an objective, a potential and a plant."""
+"""Read the equations of a text: a linear policy, and what is not part of one: objective, potential and plant."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 
 def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
-    """Return the policy that the equations make, with the share of outputs that they write; add their problems.
+    """Make a linear policy from the equations of a text, or add their problems.
 
-    An output without an equation keeps the incumbent's.
+    An output without an equation keeps the incumbent's. The coverage is the share of outputs with an equation.
     """
     task, offered, inherited = scope.task, scope.offered, scope.inherited
     old = dict(scope.incumbent.equations) if isinstance(scope.incumbent, LinearPolicy) else {}
@@ -33,8 +33,11 @@ def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
         if name not in used and not (revises and name in inherited):
             problems.refuse(line, unknown_name(name, outputs, what="output"))
     if not written and not revises and not problems:
-        expected = f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {_example(task)}`"
-        problems.add(None, NOTHING_FOUND, expected)
+        numbers = task.quantity_names
+        example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'
+        problems.add(
+            None, NOTHING_FOUND, f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {example}`"
+        )
     missing = [name for name in outputs if name not in written and name not in old]
     if missing and not problems:
         problems.add(None, f"there is no equation for {', '.join(missing)}", f"write `{missing[0]} = ...`")
@@ -52,15 +55,8 @@ def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
     return Reading(LinearPolicy(task, lets, tuple(equations.items())), len(written) / len(outputs))
 
 
-def _example(task: Task) -> str:
-    """Return an example of an expression for the task."""
-    if task.quantity_names:
-        return f"2*{task.quantity_names[0]} + 0.5"
-    return f'contains({task.text_names[0]}, "word")'
-
-
 def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], problems: Problems) -> dict[str, Node]:
-    """Read `params[i]: v` as the (n + 1) x m matrix, row by row, whose last row is the bias (as ProPS asks for it)."""
+    """Read `params[i]: v` as a matrix of shape (d + 1, outputs), row by row, as ProPS does; the last row is bias."""
     names = task.observation_names
     values = parts.all_params((len(names) + 1) * len(outputs), "weight and bias", problems) if parts.params else None
     if values is None or problems:
@@ -78,16 +74,16 @@ def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], pro
     return equations
 
 
-# --- beside a policy --------------------------------------------------------------------------------------------------
+# --- objective, potential and plant -----------------------------------------------------------------------------------
 
 _ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 
 
 def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: bool) -> dict[str, Node]:
-    """Return the readable expressions of a text's objective and potential; add the problems of the others.
+    """Return the expressions of a text's objective and potential by name; add problems for those that are refused.
 
     Args:
-        learner: whether a learner uses them, which sees one step at a time: the objective may then not use memory.
+        learner: see `parse`.
     """
     task, features = scope.task, scope.features(parts.lets)
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
@@ -99,7 +95,7 @@ def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: boo
         except ExpressionError as error:
             problems.refuse(stated.line, error)
             continue
-        found, expected = _misplaced(name, node, quantities, features, learner=learner)
+        found, expected = _forbidden_value(name, node, quantities, features, learner=learner)
         if found:
             problems.add(stated.line, found, expected)
         else:
@@ -107,33 +103,33 @@ def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: boo
     return read
 
 
-def _misplaced(
+def _forbidden_value(
     name: str, node: Node, quantities: Sequence[str], features: Mapping[str, Node], *, learner: bool
 ) -> tuple[str, str]:
-    """Return the problem if an expression reads a forbidden value, and the remedy; usually two empty texts."""
+    """Return the problem and the remedy if an expression reads a value that it may not read; else two empty texts."""
     if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
         return f"the potential reads `{others[0]}`", _ONLY_THE_STATE
     if REWARD in remembered_in(node) and REWARD not in quantities:
         return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, the reward of this step"
-    recalled = _remembered(node, features)
-    if recalled and name == POTENTIAL:
-        return f"the potential remembers `{recalled}`", _ONLY_THE_STATE
-    if recalled and learner:
+    previous = _remembered(node, features)
+    if previous and name == POTENTIAL:
+        return f"the potential remembers `{previous}`", _ONLY_THE_STATE
+    if previous and learner:
         return (
-            f"the objective remembers `{recalled}`",
+            f"the objective remembers `{previous}`",
             "a learner of table entries sees one step at a time: write it without `prev(...)`",
         )
     return "", ""
 
 
 def _remembered(node: Node, features: Mapping[str, Node]) -> str:
-    """Return a name whose previous value an expression, or a feature that it needs, reads; usually empty."""
+    """Return a name whose previous value an expression, or a feature that it needs, reads; empty if there is none."""
     needed = needed_by(names_in(node), features, now=True) & features.keys()
     return min(remembered_in(node).union(*(remembered_in(features[name]) for name in needed)), default="")
 
 
 def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: Problems) -> Shaping | None:
-    """Return the expressions with the features that they need; None if there are none, or a feature needs itself."""
+    """Return the objective and potential with the features that they need; None if there are none or any problems."""
     if not read or problems:
         return None
     lets = in_order_of_need(scope.features(parts.lets), read_by(read.values()), scope.task, problems)
@@ -146,7 +142,7 @@ def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: P
 
 
 def only_shapes(parts: Parts, scope: Scope) -> bool:
-    """Whether a text has no line of a policy, so that the incumbent itself is tuned again."""
+    """Whether a text has an objective, potential or plant but no line of a policy, so that the incumbent stays."""
     if scope.incumbent is None or not (parts.shaping or parts.plant):
         return False
     if parts.equations or parts.rows or parts.header or parts.params or parts.bins:
@@ -154,12 +150,13 @@ def only_shapes(parts: Parts, scope: Scope) -> bool:
     if parts.bare.keys() - read_by(parts.lets.values()):  # a misspelt output
         return False
     needed = dict(scope.incumbent.reader.needed)
-    besides = parts.plant and not any(name in needed for name in parts.lets)
-    return bool(besides) or all(needed.get(name, node) == node for name, node in parts.lets.items())
+    if parts.plant and not needed.keys() & parts.lets.keys():
+        return True
+    return all(needed.get(name, node) == node for name, node in parts.lets.items())
 
 
 def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
-    """Return the plant that a text states, with the features it needs; None if it states none, or has problems."""
+    """Return the plant in a text, with the features that it needs; None if there is none, or its problems are added."""
     if not parts.plant:
         return None
     task, before = scope.task, len(problems)

@@ -19,7 +19,10 @@ from policygen.tasks.task import Task
 
 
 def read_table(parts: Parts, scope: Scope, problems: Problems) -> Reading:
-    """Return the table that the parts make, with the share of cells that their rows cover; add their problems."""
+    """Make a table policy from the parts of a text, or add their problems.
+
+    Cells that no row covers keep the incumbent's action. The coverage is the share of cells that the rows cover.
+    """
     task, old = scope.task, scope.incumbent if isinstance(scope.incumbent, TablePolicy) else None
     grid = old.grid if old is not None else task.grid
     if not scope.free_grid and grid is not None:
@@ -66,14 +69,14 @@ def read_table(parts: Parts, scope: Scope, problems: Problems) -> Reading:
 
 
 def _keeps_rows(parts: Parts, scope: Scope, grid: Grid, old: TablePolicy) -> bool:
-    """Whether a text without rows changes what the columns of the old table read or where their bins end."""
+    """Whether a text without rows revises the old table: it redefines a binned feature or moves the edges of bins."""
     if parts.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
         return False
     return grid != old.grid or depends_on(grid.names, parts.lets, scope.inherited)
 
 
 def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None, problems: Problems) -> Grid | None:
-    """The grid with the dimensions of the `bins` lines; a header that names only some quantities drops the others."""
+    """Return the grid with the dimensions of the `bins` lines; a header without some of its quantities drops these."""
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: stated.value for name, stated in parts.bins.items()})
     if parts.header is not None:
@@ -91,7 +94,7 @@ def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None, problems
 
 
 def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[list[Rule], dict[int, str]]:
-    """Return the rules of the rows; and by line each row as a policy writes it, with its comment."""
+    """Return the rules of the rows and, by line number, each row as a policy writes it, with its comment."""
     columns = _columns(parts.header, task, grid, problems)
     if columns is None:
         return [], {}
@@ -99,7 +102,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     form: dict[int, str] = {}
     for row in parts.rows:
-        # Further cells are comments, but without a header they cannot be told from others.
+        # Further cells are comments; without a header, it is unclear which ones are further.
         if len(row.cells) < width or (len(row.cells) > width and parts.header is None):
             found = f"the row has {len(row.cells)} cells"
             problems.add(row.line, found, f"write {width}: {_header_text(task, grid)}")
@@ -120,7 +123,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
                     problems.add(row.line, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[index] = value
-        # A comment on a row is found again by the bins as a policy writes them.
+        # `written` finds the comment on a row by its bins, as a policy writes them.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(a, v) for a, v in zip(task.actuators, action, strict=True) if v is not None]
         form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
@@ -131,7 +134,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
 
 
 def _columns(header: Statement | None, task: Task, grid: Grid, problems: Problems) -> list[tuple[str, int]] | None:
-    """Return each column's content: ("bins", dimension), ("action", actuator) or, after these, ("comment", _)."""
+    """Return what each column holds: ("bins", dimension), ("action", actuator) or ("comment", _); None if unusable."""
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if header is None:
         return standard
@@ -151,7 +154,7 @@ def _columns(header: Statement | None, task: Task, grid: Grid, problems: Problem
         else:
             expected = f"columns may be {', '.join([*grid.names, *(a.name for a in task.actuators)])}"
             problems.add(header.line, f"the table has a column `{cell[:40]}`", expected)
-            columns.append(("comment", len(columns)))  # go on: the rows may have problems of their own
+            columns.append(("comment", len(columns)))  # continue, to report the problems of the rows, too
     missing = [a.name for i, a in enumerate(task.actuators) if ("action", i) not in columns]
     if missing:
         problems.add(
@@ -176,7 +179,7 @@ def _bins_expected(grid: Grid, index: int) -> str:
 
 
 def _rules_from_params(parts: Parts, task: Task, grid: Grid, problems: Problems) -> list[Rule]:
-    """`params[cell]: action` for every cell, the form of numbers-only prompts."""
+    """Read lines `params[cell]: action`, one per cell; numbers-only prompts ask for this form."""
     values = parts.all_params(grid.size, "cell", problems)
     if values is None or problems:
         return []

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Box = tuple[tuple[int, ...], ...]  # the bins in each dimension
+Leaf = tuple[Box, int]  # cells with the same action: their bins, and the index of the action
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of a table: the bins it covers per dimension, and the action (a number per actuator)."""
+    """One row of a table: the bins that it covers in each dimension, and the action (a number per actuator)."""
 
     bins: tuple[tuple[int, ...], ...]
     action: tuple[float, ...]
@@ -22,7 +25,7 @@ class Rule:
 def dense_table(
     rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the action of each cell, shape (cells, actuators), and whether a rule covers it, shape (cells,)."""
+    """Return the action of each cell, shape (cells, actuators), and a mask of the cells with a rule, shape (cells,)."""
     actions = np.zeros((*shape, actuators))
     covered = np.zeros(shape, np.bool_)
     for rule in reversed(rules):
@@ -33,7 +36,7 @@ def dense_table(
 
 
 def _block(rule: Rule) -> Any:
-    """Return the index of the cells that a rule covers; slices if its bins are ranges, which is 20 times as fast."""
+    """Return the index of the cells that a rule covers: slices if its bins are ranges, which is 20 times as fast."""
     ranges = [slice(bins[0], bins[-1] + 1) for bins in rule.bins]
     if all(bins == tuple(range(at.start, at.stop)) for bins, at in zip(rule.bins, ranges, strict=True)):
         return tuple(ranges)
@@ -43,7 +46,7 @@ def _block(rule: Rule) -> Any:
 def nearest_seen(
     actions: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], shape: tuple[int, ...]
 ) -> npt.NDArray[np.float64]:
-    """Return actions of shape (cells, actuators) in which each cell that is not `seen` has those of the nearest one."""
+    """Return actions, shape (cells, actuators), in which each cell that is not `seen` has those of the nearest seen."""
     from scipy.ndimage import distance_transform_edt  # start-up time
 
     if seen.all() or not seen.any():
@@ -66,13 +69,14 @@ def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
 
 
 def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
-    """Return a few rows with the same action for every cell as `dense`, of shape (cells, actuators).
+    """Return few rows that give each cell its action in `dense`, shape (cells, actuators).
 
-    They are the merged leaves of a greedy decision tree. The action with most leaves becomes one last row of `*`.
+    They are the joined leaves of a greedy decision tree. The action with most leaves becomes one last row of `*`.
     """
     kinds, codes = np.unique(dense, axis=0, return_inverse=True)
-    leaves: list[tuple[tuple[tuple[int, ...], ...], int]] = []
-    stack = [tuple(tuple(range(size)) for size in shape)]
+    leaves: list[Leaf] = []
+    everything = tuple(tuple(range(size)) for size in shape)
+    stack: list[Box] = [everything]
     table = codes.reshape(shape)
     while stack:
         box = stack.pop()
@@ -87,8 +91,7 @@ def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[R
     counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
     common = int(np.argmax(counts))
     rest = [(box, code) for box, code in leaves if code != common]
-    everything = (tuple(tuple(range(size)) for size in shape), common)
-    return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, everything]]
+    return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, (everything, common)]]
 
 
 def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
@@ -108,8 +111,8 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
     return float(-(present * np.log(present / present.sum())).sum())
 
 
-def join_leaves(leaves: list[tuple[tuple[tuple[int, ...], ...], int]]) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
-    """Join leaves of one action that differ in a single dimension, until none do."""
+def join_leaves(leaves: list[Leaf]) -> list[Leaf]:
+    """Join leaves with the same action that differ in a single dimension, until none are left."""
     changed = True
     while changed:
         changed = False

@@ -1,6 +1,6 @@
-"""Reward shaping for tuning: an objective that replaces the return, and a potential for learners.
+"""Reward shaping for tuning: an objective that replaces the reward, and a potential for learners.
 
-Both are written beside a policy but are not part of it: they guide the search, and the score remains the return.
+Both are written beside a policy but are not part of it. They guide the search; the score remains the return.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Shaping:
     """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty.
 
     Attributes:
-        lets: the features that they need, by name, each after those that it needs. They keep the proposed constants,
-            because tuning the policy must not change its own measure.
+        lets: the features that they need, each after those that it reads. They keep the proposed constants, because
+            tuning must not change the measure by which it is judged.
         objective: replaces the reward; tuning maximises its sum over the steps of an episode.
         potential: the value of a state for a learner, whose reward increases by discount * potential(after) -
             potential(before); the potential is 0 after termination. This does not change which policy is best (Ng,
@@ -48,16 +48,16 @@ class Shaping:
         return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
 
     def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back."""
         return "\n".join(self.lines)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A `Shaping` compiled for computation.
+    """The objective and the potential of a `Shaping`, compiled for computation.
 
     Raises:
-        PolicyError: it does not fit the task.
+        PolicyError: the shaping does not fit the task.
     """
 
     task: Task
@@ -68,24 +68,24 @@ class Measure:
             _ = self.objective, self.potential
         except ExpressionError as error:
             raise PolicyError(f"damaged objective: {error}") from None
-        if self._potential_reader.remembered or REWARD in self._objective_reader.recalled:
+        if self._potential_reader.remembered or REWARD in self._objective_reader.previous:
             raise PolicyError("damaged objective: it reads a previous value that it may not")
 
     @cached_property
     def _defined(self) -> tuple[Lets, list[str]]:
-        """Return the features, and the names of all quantities."""
+        """The features of the shaping, and the names of all quantities."""
         return parse_lets(self.shaping.lets, self.task, "objective")
 
     @cached_property
     def objective(self) -> Node | None:
-        """The objective as a tree; None without one."""
+        """The objective as an expression; None without one."""
         text = self.shaping.objective
         known = [*self._defined[1], *decision_names(self.task), REWARD]
         return parse_expression(text, known, texts=self.task.text_names) if text else None
 
     @cached_property
     def potential(self) -> Node | None:
-        """The potential as a tree; None without one."""
+        """The potential as an expression; None without one."""
         text = self.shaping.potential
         return parse_expression(text, self._defined[1], texts=self.task.text_names) if text else None
 
@@ -105,12 +105,12 @@ class Measure:
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Names whose values of the previous step the objective reads; usually empty."""
+        """Names of the values of the previous step that the objective reads; usually empty."""
         return self._objective_reader.remembered
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
-        """The terms of the objective, which is their sum."""
+        """The terms of the objective as text; the objective is their sum."""
         return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
 
     @cached_property
@@ -119,7 +119,7 @@ class Measure:
 
     @cached_property
     def _functions(self) -> tuple[BatchFunction, ...]:
-        """The objective and then each of its terms, over the quantities, the parts of the decision and the reward."""
+        """The objective, then each of its terms, as functions of quantities, parts of the decision and the reward."""
         assert self.objective is not None
         names = (*self._objective_reader.names, *decision_names(self.task), REWARD)
         return tuple(compile_batch(node, names) for node in (self.objective, *summands(self.objective)))
@@ -127,7 +127,7 @@ class Measure:
     def objectives(
         self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
     ) -> Column:
-        """Return the objective of n steps of any episodes; it must not use memory.
+        """Return the objective of n separate steps, shape (n,); it must not use memory.
 
         Args:
             observations: those before the steps, shape (n, d).
@@ -138,11 +138,11 @@ class Measure:
         return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
 
     def sums(self, episodes: Sequence[Any]) -> Column:
-        """Return the sum of the objective over each trajectory, shape (episodes,)."""
+        """Return the sum of the objective over the steps of each trajectory, shape (episodes,)."""
         return np.asarray(self._sums(self._functions[:1], episodes)[0])
 
     def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
-        """Return the sum of each of the `terms` over each trajectory, shape (terms, episodes)."""
+        """Return the sum of each of the `terms` over the steps of each trajectory, shape (terms, episodes)."""
         return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
@@ -168,7 +168,7 @@ class Measure:
         actions: npt.NDArray[Any],
         rewards: npt.NDArray[Any],
     ) -> Column:
-        """Return the values of some `_functions` at n steps, shape (functions, n); always finite, like features."""
+        """Return the values of some `_functions` at n steps, shape (functions, n); they are made finite."""
         columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
             return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
@@ -179,7 +179,7 @@ class Measure:
         return compile_batch(self.potential, self._potential_reader.names)
 
     def potentials(self, observations: npt.NDArray[Any]) -> Column:
-        """Return the potential of n states from their observations, shape (n, d); zeros without a potential."""
+        """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
         n = len(observations)
         if self.potential is None:
             return np.zeros(n)

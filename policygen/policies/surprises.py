@@ -1,4 +1,4 @@
-"""Numbers that tuning changed in a way that their author may not expect."""
+"""A sentence about numbers that tuning changed in a way that their author may not expect."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ MOST_SHOWN = 3  # numbers of each kind in one sentence
 
 
 def surprises(before: Policy, after: Policy) -> str:
-    """Describe in a line the signs that tuning turned, and numbers in conditions that it moved by more than their size.
+    """Describe numbers whose sign tuning changed, and numbers in conditions that it changed by more than their size.
 
     Args:
-        before, after: the same policy with other numbers.
+        before, after: the policy before and after tuning, which differ only in numbers.
 
     Returns:
-        Empty if there are none; numbers in `tune(...)` never count.
+        One line; empty if there are none. Numbers in `tune(...)` are left out.
     """
     turned, moved = list[str](), list[str]()
     old = dict((*before.lets, *before.formulas()))

@@ -25,11 +25,11 @@ from policygen.tasks.task import Task
 
 @dataclass(frozen=True, repr=False)
 class TablePolicy(Policy):
-    """A table over a grid; the first row that covers a cell decides it.
+    """A table over a grid; the first row that covers a cell gives its action.
 
     Raises:
-        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins an
-            unknown quantity.
+        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins an unknown
+            quantity.
     """
 
     grid: Grid
@@ -78,8 +78,11 @@ class TablePolicy(Policy):
 
         Args:
             actions: shape (cells,) or (cells, actuators).
-            grid: the task's own unless given.
+            grid: the grid; None: the task's own.
             lets, written: see `Policy`.
+
+        Raises:
+            PolicyError: neither `grid` nor the task has a grid, or the actions do not fit the task.
         """
         grid = grid or task.grid
         if grid is None:
@@ -118,7 +121,7 @@ class TablePolicy(Policy):
         return cell_reader(self.task, self.grid, self.lets)
 
     def names_read(self) -> frozenset[str]:
-        """The quantities that the grid bins."""
+        """Return the quantities that the grid bins."""
         return frozenset(self.grid.names)
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
@@ -138,7 +141,7 @@ class TablePolicy(Policy):
 
     @cached_property
     def _decide(self) -> Callable[[Sequence[float]], Any]:
-        """Return the action for one row of plain floats."""
+        """A function from one observation, as plain floats, to its action."""
         actions, cell = self._action_list, self.reader.cell
         return lambda row: actions[cell(row)]
 
@@ -172,7 +175,7 @@ class TablePolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> TablePolicy:
         read = checked(_TableRecord, record, "damaged policy")
-        # The table itself refuses empty rows and bins that are not whole.
+        # The constructor refuses empty rows and bins that are not integers.
         rows = (row or ((),) for row in read.rules)
         rules = tuple(Rule(row[:-1], tuple(map(float, row[-1]))) for row in rows)  # type: ignore[arg-type]
         return cls(task, lets, grid_from_record(read.grid), rules)

@@ -1,7 +1,7 @@
-"""A policy's text in the form that its author gave it: the order of lines, comments, blank lines and parentheses.
+"""The text of a policy as its author wrote it: the order of lines, comments, blank lines and parentheses.
 
-The form is stored beside the policy as lines of text and has no effect on actions. Numbers and formulas come from the
-policy; spelling, order and comments come from the author, as long as both have the same meaning.
+The author's lines are stored beside the policy and do not affect actions. Order and comments are the author's; an
+expression is written in the author's way if it has the same meaning as the policy's, apart from the numbers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Form:
     Attributes:
         order: the keys of the lines: `let NAME`, `bins NAME`, the name of an output, and `TABLE` once for all rows.
         expressions: the expressions as written, by key.
-        above: comments and blank lines above a line, by key; a row's key is `| bins | label`, without numbers.
+        above: comments and blank lines above a line, by key. The key of a row is its bins and labels: `| 0 | left`.
         comments: the comment at the end of a line, by key.
-        end: comments below the last line.
+        end: comments and blank lines below the last line.
     """
 
     order: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Form:
 
 
 def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
-    """Return the form of the lines of a policy, each without markup; of two lines with one key the last counts."""
+    """Return the form of the lines of a policy, which have no markup; of two lines with one key the last counts."""
     form, waiting, left = Form(), list[str](), MOST_COMMENTS
     for line in lines:
         text, comment = split_comment(line)
@@ -67,7 +67,7 @@ def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
 
 
 def _key(text: str, actuators: Actuators) -> str:
-    """Return the key of a policy line, which does not depend on its numbers; empty for any other text."""
+    """Return the key of a policy line, which does not depend on numbers that are tuned; empty for any other text."""
     if text.startswith("|"):
         if is_rule_line(text):
             return ""
@@ -90,7 +90,7 @@ def _merged(old: Form, new: Form) -> Form:
 
 
 def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
-    """Insert the items that only the other order has, each next to its neighbour there."""
+    """Return `order` with the items that only `others` has, each inserted after the item before it there."""
     result, others = list(order), list(others)
     at = next((result.index(key) for key in others if key in result), len(result))
     for key in others:
@@ -101,15 +101,15 @@ def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
 
 
 def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str], actuators: Actuators) -> list[str]:
-    """Return the lines of a policy in the form of its author's.
+    """Return the lines of a policy as its author wrote them.
 
-    If `written` leaves out some of the policy's lines, these come from `old`, in its order; each line that only
-    `written` has comes after the line that it follows there.
+    If `written` leaves out some of the policy's lines, the order is that of `old`, and each line that only `written`
+    has comes after the line before it there.
 
     Args:
         standard: the lines as `to_text(plain=True)` writes them.
-        written: the author's lines, without decoration.
-        old: the lines of the policy that these revise; empty if there is none.
+        written: the author's lines, without markup.
+        old: the lines of the policy that the author revised; empty if there is none.
     """
     form = _form_of(written, actuators)
     if old and not {key for line in standard if (key := _key(line, actuators))} <= form.above.keys():

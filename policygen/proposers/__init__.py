@@ -1,3 +1,1 @@
-"""The proposers of policies: language models, the builtin search, and teams of models."""
-
-from __future__ import annotations
+"""The proposers of policies: language models, teams of models, and the search `builtin`."""

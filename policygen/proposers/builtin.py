@@ -1,7 +1,7 @@
-"""The embedded providers: `builtin`, the default, which is plain search instead of a language model, and `random`.
+"""The embedded providers: `builtin`, the default, which is a search and not a language model, and `random`.
 
-It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language, so
-that a first run exercises the whole pipeline. It is also the ablation to compare a language model with: the same budget
+`builtin` needs no key and no network. It reads the structured context beside the prompt and answers in the policy
+language, so that a first run exercises the whole pipeline. It is also the baseline for language models: the same budget
 without a model.
 
 `builtin_tables` proposes tables, `builtin_linear` equations.
@@ -17,7 +17,14 @@ from policygen.errors import ProviderError, UsageError
 from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
-from policygen.proposers.builtin_linear import inputs_of, memory_names, next_linear, random_linear, too_many
+from policygen.proposers.builtin_linear import (
+    inputs_of,
+    is_too_long,
+    memory_names,
+    next_linear,
+    random_linear,
+    terms_of,
+)
 from policygen.proposers.builtin_tables import next_table, random_table
 from policygen.proposers.proposer import Proposal, read
 from policygen.runs.config import RunConfig
@@ -25,14 +32,12 @@ from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
-NAME = NO_MODEL
-
 
 class Builtin:
-    """A provider that plans tables on the replay buffer and searches the weights of equations."""
+    """The provider `builtin`: it plans tables on the replay buffer and searches the weights of equations."""
 
-    spec = NAME
-    model = NAME
+    spec = NO_MODEL
+    model = NO_MODEL
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
@@ -45,11 +50,10 @@ class Builtin:
         if not isinstance(context, Context):
             raise ProviderError("builtin is a search, not a language model: it only answers the prompts of a run")
         started = time.perf_counter()
-        rng = np.random.default_rng([context.seed, context.number])
-        note, text = self._next(context, rng)
+        note, text = self._next(context, np.random.default_rng([context.seed, context.number]))
         return Reply(
             text=f"{note}\n```\n{text}\n```\n",
-            model=NAME,
+            model=NO_MODEL,
             tokens_in=0,
             tokens_out=0,
             usd=0.0,
@@ -58,18 +62,18 @@ class Builtin:
         )
 
     def _next(self, context: Context, rng: np.random.Generator) -> tuple[str, str]:
-        """Return a note, and the next policy as text."""
+        """Return a sentence about the next policy, and the policy as text."""
         return next_table(context, rng) if context.kind == "table" else next_linear(context, rng)
 
     def diagnose(self) -> Diagnosis:
-        """Report that there is nothing to check."""
+        """Report that the provider always works."""
         return Diagnosis(
             True, (f"{self.spec} is embedded: it needs no key and no server, and it is not a language model",)
         )
 
 
 class Random(Builtin):
-    """A provider whose policies are drawn at random, each without regard to the others: the lowest baseline."""
+    """The provider `random`: it draws each policy at random, independently of the others; the lowest baseline."""
 
     spec = "random"
     model = "random"
@@ -80,7 +84,7 @@ class Random(Builtin):
 
 
 class PlainSearch:
-    """A proposer without a language model (`builtin`, `random`, or a replay of them): no token is spent."""
+    """A proposer without a language model: it asks `builtin`, `random`, or a replay of them, and spends no tokens."""
 
     is_language_model = False
 
@@ -90,11 +94,11 @@ class PlainSearch:
         self._config = config
 
     def check(self, task: Task) -> None:
-        """Refuse settings that `builtin` cannot carry out.
+        """Refuse settings that the search does not support.
 
         Raises:
-            UsageError: a table without a grid, objectives, equations with too many terms to read, or a memory name
-                that the task uses.
+            UsageError: tables are asked for but the task has no grid; `--shape` is set; equations would be too long to
+                parse; or `--memory` would define a name that the task uses.
         """
         if self._config.policy == "table" and task.grid is None:
             raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
@@ -103,16 +107,16 @@ class PlainSearch:
             raise UsageError(
                 f"--shape is for language models: {llm} proposes no objectives; add --llm, or leave it out"
             )
-        if self._config.policy == "linear" and (count := too_many(task, self._config.memory)):
+        if self._config.policy == "linear" and is_too_long(terms := terms_of(task, self._config.memory)):
             raise UsageError(
-                f"{llm} would weigh {count} quantities in each equation, more than can be read; name those that "
+                f"{llm} would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
                 "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
             )
         if self._config.memory and (taken := {*memory_names(inputs_of(task))} & {*task.quantity_names}):
             raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Return the next policy of the search, parsed from its reply like any other."""
+        """Return the next policy of the search, parsed from the provider's reply."""
         exchange = request_log.ask(self.provider, context.number, 0, prompt)
         return Proposal(
             context.number,

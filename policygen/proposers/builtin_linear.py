@@ -1,12 +1,13 @@
-"""Equations proposed by `builtin`, a plain search without a language model: weights of quantities.
+"""Equations proposed by `builtin`, a search without a language model: weights of quantities.
 
 An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
-weights of observations scaled to unit spread; after a failed step it tries the mirror image. With tuning (`--refine`),
-it proposes the plain structure, then tuned policies for further tuning. A stalled search is restarted from the best
-policy with two labels exchanged, or from the plain structure (`starts`).
+weights of standardised observations; after a failed step it tries the mirror image.
 
-With `--memory`, further terms are the phase of a clock and an integral of each input. Sine and cosine of the phase, and
-of twice the phase, give every output a rhythm of its own amplitude and shift.
+With tuning (`--refine`), the first proposal has all weights 0, and later ones are tuned policies for further tuning. A
+stalled search is restarted from the best policy with two labels exchanged, or from weights 0 (see `starts`).
+
+With `--memory`, further terms are sine and cosine of a clock's phase and of twice the phase, which give every output a
+rhythm with its own amplitude and shift, and an integral of each input.
 """
 
 from __future__ import annotations
@@ -28,25 +29,26 @@ from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
-_FIRST_STEP = 1.0
+_FIRST_STEP = 1.0  # standard deviation of the first change of each weight
 _FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
-_RANDOM_STARTS = 4
-_NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
+_RANDOM_STARTS = 4  # policies with random weights, before the evolution strategy begins
+_NODES_PER_TERM = 4  # of an equation's tree: a name, a weight, a product, a sum
+_LONGEST_WEIGHT = "-0.12345*"
 CLOCK, SUM = "clock", "sum_"
-RATE = 0.3  # first rate of the clock in radians a step: a rhythm of 21 steps
+RATE = 0.3  # first rate of the clock in radians per step: a period of 21 steps
 _WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) for wave in ("sin", "cos"))
-_FASTER = 0.5  # step of the logarithm of the clock's rate, where the step of a weight is 1
+_LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step of a weight is 1
 
 
 def inputs_of(task: Task) -> Sequence[str]:
-    """Return the quantities of a task that equations read."""
+    """Return the quantities of a task that equations weigh."""
     return task.inputs or task.observation_names or task.quantity_names
 
 
-def terms_of(task: Task, remembering: bool) -> list[str]:
-    """Return the terms of equations: the standardised inputs and, with memory, a clock's waves and integrals."""
+def terms_of(task: Task, memory: bool) -> list[str]:
+    """Return the names of an equation's terms: standardised inputs and, with memory, a clock's waves and integrals."""
     inputs = inputs_of(task)
-    return [PREFIX + name for name in inputs] + list(_memory_terms(inputs) if remembering else ())
+    return [PREFIX + name for name in inputs] + list(_memory_terms(inputs) if memory else ())
 
 
 def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
@@ -54,12 +56,12 @@ def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return all names that memory defines."""
+    """Return the names of all features that `--memory` defines."""
     return (CLOCK, *_memory_terms(inputs))
 
 
 def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
-    """Return the definitions of `memory_names`; tuning changes only the clock's rate in them."""
+    """Return the lines that define `memory_names`; `rate`, in radians per step, is their only number to tune."""
     return [
         f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
         *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
@@ -74,73 +76,68 @@ def rate_of(policy: Policy | None) -> float:
     return found[0] if len(found) == 1 else RATE
 
 
-def too_many(task: Task, remembering: bool) -> int:
-    """Return the number of terms of an equation if it is too long to parse, else 0."""
-    terms = terms_of(task, remembering)
-    too_long = sum(len(f"{name} + {_WEIGHT}") for name in terms) > MAX_CHARACTERS
-    return len(terms) if too_long or len(terms) * _NODES > MAX_NODES else 0
+def is_too_long(terms: Sequence[str]) -> bool:
+    """Whether an equation with these terms is too long to parse."""
+    characters = sum(len(f"{name} + {_LONGEST_WEIGHT}") for name in terms)
+    return characters > MAX_CHARACTERS or len(terms) * _NODES_PER_TERM > MAX_NODES
 
 
 def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    """Return a note, and the next equations as text."""
-    inputs = inputs_of(context.task)
+    """Return a sentence about the next equations, and the equations as text."""
     terms = terms_of(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
-    rate, faster = rate_of(best), 0.0
+    rate, rate_step = rate_of(best), 0.0
     if context.tuning is not None:
-        # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
+        # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
         if (tuned := _policy_to_tune(context)) is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
-        if (first := _first_proposed(context)) is not None:
-            return "The plain structure again, for another numerical search.", first.to_text()
+        if (first := _first_with_zero_weights(context)) is not None:
+            return "Weights of 0 again, for another numerical search.", first.to_text()
         matrix, rate = np.zeros(shape), RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
-    elif isinstance(best, LinearPolicy) and not _is_own(best, terms):
+    elif isinstance(best, LinearPolicy) and not {to_text(term) for term in best.terms} <= {*terms}:
         step = _FIRST_SHARE * _step_size(context)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
-        matrix, faster = rng.normal(size=shape), 1.0
+        matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
         parent = _weights(best, terms)
-        step = faster = _step_size(context)
+        step = rate_step = _step_size(context)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            matrix, faster = 2 * parent - _weights(last, terms), 0.0
+            matrix, rate_step = 2 * parent - _weights(last, terms), 0.0
             rate *= rate / rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
     matrix[:, ~_free_outputs(context)] = 0.0
-    remembered: list[str] = []
     if context.memory:
-        remembered = _memory_lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
-    return note, _standardised_policy(context, inputs, remembered, terms, matrix)
+        rate = float(np.clip(rate * np.exp(_LOG_RATE_STEP * rate_step * rng.normal()), 0.01, 3.0))
+    return note, _standardised_policy(context, matrix, rate)
 
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
     """Return equations with normal random weights over standardised quantities, as text."""
-    inputs, terms = inputs_of(context.task), terms_of(context.task, context.memory)
-    remembered = _memory_lines(inputs, RATE) if context.memory else []
-    matrix = rng.normal(size=(len(terms) + 1, len(output_names(context.task))))
-    return _standardised_policy(context, inputs, remembered, terms, matrix)
+    terms = terms_of(context.task, context.memory)
+    return _standardised_policy(context, rng.normal(size=(len(terms) + 1, len(output_names(context.task)))), RATE)
 
 
 def _policy_to_tune(context: Context) -> Policy | None:
-    """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
+    """Return the best policy if a language model proposed it, else one of `builtin`'s; None to start a new search."""
     best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
     return policy_to_continue(_own(context))
 
 
-def _first_proposed(context: Context) -> Policy | None:
-    """Return the plain structure as first proposed: the buffer may have evicted the episodes that scaled it."""
+def _first_with_zero_weights(context: Context) -> Policy | None:
+    """Return the first proposal with all weights 0; a new one might differ, as the buffer evicts episodes."""
     proposed = (one.proposed for one in _own(context) if one.number > 0)
     return next(
         (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
@@ -153,19 +150,15 @@ def _own(context: Context) -> list[Attempt]:
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
-    """Return which outputs are free: only differences between a choice's scores matter, so its first score stays 0."""
+    """Return a mask of the outputs to search: all but the first score of a choice, as only differences matter."""
     free: list[bool] = []
     for actuator in context.task.actuators:
         free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
     return np.array(free)
 
 
-def _is_own(policy: LinearPolicy, terms: Sequence[str]) -> bool:
-    return {to_text(term) for term in policy.terms} <= {*terms}
-
-
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
-    """Return a policy that a model or the user wrote, with its constants changed in proportion to their size."""
+    """Return the text of a policy with each constant changed at random by about the share `step` of its size."""
 
     def changed(node: Node) -> str:
         values = np.array(constants(node))
@@ -176,7 +169,7 @@ def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
 
 
 def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the weights of the terms `names`, then the bias: shape (terms + 1, outputs)."""
+    """Return the weights of the terms called `names`, and the bias as last row: shape (terms + 1, outputs)."""
     weights = np.zeros((len(names), len(policy.equations)))
     for term, row in zip(policy.terms, policy.weights, strict=True):
         if isinstance(term, Name) and term.name in names:
@@ -185,7 +178,7 @@ def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float
 
 
 def _step_size(context: Context) -> float:
-    """Return the step size: smaller after failures, larger after successes (1/5th rule)."""
+    """Return the step size: larger after each new best policy, smaller after other attempts (1/5th success rule)."""
     step = _FIRST_STEP
     for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
@@ -193,28 +186,23 @@ def _step_size(context: Context) -> float:
     return float(np.clip(step, 0.02, 4.0))
 
 
-def _standardised_policy(
-    context: Context,
-    inputs: Sequence[str],
-    remembered: Sequence[str],
-    terms: Sequence[str],
-    matrix: npt.NDArray[np.float64],
-) -> str:
-    """Return equations over `n_NAME = (NAME - mean) / spread`, with mean and spread of random actions.
+def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate: float) -> str:
+    """Return the text of equations over `n_NAME = (NAME - mean) / spread`, with mean and spread of random actions.
 
-    These features (see `normalise`) stay the same for a whole run, so that weights stay comparable. `remembered` holds
-    the definitions that follow them.
+    These features (see `normalise`) stay the same for a whole run, so that weights stay comparable.
+
+    Args:
+        matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs).
+        rate: the clock's rate in radians per step, if the policy has memory.
     """
-    task = context.task
+    task, inputs = context.task, inputs_of(context.task)
     first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
     first = first or [e.trajectory.observations for e in context.buffer]
     lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
-    lines += remembered
+    lines += _memory_lines(inputs, rate) if context.memory else []
+    terms = terms_of(task, context.memory)
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
-        weighed = [f"{_digits(weight)}*{name}" for weight, name in zip(column, terms, strict=False)]
-        lines.append(f"{output} = {' + '.join([*weighed, _digits(column[-1])])}".replace("+ -", "- "))
+        *weights, bias = (format_number(float(f"{value:.4g}")) for value in column)
+        weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
+        lines.append(f"{output} = {' + '.join([*weighed, bias])}".replace("+ -", "- "))
     return "\n".join(lines)
-
-
-def _digits(value: float) -> str:
-    return format_number(float(f"{value:.4g}"))

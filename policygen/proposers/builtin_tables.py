@@ -1,9 +1,9 @@
-"""Tables proposed by `builtin`, a plain search without a language model: planned on the replay buffer.
+"""Tables proposed by `builtin`, a search without a language model: planned on the replay buffer.
 
-Certainty-equivalence planning: cells are the states of a Markov decision process, whose transitions and rewards are
-counted; value iteration gives the next table. Odd attempts explore: they plan on a process drawn from the posterior of
-the counts, in which untried actions may be as good as possible (posterior sampling; Osband, Russo and Van Roy 2013,
-arXiv 1306.0940). Even attempts exploit: they use the mean of the counts.
+The cells are the states of a Markov decision process. Its transitions and rewards are counted in the replay buffer, and
+value iteration gives the next table. Even attempts exploit: they plan on the mean of the counts (certainty
+equivalence). Odd attempts explore: they plan on a process drawn from the posterior of the counts, in which untried
+actions may be as good as possible (posterior sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940).
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from policygen.quantities.grid import Grid
 from policygen.runs.attempt import text_digest
 from policygen.runs.state import Context
 
-# Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
-IMAGINED_VISITS = 0.3
-SWEEPS = 3_000  # most sweeps of value iteration
-TOLERANCE = 1e-7  # relative change of the values at which it ends
+PRIOR_VISITS = 0.3  # weight of the prior of each cell and action, in visits
+MOST_SWEEPS = 3_000  # of value iteration
+TOLERANCE = 1e-7  # relative change of the values at which value iteration ends
 
 
 def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    """Return a note, and the next table as text."""
+    """Return a sentence about the next table, and the table as text."""
     incumbent = context.incumbent
     grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
     assert grid is not None, "`PlainSearch.check` refuses tasks without a grid"
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
         if text_digest(table) not in context.tried:  # a repeated table gives no new information
-            return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
+            return f"Planned from {len(context.buffer)} episodes, on the mean of their counts.", table.to_text()
     table = _planned_table(context, grid, lets, rng, explore=True)
-    note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
+    note = f"Planned from {len(context.buffer)} episodes, on one process drawn from their posterior, to explore."
     return note, table.to_text()
 
 
@@ -49,7 +48,7 @@ def random_table(context: Context, rng: np.random.Generator) -> str:
 
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
-    """Plan a table on the counted process, or on a drawn one; unvisited cells copy their neighbours."""
+    """Plan a table on the mean of the counts or, to explore, on a draw; unvisited cells copy the nearest visited."""
     choices = _joint_choices(context)
     visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
     # Ties are broken at random, or an unvisited region would always get the same action.
@@ -59,7 +58,7 @@ def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Gene
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
-    """Return the actions that a cell may hold: all labels, or three to five levels per number; shape (choices, m)."""
+    """Return all combinations of the actuators' values, shape (choices, m): labels, levels, or 3 to 5 numbers."""
     options = []
     for actuator in context.task.actuators:
         if actuator.is_choice:
@@ -104,23 +103,23 @@ def _plan(
     reward = np.bincount(pairs, np.concatenate(rewards), minlength=visits.size).reshape(shape)
     counts = csr_matrix((np.ones(len(pairs)), (pairs, np.concatenate(afters))), shape=(visits.size, end + 1))
     discount = min(task.discount, 0.9999)
-    total = visits + IMAGINED_VISITS
+    total = visits + PRIOR_VISITS
     imagined = np.zeros(shape)
     if posterior is not None:
-        # A Dirichlet draw is a set of gamma draws over their sum. The prior outcome of a trial is the highest possible
-        # return: the largest reward seen, for ever; if none was seen, a reward is still possible.
+        # A Dirichlet draw is gamma draws divided by their sum. The outcome of a prior visit is the highest possible
+        # return: the largest reward seen, forever. If every reward seen is 0, a reward of 1 is assumed to exist.
         if highest == lowest == 0.0:
             highest = 1.0
         counts.sum_duplicates()
         counts.data = posterior.gamma(counts.data)
         drawn = np.asarray(counts.sum(axis=1)).reshape(shape)
         reward = reward / np.maximum(visits, 1.0) * drawn
-        weight = posterior.gamma(IMAGINED_VISITS, size=shape)
+        weight = posterior.gamma(PRIOR_VISITS, size=shape)
         imagined = weight * highest / (1 - discount)
         total = drawn + weight + 1e-12
     value = np.zeros(end + 1)
     values = np.zeros(shape)
-    for _ in range(SWEEPS):
+    for _ in range(MOST_SWEEPS):
         later = (counts @ value).reshape(shape)
         values = (reward + discount * later + imagined) / total
         new = np.append(values.max(axis=1), 0.0)

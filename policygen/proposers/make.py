@@ -1,7 +1,4 @@
-"""The choice of a run's proposer: one model, several that take turns, or a plain search.
-
-`make_proposer` is the one place that asks whether a provider is a language model.
-"""
+"""The choice of a run's proposer: one language model, several that take turns, or a search without a model."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def make_proposer(provider: Provider, config: RunConfig) -> Proposer:
 
 
 class Started:
-    """Proposes the policy that the user starts from (`--start`), and then what another proposer does."""
+    """A proposer that first proposes the policy given with `--start`, and then asks another proposer."""
 
     def __init__(self, then: Proposer, config: RunConfig) -> None:
         self.provider = then.provider
@@ -42,10 +39,10 @@ class Started:
         self._then, self._config = then, config
 
     def check(self, task: Task) -> None:
-        """Refuse a start that is no policy for the task.
+        """Refuse a given text that is not a policy for the task.
 
         Raises:
-            PolicyError: it has problems; all are listed with their lines.
+            PolicyError: the text has problems; the message lists all with their lines.
             UsageError: the other proposer cannot be used.
         """
         self._then.check(task)
@@ -53,10 +50,10 @@ class Started:
         if parsed.policy is None:
             found = "\n".join(f"  {problem}" for problem in parsed.problems)
             kind = KIND_WORDS[self._config.policy]
-            raise PolicyError(f"--start: it cannot be read as a policy of this run (--policy {kind}):\n{found}")
+            raise PolicyError(f"--start: the text cannot be read as a policy of this run (--policy {kind}):\n{found}")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Return the given policy for attempt 1, and later what the other proposer proposes."""
+        """Return the given policy for attempt 1, and the other proposer's proposal for later attempts."""
         if context.number == 1:
             return Proposal(1, self._parsed(context.task), (), model=START)
         return self._then.propose(prompt, context, request_log)
@@ -66,17 +63,17 @@ class Started:
 
 
 class Team:
-    """Asks the model whose turn it is (see `runs.turns`); each attempt records which it was."""
+    """A proposer that asks the language model whose turn it is (see `runs.turns`); each attempt records which."""
 
     is_language_model = True
 
-    def __init__(self, several: ProviderPool, config: RunConfig) -> None:
-        self.provider: Provider = several
-        self.introduction = several.spec
+    def __init__(self, pool: ProviderPool, config: RunConfig) -> None:
+        self.provider: Provider = pool
+        self.introduction = pool.spec
         self._config = config
         self._members = {
             provider.spec: LanguageModel(provider, config, options=_options(provider, config))
-            for provider in several.providers
+            for provider in pool.providers
         }
 
     def check(self, task: Task) -> None:
@@ -91,7 +88,7 @@ class Team:
 
 
 def _options(provider: Provider, config: RunConfig) -> LLMOptions:
-    """Return the run's options; prices that the user states apply only to models whose price is not known."""
-    options = replace(llm_options(config), price_in=None, price_out=None)
-    known = cost(options, provider.spec, provider.model, 1, 1) is not None
-    return options if known else llm_options(config)
+    """Return the run's options, without the prices that the user states if the model's price is known."""
+    stated = llm_options(config)
+    listed = replace(stated, price_in=None, price_out=None)
+    return listed if cost(listed, provider.spec, provider.model, 1, 1) is not None else stated

@@ -1,4 +1,4 @@
-"""Proposers of policies: the interface to the loop, and the language model that is asked for policies and repairs."""
+"""Proposers of policies: their interface to the loop, and the proposer that asks a language model."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ _END = re.compile(r"(?<=[.!?])\s")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal for an attempt: a policy or problems, and the exchanges it took.
+    """A proposal for an attempt: a policy or problems, and the exchanges with the provider.
 
-    `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
-    constants weigh standardised quantities, so that all have the same natural size. `model` is the one asked.
+    Attributes:
+        number: the attempt's number.
+        stopped: the reason if a budget ended before the reply could be repaired.
+        standardised: whether the policy's constants weigh standardised quantities, so that all have a similar size.
+        model: the spec of the provider that was asked.
     """
 
     number: int
@@ -51,7 +54,7 @@ class Proposal:
 
 
 def first_sentence(reply: str) -> str:
-    """Return the first sentence of a reply outside its code blocks, on one line, cut to `MAX_SENTENCE_CHARACTERS`."""
+    """Return the first sentence of a reply's prose on one line, cut to `MAX_SENTENCE_CHARACTERS`."""
     text = _THOUGHT.sub("", reply[:MAX_SEARCHED_CHARACTERS])
     lines: list[str] = []
     fenced = False
@@ -73,7 +76,9 @@ def first_sentence(reply: str) -> str:
 class Proposer(Protocol):
     """A source of policies in a run.
 
-    `provider` answers; `introduction` names it, as a run's first line does.
+    Attributes:
+        provider: the provider that is asked.
+        introduction: its name in the first line that a run prints.
     """
 
     provider: Provider
@@ -81,7 +86,7 @@ class Proposer(Protocol):
     is_language_model: bool
 
     def check(self, task: Task) -> None:
-        """Refuse settings that would only fail later, after episodes were played and a folder made.
+        """Refuse settings that would otherwise fail after episodes were played and a folder was made.
 
         Raises:
             UsageError: the provider cannot be used for the task with the run's settings.
@@ -99,7 +104,7 @@ class Proposer(Protocol):
 
 
 class LanguageModel:
-    """Asks a language model within the budget, and for a repair while its reply cannot be read."""
+    """A proposer that asks a language model within the budget, and asks for repairs of a reply that cannot be read."""
 
     is_language_model = True
 
@@ -146,7 +151,7 @@ class LanguageModel:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The proposals of a round, and the budget that ended before all were made, if one did."""
+    """The proposals of a round; `stopped` is the reason if a budget ended before all were made."""
 
     proposals: tuple[Proposal, ...]
     stopped: str = ""
@@ -155,7 +160,7 @@ class Round:
 def propose_round(
     proposer: Proposer, prompts: Sequence[Prompt], contexts: Sequence[Context], request_log: RequestLog
 ) -> Round:
-    """Ask for one proposal per prompt; if a budget ends, return those made before, which are paid for.
+    """Ask for one proposal per prompt; if a budget ends, return the proposals made before.
 
     Raises:
         ProviderError: the provider cannot be asked.
@@ -170,7 +175,7 @@ def propose_round(
 
 
 def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
-    """Read the policy in a reply to a prompt, or its problems."""
+    """Return the policy in a reply, or the problems that prevent reading one."""
     parsed = parse(
         reply.text,
         context.task,
@@ -180,7 +185,7 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
-    if reply.model == NO_MODEL and parsed.policy is not None:  # a program wrote the text: its wording is not kept
+    if reply.model == NO_MODEL and parsed.policy is not None:  # `builtin` wrote the text: only its meaning is kept
         parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.

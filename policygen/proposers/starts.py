@@ -1,13 +1,13 @@
 """Restarts of the numerical search: when a new search starts, and from which policy a search continues.
 
-A numerical search finds only the nearest local optimum. So `builtin` starts two searches and continues the better one.
-When that one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in Auger and Hansen
-2005, "A restart CMA evolution strategy with increasing population size", doi:10.1109/CEC.2005.1554902, but with the
-same population.)
+A numerical search finds only the nearest local optimum. So `builtin` starts two searches from weights 0 and continues
+the better one. When that one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in
+Auger and Hansen 2005, "A restart CMA evolution strategy with increasing population size",
+doi:10.1109/CEC.2005.1554902, but with the same population.)
 
 A search settles early which label (discrete action) wins for extreme observations, and no small step exchanges two
-labels. So before a new search starts from zero, the best policy is tried with two labels exchanged. If that is a new
-best policy, the search continues from it.
+labels. So before a new search starts from weights 0, the best policy is tried with two labels exchanged. If that is a
+new best policy, the search continues from it.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ import numpy as np
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, text_digest
+from policygen.tasks.task import outputs_by_actuator
 
 SearchAttempts = list[Attempt]
 
-FIRST = 2  # searches before the better one is continued
-LEAST_GAIN = (
-    0.03  # a search stalls if its last `STALL_LENGTH` proposals gained less than this share of its gain over random
-)
-STALL_LENGTH = 3
-EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
+FIRST_SEARCHES = 2  # started before the better one is continued
+# A search stalls if its last proposals gained at most this share of its gain over random actions.
+LEAST_GAIN = 0.03
+STALL_LENGTH = 3  # number of these proposals
+EXCHANGES = 3  # failed exchanges in a row before a new search starts from weights 0
 
 
 def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
     """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
-        attempts: the attempts of the run so far. Number 0 is random actions; each search from zero starts with the same
-            policy as the first proposal.
+        attempts: the attempts of the run so far. Number 0 is random actions; each search from weights 0 starts with the
+            same policy as the first proposal.
     """
-    tuned = _tuned(attempts)
-    searches = _searches(tuned)
-    if len(searches) < FIRST:
+    scored = _scored(attempts)
+    searches = _searches(scored)
+    if len(searches) < FIRST_SEARCHES:
         return None
-    if len(searches) == len(tuned):  # none has been continued yet
-        present = max(searches, key=_best)
+    if len(searches) == len(scored):  # none has been continued yet
+        current = max(searches, key=_best_score)
     else:
-        exchanges = _exchanges_of_bests(tuned)
-        going_on = [search for search in searches if not _failed(search, exchanges)]
-        present = max(going_on, key=lambda search: search[-1].number)
+        exchanges = _exchanges_of_bests(scored)
+        continuing = [search for search in searches if not _failed(search, exchanges)]
+        current = max(continuing, key=lambda search: search[-1].number)
     random = attempts[0].score.value if attempts[0].score is not None else 0.0
-    if len(present) > STALL_LENGTH and _best(present) - _best(present[:-STALL_LENGTH]) <= LEAST_GAIN * abs(
-        _best(present) - random
-    ):
-        return None
-    return max(present, key=_mean).policy
+    if len(current) > STALL_LENGTH:
+        gain = _best_score(current) - _best_score(current[:-STALL_LENGTH])
+        if gain <= LEAST_GAIN * abs(_best_score(current) - random):
+            return None
+    return max(current, key=_score).policy
 
 
 def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator) -> Policy | None:
-    """Return the best policy with two labels of a choice exchanged, to try before a new search starts from zero.
+    """Return the best policy with two labels of a choice exchanged, to try before a new search starts from weights 0.
 
     Returns:
-        None while fewer than `FIRST` searches have started, after `EXCHANGES` failures in a row, and once all exchanges
-        have been tried. A choice between two labels has no exchange: it would only reverse the policy.
+        None while fewer than `FIRST_SEARCHES` searches have started, after `EXCHANGES` failures in a row, and once all
+        exchanges have been tried.
     """
-    tuned = _tuned(attempts)
-    searches = _searches(tuned)
-    if len(searches) < FIRST or not isinstance(best, LinearPolicy):
+    scored = _scored(attempts)
+    searches = _searches(scored)
+    if len(searches) < FIRST_SEARCHES or not isinstance(best, LinearPolicy):
         return None
-    exchanges = _exchanges_of_bests(tuned)
+    exchanges = _exchanges_of_bests(scored)
     if all(_failed(search, exchanges) for search in searches[-EXCHANGES:]):
         return None
-    known = {digest for one in tuned for digest in one.digests}
+    known = {digest for one in scored for digest in one.digests}
     others = [one for one in _exchanges(best) if text_digest(one) not in known]
     return others[rng.integers(len(others))] if others else None
 
 
-def _tuned(attempts: Sequence[Attempt]) -> list[Attempt]:
+def _scored(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [one for one in attempts if one.number > 0 and one.score is not None]
 
 
@@ -96,16 +96,12 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
     A choice between two labels is left out: an exchange would only reverse it.
     """
-    first = 0
-    for actuator in policy.task.actuators:
-        outputs = range(first, first + max(1, len(actuator.labels)))
-        first += len(outputs)
+    nodes = dict(policy.equations)
+    for outputs in outputs_by_actuator(policy.task):
         for one, other in combinations(outputs, 2) if len(outputs) > 2 else ():
-            equations = list(policy.equations)
-            (name, node), (other_name, other_node) = equations[one], equations[other]
-            equations[one], equations[other] = (name, other_node), (other_name, node)
-            if node != other_node:
-                yield replace(policy, equations=tuple(equations))
+            if nodes[one] != nodes[other]:
+                exchanged = nodes | {one: nodes[other], other: nodes[one]}
+                yield replace(policy, equations=tuple(exchanged.items()))
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
@@ -131,10 +127,10 @@ def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
     return searches
 
 
-def _mean(attempt: Attempt) -> float:
+def _score(attempt: Attempt) -> float:
     assert attempt.score is not None
     return attempt.score.value
 
 
-def _best(search: Sequence[Attempt]) -> float:
-    return max(map(_mean, search))
+def _best_score(search: Sequence[Attempt]) -> float:
+    return max(map(_score, search))

@@ -1,3 +1,1 @@
-"""Named numbers: arithmetic over them, and the bins of a table."""
-
-from __future__ import annotations
+"""Quantities, which are named numbers: expressions over them, and the bins of a table."""

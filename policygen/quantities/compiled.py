@@ -1,6 +1,7 @@
 """Compile expressions to functions over numpy columns, or over one row of plain floats.
 
-Both forms agree to rounding. A feature's values that are not finite are replaced: see `finite`."""
+Both forms agree to rounding. `finite` replaces values of a feature that are not finite.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from policygen.quantities.words import column_of, contains_batch, contains_scala
 Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
-LONG_SUM = 8  # from so many terms on, a sum is computed as one product of two arrays
+LONG_SUM = 8  # terms from which a sum is computed as one product of two arrays
 MOST_FACTORS = 50  # the factors of longer products stay in their order: such products nest too deeply
-INFINITE = 1e6  # replaces an infinity, with its sign, when a feature is used
+INFINITE = 1e6  # replaces an infinite value of a feature, with its sign
 
 
 def slot_of(name: str) -> str:
@@ -32,49 +33,52 @@ def slot_of(name: str) -> str:
     return f"prev({name})"
 
 
-def _recall_batch(index: int, start: BatchFunction) -> BatchFunction:
-    def recalled(columns: Sequence[Array]) -> Array:
+def _previous_batch(index: int, start: BatchFunction) -> BatchFunction:
+    def previous(columns: Sequence[Array]) -> Array:
         before = columns[index]
         unknown = np.isnan(before)
         return np.where(unknown, start(columns), before) if unknown.any() else before
 
-    return recalled
+    return previous
 
 
-def _recall_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
-    def recalled(row: Sequence[float]) -> float:
+def _previous_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
+    def previous(row: Sequence[float]) -> float:
         before = row[index]
         return before if before == before else start(row)
 
-    return recalled
+    return previous
 
 
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
     """Compile to a function of float64 columns, one per name and each of shape (n,), that returns a float64 array.
 
-    The result broadcasts against (n,): an expression without names gives a scalar array. `prev(NAME)` reads the column
+    The result broadcasts to shape (n,): an expression without names gives a scalar array. `prev(NAME)` reads the column
     named `slot_of(NAME)`.
     """
     return _compiled(node, tuple(names), batch=True)
 
 
 def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
-    """Compile to a function of one row of plain floats: far faster than a one-row batch."""
+    """Compile to a function of one row of plain floats; it is far faster than a batch of one row."""
     return _compiled(node, tuple(names), batch=False)
 
 
 def compile_together(
     nodes: Sequence[Node], names: Sequence[str], definitions: Mapping[str, Node] = MappingProxyType({})
 ) -> Callable[..., list[Array]]:
-    """Compile several expressions to one function of columns that computes each part they share only once.
+    """Compile several expressions to one function of columns, which computes each common part once.
 
-    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node. An
-    optional second argument is the length of the columns if none has two dimensions; else all columns are inspected.
-    Columns of numbers that are fitted, named `#...`, are factored out of products: `#1*x*y^2` and `#2*x*y^2` share
-    `x*y*y`, and a long sum of such products is a few operations on arrays that hold all its terms.
+    The function returns one result per expression. Its columns are those of `compile_batch`, but may have any shapes
+    that broadcast. Its second argument is optional: the length of the columns, if none has two dimensions; without it,
+    the function inspects all columns.
+
+    Names `#...` stand for numbers that are fitted. They become the last factors of products: `#1*x*y^2` and `#2*x*y^2`
+    then share `x*y*y`, and a long sum of such products takes a few operations on arrays that hold all its terms.
 
     Args:
-        definitions: further names that expressions may read, each over those before it; computed once, if needed.
+        definitions: further names that the expressions may read, each defined over those before it; computed once, if
+            needed.
     """
     places: dict[Node, int] = {}
     for index, name in enumerate(names):
@@ -114,7 +118,7 @@ def compile_together(
 
 
 def _numbers_last(node: Node) -> Node:
-    """Return a product with the fitted numbers as its last factors, and squares and cubes of a quantity as products."""
+    """Return a product with fitted numbers last and powers of quantities as products; other expressions unchanged."""
     factors = _factors(node)
     if len(factors) > MOST_FACTORS:
         return node
@@ -135,7 +139,7 @@ def _is_fitted(node: Node) -> bool:
 
 
 def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
-    """Split a sum into (sign, expression, number that weighs it): 1, or the last factor of a product."""
+    """Split a sum into terms (sign, expression, weight); the weight is the term's fitted number, or 1 without one."""
     match node:
         case Call("+", (left, right)):
             return [*_weighted_terms(left), *_weighted_terms(right)]
@@ -148,20 +152,20 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 
 
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
-    """Return a function that computes a long sum, and the nodes that it needs: factors of the terms, then weights.
+    """Return a function that computes a long sum, and the nodes whose values it takes: all factors, then the weights.
 
     Its second argument is the length of the columns, None if some have two dimensions. Columns of equal length are
-    multiplied and summed for all terms together, with far fewer calls than term by term. The weights of an episode do
-    not change, and are stacked once.
+    multiplied and summed for all terms together, with far fewer calls than term by term. The weights do not change
+    during an episode, so they are stacked once.
     """
     signs = np.array([sign for sign, _, _ in terms], np.float64)
     products = [some if len(some := _factors(term)) <= MOST_FACTORS else [term] for _, term, _ in terms]
     factors = list(dict.fromkeys(factor for some in products for factor in some))
     places = [[factors.index(factor) for factor in some] for some in products]
     count = len(factors)
-    # Short products are filled up with row `count` of the columns, which holds ones.
+    # Row `count` of the columns holds ones; it fills up short products.
     rows = np.array(list(itertools.zip_longest(*places, fillvalue=count)))
-    cached: list[Any] = [None, None]  # the weights of the last call, and the same times the signs, shape (terms, n)
+    cached: list[Any] = [None, None]  # the weights of the last call; the same times the signs, shape (terms, n)
 
     def computed(values: Sequence[Any], n: int | None) -> Any:
         weights = values[count:]
@@ -192,8 +196,6 @@ def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:
             return (lambda: constant), ()
         case Previous(name, start):
             return (lambda before, first: np.where(np.isnan(before), first, before)), (Name(slot_of(name)), start)
-        case Call("fixed", (inner,)):
-            return (lambda value: value), (inner,)
         case Call("^", (base, Number(2.0))):
             return (lambda value: value * value), (base,)
         case Call("^", (base, Number(3.0))):
@@ -212,8 +214,8 @@ def _compiled(node: Node, names: tuple[str, ...], *, batch: bool) -> Callable[[S
         case Name(name):
             return itemgetter(names.index(name))
         case Previous(name, start):
-            recall = _recall_batch if batch else _recall_scalar
-            return recall(names.index(slot_of(name)), _compiled(start, names, batch=batch))
+            compile_previous = _previous_batch if batch else _previous_scalar
+            return compile_previous(names.index(slot_of(name)), _compiled(start, names, batch=batch))
         case Contains(name, phrase):
             found, where = contains_batch if batch else contains_scalar, _columns_of(name, names)
             return lambda values: found(values[where], phrase)
@@ -242,9 +244,9 @@ def _columns_of(name: str, names: tuple[str, ...]) -> slice:
 
 
 def finite(values: Array) -> Array:
-    """Return `values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action.
+    """Replace NaN by 0 and infinities by +-1e6, so that every state has a defined action.
 
-    If all values are finite, by far the most frequent case, the array itself is returned.
+    If all values are finite, the usual case, the array itself is returned.
     """
     if np.isfinite(values).all():
         return values

@@ -1,4 +1,4 @@
-"""The grid of a table policy: fast conversion of quantities to cell indices.
+"""The grid of a table policy, which converts quantities to cell indices.
 
 A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins; bin 0 lies below the first edge,
 and a value equal to an edge belongs to the bin above it. NaN belongs to the top bin. Cells are numbered in C order.
@@ -22,8 +22,8 @@ from policygen.quantities.text import format_number
 
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
-BLOCK_ROWS = 32_768  # the arrays of so many rows fit in the processor's cache
-# Up to so many edges, vectorised comparisons with every edge are faster than a binary search.
+BLOCK_ROWS = 32_768  # rows computed together: their arrays fit in the processor's cache
+# A column is compared with every edge if there are at most this many edges; a binary search is faster for more.
 COMPARE_AT_MOST = 160
 # With fewer values per edge, the binary search is faster: each comparison of arrays has a fixed cost.
 _VALUES_PER_EDGE = 40
@@ -116,7 +116,7 @@ class Grid:
 
     @cached_property
     def _index_dtype(self) -> np.dtype[Any]:
-        """The narrowest unsigned dtype that holds a cell index: with narrow integers, numpy computes faster."""
+        """The narrowest unsigned dtype that holds a cell index; numpy computes faster with narrow integers."""
         return np.min_scalar_type(self.size - 1)
 
     @cached_property
@@ -129,10 +129,10 @@ class Grid:
         """Return the cell indices of n states.
 
         Args:
-            columns: one array of shape (n,) per dimension, real-valued; contiguous columns are fastest.
+            columns: one array of real numbers per dimension, shape (n,); contiguous columns are fastest.
 
         Returns:
-            Array of shape (n,), dtype int32.
+            Indices of shape (n,), int32.
         """
         out = np.empty(len(columns[0]), np.int32)
         for block, cells in self._blocks(columns):
@@ -165,9 +165,10 @@ class Grid:
             yield block, cells
 
     def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
-        """Return a fast function from a row of `width` values to its cell; `row[positions[i]]` is in dimension i.
+        """Return a fast function from a row of `width` values to its cell; it raises ValueError for other lengths.
 
-        The function raises a ValueError for rows of another length.
+        Args:
+            positions: the position in the row of each dimension's quantity.
         """
         edges_of = (dimension.rounded_edges for dimension in self.dimensions)
         parts = tuple(zip(positions, edges_of, self._strides, strict=True))
@@ -183,14 +184,14 @@ class Grid:
         return cell
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
-        """Return the bin per dimension of the given cells: shape (..., dimensions)."""
+        """Return the bin in each dimension for the given cells: shape (..., dimensions)."""
         return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)
 
 
 def _edges_above(
     column: npt.NDArray[Any], edges: Sequence[float], below: npt.NDArray[np.bool_], total: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
-    """Count the edges above each value; `below` and `total` are scratch arrays of the column's length."""
+    """Count the edges above each value of a column; `below` and `total` are scratch arrays of its length."""
     if column.dtype == np.float16:  # else numpy would round the edges to float16
         column = column.astype(np.float32)
     column = np.ascontiguousarray(column)  # it is read once per edge: one copy is faster

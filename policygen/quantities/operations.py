@@ -1,4 +1,4 @@
-"""The operations of the expression language: one row each, for parsing, writing and computing.
+"""The operators and functions of expressions: a table with one row each, for parsing, writing and computing.
 
 The two functions of a row agree to rounding and follow IEEE 754: NaN outside the domain, infinity beyond the range.
 Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, atan2).
@@ -7,6 +7,7 @@ Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, a
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -28,7 +29,8 @@ class Operation:
         batch: implementation for float64 arrays that broadcast.
         scalar: implementation for plain floats.
         level: precedence of an operator, 1 the lowest; 0 for a function, which is written with parentheses.
-        groups: associativity of an operator: `a - b - c` left, `a^b^c` right, `a < b < c` not.
+        groups: associativity of an operator: `a - b - c` groups from the left, `a^b^c` from the right, `a < b < c` does
+            not group.
         syntax: node type of Python's parser, if the operation has a symbol.
         aliases: further function names that people and models use.
     """
@@ -54,12 +56,8 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def folded(first: Any, *rest: Any) -> Any:
-        for value in rest:
-            first = function(first, value)
-        return first
-
-    return folded
+    """Extend a function of two arguments to any number of them."""
+    return lambda *values: functools.reduce(function, values)
 
 
 def _guarded(function: Callable[[float], float], above: float = math.nan) -> Scalar:
@@ -109,10 +107,6 @@ def _power(a: float, b: float) -> float:
 
 def _array_angle(y: Any, x: Any) -> Any:
     return np.arctan2(np.add(y, 0.0), np.add(x, 0.0))
-
-
-def _array_where(test: Any, yes: Any, no: Any) -> Any:
-    return np.where(np.asarray(test) != 0, yes, no)
 
 
 def _log(x: float) -> float:
@@ -175,7 +169,7 @@ ROWS = (
     Operation("min", 2, 8, _fold(np.minimum), _smallest),
     Operation("max", 2, 8, _fold(np.maximum), _largest),
     Operation("clip", 3, 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _clip),
-    Operation("where", 3, 3, _array_where, lambda test, yes, no: yes if test != 0 else no),
+    Operation("where", 3, 3, np.where, lambda test, yes, no: yes if test != 0 else no),
     # Returns its argument; tuning does not change numbers in it.
     Operation("fixed", 1, 1, lambda x: x, lambda x: x),
 )

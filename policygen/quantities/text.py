@@ -1,7 +1,7 @@
-"""Expressions as text: parse and write safe arithmetic over named quantities.
+"""Expressions as text: parse and write arithmetic over named quantities.
 
-An expression is parsed by Python's own parser and converted node by node, by a whitelist, to the nodes of
-`policygen.quantities.tree`. Python never evaluates it, and its size and depth are bounded first.
+Python's own parser parses an expression; its nodes are then converted one by one, by a whitelist, to those of
+`policygen.quantities.tree`. Python never evaluates the text, and its length and depth are checked first.
 """
 
 from __future__ import annotations
@@ -92,8 +92,11 @@ def _read(
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
     converter = _Converter(names, later, texts)
     node = converter.convert(tree, 0)
+    if text_name := next((name for name in converter.unknown if name in texts), None):
+        problem = f"`{text_name}` is a text, not a number"
+        raise ExpressionError(f'{problem}; write `contains({text_name}, "PHRASE")`, which is 1 or 0')
     if converter.unknown:
-        raise ExpressionError(_unknown_number_names(converter.unknown, names, texts))
+        raise ExpressionError(unknown_names(converter.unknown, [*names, *texts]))
     if converter.unknown_in_prev:
         raise ExpressionError(unknown_names(converter.unknown_in_prev, [*names, *later]))
     # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
@@ -135,7 +138,7 @@ def _shortened(text: str, most: int = 40) -> str:
 
 
 class _Converter:
-    """Converts Python's syntax tree to an expression's; refuses what the policy language does not have."""
+    """A converter from Python's syntax tree to that of an expression; it refuses what the policy language lacks."""
 
     def __init__(self, names: Sequence[str], later: Sequence[str], texts: Sequence[str]) -> None:
         self.names = names
@@ -143,7 +146,7 @@ class _Converter:
         self.texts = texts
         self.nodes = 0
         self.places: list[tuple[int, int]] = []  # start and end of each number in the text, in the order of the tree
-        self.unknown: list[str] = []  # names that are not numbers; one message reports them all
+        self.unknown: list[str] = []  # names that are no quantities; one message reports them all
         self.unknown_in_prev: list[str] = []  # the same in `prev(NAME)`
 
     def convert(self, tree: ast.expr, depth: int) -> Node:
@@ -251,7 +254,7 @@ class _Converter:
             if not isinstance(number, Number) or number.limits is not None:
                 raise ExpressionError(f"{name} of tune() must be a plain number; {_HOW_TUNE}")
             found.append(number.value)
-        del self.places[1 - len(_TUNE) :]  # LOW and HIGH are no numbers of the tree
+        del self.places[1 - len(_TUNE) :]  # LOW and HIGH are not numbers of the tree
         start, low, high = found
         number = Number(start, (low, high))
         if not low <= start <= high or high - low > _WIDEST:
@@ -296,12 +299,12 @@ class _Converter:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a quantity: letters, digits and underscores, and no keyword of Python."""
+    """Whether `text` can name a quantity: at most 60 letters, digits and underscores, and no keyword of Python."""
     return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 def slug(text: object) -> str:
-    """Convert `text` to a name of the policy language: lower case, at most 40 characters."""
+    """Convert `text` to a name for a quantity: lower case, at most 40 characters, after `q_` if a name needs it."""
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
     return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name
 
@@ -317,15 +320,8 @@ def _start_and_end(tree: ast.expr) -> tuple[int, int]:
 
 
 def _nests(operation: Operation) -> bool:
-    """Whether the first argument is a level deeper: false for sums and products, so that they may have many terms."""
+    """Whether the first argument is a level deeper; not in sums and products, so that they may have many terms."""
     return operation.groups != "left"
-
-
-def _unknown_number_names(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a one-sentence error message for unknown names and texts where a number is expected."""
-    if text := next((name for name in unknown if name in texts), None):
-        return f'`{text}` is a text, not a number; write `contains({text}, "PHRASE")`, which is 1 or 0'
-    return unknown_names(unknown, [*names, *texts])
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:

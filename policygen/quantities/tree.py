@@ -21,7 +21,7 @@ class Number:
     limits: tuple[float, float] | None = None
 
 
-NOTHING = Number(0.0)  # the START of `prev(NAME)`, which states none
+NOTHING = Number(0.0)  # `start` of a `prev(NAME)` without START
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function and its arguments; operators carry their symbol as name, `neg` is unary minus."""
+    """An operator or function and its arguments; an operator is named by its symbol, unary minus `neg`."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -49,7 +49,7 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Whether an observed text contains a phrase: 1 or 0. Case is ignored."""
+    """The test whether an observed text contains a phrase; its value is 1 or 0, and case is ignored."""
 
     name: str
     phrase: str
@@ -86,12 +86,12 @@ def remembered_in(node: Node) -> frozenset[str]:
 
 
 def read_by(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the quantities whose current or previous values some expressions read."""
+    """Return the quantities whose current or previous values the expressions read."""
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
 def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
-    """Return the wanted quantities and all that their definitions read; with `now`, only through current values."""
+    """Return the wanted quantities and all that their definitions need; with `now`, only through current values."""
     found, waiting = set[str](), list(wanted)
     while waiting:
         if (name := waiting.pop()) not in found:
@@ -150,7 +150,7 @@ _TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
 
 
 class Occurrence(NamedTuple):
-    """A number in an expression, its sign there (-1 for the 0.5 in `3*x - 0.5*y`), and whether it is in a condition."""
+    """A number in an expression, its sign there (-1 for 0.5 in `3*x - 0.5*y`), and whether it is in a condition."""
 
     sign: int
     number: Number
@@ -169,8 +169,8 @@ def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) ->
     while waiting:
         node, sign, free, tested = waiting.pop()
         match node:
-            case Number():
-                found += [Occurrence(sign, node, tested)] * (every or _is_tuned(node, free, kept))
+            case Number() if every or _is_tunable(node, free, kept):
+                found.append(Occurrence(sign, node, tested))
             case Previous(_, start) if start != NOTHING:
                 waiting.append((start, 1, free, tested))
             case Call(function, arguments):
@@ -178,17 +178,17 @@ def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) ->
                 for i, argument in reversed(list(enumerate(arguments))):
                     own = -1 if i and function == "-" else 1 if i else first
                     tests = tested or function in _TESTS or (function == "where" and i == 0)
-                    waiting.append((argument, own, _frees(function, i, free), tests))
+                    waiting.append((argument, own, free and _is_free(function, i), tests))
     return found
 
 
-def _is_tuned(number: Number, free: bool, kept: Collection[float]) -> bool:
+def _is_tunable(number: Number, free: bool, kept: Collection[float]) -> bool:
     return free and number.value not in kept if number.limits is None else number.limits[0] < number.limits[1]
 
 
-def _frees(function: str, argument: int, free: bool) -> bool:
-    """Whether tuning may change the plain numbers in an argument: those of exponents and in `fixed(...)` stay."""
-    return free and function != "fixed" and not (function == "^" and argument)
+def _is_free(function: str, argument: int) -> bool:
+    """Whether tuning may change plain numbers in this argument: not in an exponent, nor in `fixed(...)`."""
+    return function != "fixed" and not (function == "^" and argument)
 
 
 def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
@@ -200,18 +200,18 @@ def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
 
 
 def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float], ...]:
-    """Return the range of each of the `constants`; it is infinite for those without `tune(...)`."""
+    """Return the range (low, high) of each of the `constants`; it is infinite for those without `tune(...)`."""
     return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node, kept=kept))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
-    """Return the `constants` with their sign in the expression, -0.5 in `3*x - 0.5*y`, but in `tune` as written."""
+    """Return the `constants` with their sign, such as -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
     found = numbers(node)
     return tuple(one.number.value * (1 if one.number.limits is not None else one.sign) for one in found)
 
 
 def with_constants(node: Node, values: Iterator[float], kept: Collection[float] = ()) -> Node:
-    """Return the expression with its `constants` replaced by `values`, in the same order; each stays in its range."""
+    """Return the expression with its `constants` replaced by `values`, in order; each is clipped to its range."""
 
     def new(old: Number) -> Number:
         if old.limits is None:
@@ -230,11 +230,12 @@ def with_named_constants(node: Node, names: Iterator[str], kept: Collection[floa
 def _with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[float], free: bool = True) -> Node:
     match node:
         case Number():
-            return new(node) if _is_tuned(node, free, kept) else node
+            return new(node) if _is_tunable(node, free, kept) else node
         case Previous(name, start):
             return Previous(name, _with_numbers(start, new, kept, free)) if start != NOTHING else node
         case Call(function, arguments):
-            changed = (_with_numbers(one, new, kept, _frees(function, i, free)) for i, one in enumerate(arguments))
+            each = enumerate(arguments)
+            changed = (_with_numbers(one, new, kept, free and _is_free(function, i)) for i, one in each)
             return Call(function, tuple(changed))
     return node
 
@@ -252,7 +253,7 @@ def with_plain_signs(node: Node) -> Node:
 
 
 def _without_minus(node: Node) -> Node | None:
-    """Return the expression times -1 if it begins with a negative number; None for any other."""
+    """Return the expression times -1 if its first factor is a negative number; else None."""
     first = node
     while isinstance(first, Call) and first.function in ("*", "/"):
         first = first.arguments[0]
@@ -260,7 +261,7 @@ def _without_minus(node: Node) -> Node | None:
 
 
 def negated(node: Node) -> Node | None:
-    """Return the expression times -1 if it begins with a plain number or a minus sign; None for any other."""
+    """Return the expression times -1 if its first factor is a plain number or has a minus sign; else None."""
     match node:
         case Number(value, None):
             return Number(-value)

@@ -1,7 +1,7 @@
-"""Texts as columns of numbers: each column holds three bytes of a text's UTF-8 form.
+"""Texts as columns of numbers: each column holds three bytes of a text in UTF-8.
 
-In this form texts are stored and sent like other observations, without error even in single precision.
-`contains(NAME, "phrase")` over many rows is one numpy search.
+In this form texts are stored and sent like other observations, exactly even in single precision, and numpy evaluates
+`contains(NAME, "phrase")` for many rows in one call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PHRASE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 .,:;!?'()/_+-]{0,58}[A-Za-z0-9.,:
 
 
 def column_of(name: str, index: int) -> str:
-    """Return the name of a column of a text; expressions cannot name it, so none reads it as a number."""
+    """Return the name of a text's column: `text[0]`; expressions cannot contain it, so none reads the column."""
     return f"{name}[{index}]"
 
 
 def columns_for(characters: int, bytes_each: int) -> int:
-    """Return the number of columns that hold any text of this length."""
+    """Return the number of columns for a text of so many characters, each of at most `bytes_each` bytes."""
     return -(-characters * bytes_each // BYTES)
 
 
@@ -31,7 +31,7 @@ def encoded(text: str, columns: int) -> npt.NDArray[np.float64]:
     """Encode a text as a row of `columns` numbers, padded with zeros.
 
     Raises:
-        TypeError: `text` is not a text.
+        TypeError: `text` is not a string.
         ValueError: it has more bytes than the columns hold.
     """
     if not isinstance(text, str):
@@ -49,7 +49,7 @@ def decoded(row: npt.ArrayLike) -> str:
 
 
 def contains_batch(columns: Sequence[npt.NDArray[Any]], phrase: str) -> npt.NDArray[np.float64]:
-    """Return 1 or 0 for each of n texts, given as columns of shape (n,): whether it has the phrase, ignoring case."""
+    """Return 1 for each of n texts that contains the phrase in any case, else 0; the columns have shape (n,)."""
     table = np.ascontiguousarray(np.stack(columns, axis=1), dtype=">u4")  # (n, columns), the highest byte is 0
     data = np.ascontiguousarray(table.view(np.uint8).reshape(len(table), len(columns), 4)[:, :, 1:])
     texts = data.reshape(len(table), -1).view(f"S{BYTES * len(columns)}").reshape(len(table))

@@ -96,7 +96,7 @@ def _read(policy: Policy) -> set[str]:
     # The text has all of the policy's own features, also unused ones.
     shown = dict((*policy.lets, *reader.needed))
     read = (names_in(node) | remembered_in(node) for node in shown.values())
-    return set(shown).union(reader.read or (), reader.recalled, *read)
+    return set(shown).union(reader.read or (), reader.previous, *read)
 
 
 _ADAPTER = TypeAdapter(Example)

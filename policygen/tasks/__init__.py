@@ -1,4 +1,4 @@
-"""Tasks. The names below load on first use, because a saved policy acts without Gymnasium."""
+"""Tasks. The names below load when first used, because a saved policy acts where Gymnasium is not installed."""
 
 from __future__ import annotations
 

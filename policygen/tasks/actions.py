@@ -20,18 +20,20 @@ from policygen.tasks.spaces import ActionKind, Actuator
 if TYPE_CHECKING:
     from gymnasium import spaces
 
-RESERVED = ("step", "cell", "reward")  # column names of every trace
+RESERVED = ("step", "cell", "reward")  # columns that every trace in a prompt has
 
 
 @dataclass(frozen=True, slots=True)
 class ActionLayout:
-    """The form of an environment's action, if it is not simply a row of actuators.
+    """The structure of an environment's action, if it is not simply a row of actuators.
 
     Attributes:
         kind: `choice`: one choice; `array`: choices or numbers; `parts`: the parts of a `Tuple` or `Dict`.
         dtype: numpy dtype of a choice or an array.
         shape: shape of an array.
         start: first value of each choice; empty if all start at 0.
+        parts: the layouts of the parts of a `Tuple` or `Dict`.
+        keys: the keys of a `Dict`; None for anything else.
     """
 
     kind: Literal["choice", "array", "parts"]
@@ -48,7 +50,7 @@ class ActionLayout:
 
 
 def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
-    """Build the action from a row of shape (m,): label indices for choices, else the numbers."""
+    """Return the environment's action for a row of shape (m,), which holds label indices and numbers."""
     values = np.ravel(np.asarray(row))
     if layout.kind == "parts":
         ends = np.cumsum([part.size for part in layout.parts]).tolist()
@@ -68,7 +70,7 @@ class Limits:
     """The bounds of actuators: decisions are clipped to them, and rounded where the environment takes integers.
 
     Attributes:
-        bounds: low, high and whether only integers are allowed, per actuator; a choice is the index of its label.
+        bounds: for each actuator low, high, and whether it takes integers only; a choice is the index of its label.
     """
 
     bounds: tuple[tuple[float, float, bool], ...]
@@ -83,7 +85,7 @@ class Limits:
         return any(integer for _, _, integer in self.bounds)
 
     def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Clip and round finite numbers of shape (n, actuators) to actions; overwrites `numbers`."""
+        """Clip and round finite numbers, shape (n, actuators); return them as float32, and overwrite `numbers`."""
         low, high, integer = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
         if self._any_integer:
@@ -99,12 +101,12 @@ class Limits:
         return np.array(inside, np.float32)
 
 
-# Numpy broadcasts one row of three numbers over n rows ten times slower than it combines arrays of equal shape.
+# For many rows, numpy is ten times faster with arrays of equal shape than when it broadcasts a row of three numbers.
 _MANY_ROWS = 4_096
 
 
 def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return one number per actuator in a shape that combines fast with the array `like` of shape (n, actuators)."""
+    """Return one number per actuator in the shape that combines fastest with `like`, shape (n, actuators)."""
     one = values.astype(like.dtype)
     if (one == one[0]).all():
         return one[0]  # type: ignore[no-any-return]
@@ -124,19 +126,19 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
-    """Refuse a layout that does not fit the number of actuators, or that no space has (from a damaged file).
+    """Refuse a layout from a damaged file.
 
     Raises:
-        PolicyError: the layout does not fit the actuators.
+        PolicyError: the layout does not fit the number of actuators, or no space has such a layout.
     """
-    sound = all(
+    valid = all(
         re.fullmatch(r"bool|u?int(8|16|32|64)|float(16|32|64)", leaf.dtype)
         and min(leaf.shape, default=1) >= 0
         and len(leaf.start) in (0, leaf.size)
         and (leaf.kind == "array" or not leaf.shape)
         for leaf in _leaf_layouts(layout)
     )
-    if not sound or layout.size != actuators:
+    if not valid or layout.size != actuators:
         raise PolicyError("damaged task: `action_layout` does not fit its actuators")
 
 
@@ -149,17 +151,17 @@ def _leaf_layouts(layout: ActionLayout) -> list[ActionLayout]:
 
 
 def builder(layout: ActionLayout | None) -> Callable[[Any], Any] | None:
-    """Return the function from a row to an action; None if the row is the action."""
+    """Return a function from a row of actuators to the environment's action; None if the row is the action."""
     return None if layout is None else lambda row: shaped(layout, row)
 
 
 def actuators_of(
     space: spaces.Space[Any], taken: Sequence[str] = ()
 ) -> tuple[ActionKind, tuple[Actuator, ...], ActionLayout | None]:
-    """Return the layout of an action of `space`, and its actuators.
+    """Return the kind of an action space, its actuators, and the layout of its actions.
 
-    A `Discrete` or one-row `MultiDiscrete` that starts at 0, and a one-row `Box`, have no layout. Everything else is
-    flattened: parts are named after keys, else numbered.
+    The layout is None for a `Discrete` or one-row `MultiDiscrete` that starts at 0, and for a one-row `Box` of floats.
+    Everything else is flattened: parts are named after keys, else numbered.
 
     Args:
         taken: names already in use; a part of a Dict with such a key gets the suffix `_action`.
@@ -241,7 +243,7 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]
 
 
-_MOST_LABELS = 20  # a range of more integers is a number, not a choice
+_MOST_LABELS = 20  # more integers are a number, not a choice
 
 
 def _labels(first: int, count: int) -> tuple[str, ...]:
@@ -270,7 +272,7 @@ _UNBOUNDED = 1e30  # unbounded spaces often state the largest float
 
 
 def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
-    """Bound unbounded actuators to -1 to 1; return all actuators and one sentence per change."""
+    """Replace missing bounds of actuators, usually by -1 and 1; return all actuators and one sentence per change."""
     found, assumed = [], []
     for a in actuators:
         low, high = (None if abs(bound) > _UNBOUNDED else bound for bound in (a.low, a.high))
@@ -286,7 +288,7 @@ def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], li
 
 
 def _nearest_float32(bound: int, inwards: int) -> float:
-    """Return the whole number in single precision that is nearest to a bound, on the side `inwards` (1 up, -1 down)."""
+    """Return the float32 nearest to a bound and not outside it; `inwards` is 1 for a lower bound, -1 for an upper."""
     value = np.float32(bound)
     while (int(value) - bound) * inwards < 0:
         value = np.nextafter(value, np.float32(inwards * np.inf))
@@ -294,7 +296,7 @@ def _nearest_float32(bound: int, inwards: int) -> float:
 
 
 def describe_layout(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
-    """Describe in one sentence how actions are flattened."""
+    """Describe in one sentence how an action is flattened to actuators."""
     names = ", ".join(a.name for a in actuators)
     kind = "a Dict" if layout.keys is not None else "a Tuple" if layout.kind == "parts" else "an array"
     return f"an action is {kind}; a policy decides its parts as {names}"

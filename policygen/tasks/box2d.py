@@ -1,4 +1,4 @@
-"""Facts measured in a Box2D world: bodies, hinges, what observations scale, what actions do to motors and bodies."""
+"""Facts about a Box2D world: bodies, hinges, scales of observations, effects of actions on motors and bodies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 _EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
-SLIGHT = 0.01  # a smaller change of a velocity by an action is not reported
-ON_THE_SPOT = 0.01  # m between a hinge and the centre of a body that it turns
-MOST_PARTS = 10  # of a list of bodies
+SLIGHT = 0.01  # smaller effects of an action are not reported
+ON_THE_SPOT = 0.01  # m; a body whose centre is nearer to its hinge turns on the spot
+MOST_PARTS = 10  # of a list of bodies or hinges
 _BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
     ("y", lambda body: body.position[1]),
@@ -34,10 +34,11 @@ def has_world(env: gym.Env[Any, Any]) -> bool:
 
 
 def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Sequence[str]) -> list[str]:
-    """Describe the world of an environment, which is reset and stepped; units are m, kg, s and rad.
+    """Describe the world of an environment in m, kg, s and rad, one sentence each; the environment is stepped.
 
     Args:
-        observations, actions: the task's names of the components of an observation and of an action, or of the choices.
+        observations: the task's names of the numbers of an observation.
+        actions: the task's names of the numbers of an action, or of the choices.
     """
     env.reset(seed=0)
     world: Any = env.unwrapped.world  # type: ignore[attr-defined]
@@ -68,7 +69,7 @@ def _is_hinge(thing: Any) -> bool:
 
 
 def _direction(joint: Any) -> str:
-    """Return where the second body moves if the hinge's angle grows counterclockwise; empty if it turns on the spot."""
+    """Return the direction in which the second body moves when the angle grows; empty if it turns on the spot."""
     x, y = joint.bodyB.worldCenter - joint.anchorB
     if max(abs(x), abs(y)) < ON_THE_SPOT:
         return ""
@@ -76,7 +77,7 @@ def _direction(joint: Any) -> str:
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
-    """Return moving bodies and hinges by name: attributes of the environment, in lists too, and attributes of these."""
+    """Return (name, thing) of the world's moving bodies and hinges among the environment's attributes and theirs."""
     found: list[tuple[str, Any]] = []
     waiting = [*_attributes("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
@@ -103,7 +104,7 @@ def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
 
 
 def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
-    """Return positions, angles and speeds of the named bodies and joints."""
+    """Return positions, angles and speeds of the bodies and hinges, by name."""
     return {
         f"{name} {word}": float(read(thing))
         for name, thing in _named(env)
@@ -112,7 +113,7 @@ def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
 
 
 def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
-    """Describe the observations that are one value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
+    """Describe the observations that are a value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
     if env.observation_space.shape != (len(observations),):
         return []
     rows: list[npt.NDArray[Any]] = []
@@ -138,7 +139,7 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
                 moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
                 matches.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
                 break
-    # A value that several observations match, such as rays over flat ground, is left out: elsewhere they differ.
+    # A value that several observations match is left out: rays, for example, are equal only over flat ground.
     return [some[0] for some in matches.values() if len(some) == 1]
 
 
@@ -162,10 +163,10 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
         after = [_after(env, action) for action in some]
         changed = [key for key in before if any(abs(one[key] - before[key]) > SLIGHT for one in after)]
         motors = [key for key in changed if key.startswith(_MOTOR)]
-        changes = [
-            key.format(_listed([one[key] - (0.0 if motors else before[key]) for one in after]))
-            for key in motors or changed
-        ]
+        changes = []
+        for key in motors or changed:
+            values = [one[key] - (0.0 if motors else before[key]) for one in after]
+            changes.append(key.format(", ".join(f"{value + 0.0:.2g}" for value in values)))
         lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}."] * bool(changes)
     return lines
 
@@ -216,12 +217,8 @@ def _pose(body: Any) -> npt.NDArray[np.float64]:
 _MOTOR = "the motor of "
 
 
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value + 0.0:.2g}" for value in values)
-
-
 def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
-    """Return the motors, and the velocities of the heaviest body, after one step from the same start."""
+    """Return the motors' settings and the heaviest body's velocities after one step from a fixed start, by phrase."""
     env.reset(seed=0)
     env.step(action)
     named = _named(env)

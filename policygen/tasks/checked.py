@@ -1,8 +1,8 @@
-"""Conversion of JSON values to dataclasses, checked against type hints; one sentence names every problem.
+"""Conversion of JSON values to dataclasses, checked against type hints; one message names every problem.
 
-A program that acts with a saved policy should import little more than numpy; importing pydantic would double the time.
-msgspec is as fast to import, but it reports only the first problem, leaves out the keys of mappings and the values that
-a literal may have, and allows no two dataclasses in a union.
+A program that acts with a saved policy should import little more than numpy; importing pydantic would double its
+start-up time. msgspec imports as fast, but it reports only the first problem, names neither the keys of mappings nor
+the allowed literals, and allows no two dataclasses in a union.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LARGEST = 2**63  # integers beyond this are no size, step or index
 
 
 def checked(kind: type[T], value: Any, what: str) -> T:
-    """Convert `value` to a record of the dataclass `kind`; unknown keys are ignored.
+    """Convert `value` to the dataclass `kind`; unknown keys are ignored.
 
-    Fields may be text, truth values, whole and real numbers, literals, lists, tuples of fixed length, mappings by text,
-    further dataclasses, `Any`, and unions of them. Lists become tuples.
+    Fields may be str, bool, int, float, None, literals, tuples, dictionaries with str keys, dataclasses, `Any`, and
+    unions of these. A JSON list becomes a tuple.
 
     Args:
-        what: name of the value in the message: "damaged policy".
+        what: the beginning of the message, such as "damaged policy".
 
     Raises:
         PolicyError: `value` is not such a record; the message names every missing or wrong key.
@@ -72,7 +72,7 @@ def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) ->
 
 
 def _one_of(hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
-    """Convert by the first hint that fits; if none fits, report the problems with the first."""
+    """Convert by the first hint that fits; if none fits, add the problems with the first one."""
     tried: list[list[str]] = []
     for hint in hints:
         tried.append([])

@@ -34,16 +34,16 @@ from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of,
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
 _DEFAULT_NAME = re.compile(r"(obs|action|x)_?\d*")  # names by position, if the environment gives none
-_WARM_UP_STEPS = 5_000
+_WARM_UP_STEPS = 5_000  # of random actions
 WARM_UP_SECONDS = 20.0
-_CELLS_WANTED = 800
-_MOST_DIMENSIONS = 8
-_LARGEST_STATE_SPACE = 2_000
+_CELLS_WANTED = 800  # of a grid with bins at quantiles
+_MOST_DIMENSIONS = 8  # of a grid
+_LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
 _MOST_NUMBERS = 400  # in an observation
 _MOST_PHRASES = 8  # each has two bins: 256 cells
 _WORD = re.compile(r"[a-z]{3,20}")
-_RARE = 0.02  # a word is ignored if fewer than this share of rows have it, or lack it
-_MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one is higher
+_RARE = 0.02  # a word is ignored if a smaller share of rows has it, or lacks it
+_MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one is at least this
 
 
 def task_from_gym(
@@ -52,9 +52,9 @@ def task_from_gym(
     """Make a task for an environment without a task file: names from its documentation, bins from warm-up episodes.
 
     Args:
-        kwargs: keyword arguments of the environment.
-        own: the user's environment or factory; it is used instead of `gymnasium.make`.
         step_timeout: limit in seconds on making the environment and on each step.
+        kwargs: keyword arguments of the environment.
+        own: the user's environment or factory, used instead of `gymnasium.make`.
 
     Raises:
         TaskError: Gymnasium cannot make the environment, or its spaces are not supported.
@@ -153,7 +153,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
 def _observed(
     env: gym.Env[Any, Any], gym_id: str, documentation: str, assumed: list[str]
 ) -> tuple[list[Observation], list[ObservedText], bool]:
-    """Return the observed numbers and texts, and whether the documentation names all numbers."""
+    """Return the observed numbers and texts, and whether the documentation names all numbers; add to `assumed`."""
     found, texts, named = observations_of(env.observation_space), texts_of(env.observation_space), False
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
@@ -179,7 +179,9 @@ def _observed(
 def _informative_phrases(
     texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
 ) -> dict[str, str]:
-    """Return features by name: `contains` of words that about half of the texts have and that are little correlated.
+    """Return at most `most` features by name: `contains` of words that tell texts apart.
+
+    Words that nearer to half of the texts have come first; a word that is correlated with an earlier one is left out.
 
     Args:
         rows: text columns of recorded observations, shape (n, columns of all texts).
@@ -233,7 +235,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
 
 
 def _documentation(env: gym.Env[Any, Any]) -> str:
-    """Return the docstring of the environment or of its nearest documented base class."""
+    """Return the docstring of the environment or of its nearest documented base class; empty if there is none."""
     for owner in type(env.unwrapped).__mro__:
         if owner.__name__ in ("Env", "MujocoEnv", "EzPickle"):
             return ""
@@ -243,7 +245,7 @@ def _documentation(env: gym.Env[Any, Any]) -> str:
 
 
 def _successor(gym_id: str) -> list[str]:
-    """Return one sentence if Gymnasium has a newer version of the environment."""
+    """Return a sentence if Gymnasium has a newer version of the environment, else nothing."""
     name, _, version = gym_id.rpartition("-v")
     namespace, _, name = name.rpartition("/")
     newest = find_highest_version(namespace or None, name)
@@ -255,8 +257,8 @@ def _successor(gym_id: str) -> list[str]:
 def _fitted_grid(
     found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
-    """Place bin edges at quantiles of visited states; integers with few values get one bin per value."""
-    counts = [_value_count(o) for o in found]
+    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
+    counts = [o.high - o.low + 1 if o.integer else math.inf for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_per_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
@@ -291,17 +293,12 @@ def _fitted_grid(
     return grid, remarks
 
 
-def _value_count(observation: Observation) -> float:
-    """Return the number of values of an integer observation; infinity for any other."""
-    return observation.high - observation.low + 1 if observation.integer else math.inf
-
-
 def _one_bin_per_value(observation: Observation) -> Dimension:
     return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
 
 
 def _most_values_with_own_bin(counts: Sequence[float]) -> float:
-    """Return up to how many values an observation gets one bin per value; with more, it counts as two bins."""
+    """Return the largest number of values that may get one bin each; observations with more count as two bins."""
 
     def cells(most: float) -> float:
         return math.prod(count if count <= most else 2 for count in counts)
@@ -314,13 +311,13 @@ def _warm_up(
 ) -> npt.NDArray[np.float64]:
     """Play random actions on fixed seeds; return the observations, shape (steps, width).
 
-    A slow environment yields fewer steps. The lengths of truncated episodes are appended to `cut_lengths`.
+    The lengths of truncated episodes are appended to `cut_lengths`.
 
     Raises:
         EnvironmentFault: the environment fails, does not answer, or violates its observation space.
 
     Warns:
-        UserWarning: the time limit was reached first.
+        UserWarning: the environment is slow: there are fewer than `_WARM_UP_STEPS` steps after `WARM_UP_SECONDS`.
     """
     kept: list[npt.NDArray[np.float64]] = []
     until, episode = time.monotonic() + WARM_UP_SECONDS, 0

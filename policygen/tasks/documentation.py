@@ -1,4 +1,4 @@
-"""The sections, tables, lists and useful prose of a Gymnasium environment's docstring."""
+"""Read a Gymnasium environment's docstring: its sections, tables, lists, and the prose that helps a designer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from policygen.quantities.text import is_name
 
-# The sections that a controller designer needs, most important first: a long text is cut at its end.
+# First words of the titles of useful sections, most important first: a long text is cut at its end.
 _WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "starting", "observation", "action")
 _LONGEST_PROSE = 4_000  # characters
-_LONGEST_SIDE_PROSE = 700  # characters of the sections on observations and actions, whose tables the task holds
+_LONGEST_NOTES = 700  # characters of the section on observations, if the task holds its table
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ def _cells(line: str) -> list[str]:
 
 
 def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
-    """Return the table rows that describe the numbers 0, 1, ... in order, at most `count`, from one or more tables.
+    """Return the table rows numbered 0, 1, ... in order, at most `count`, from one or more tables of a section.
 
-    A table that starts again from 0 describes something else.
+    A table that starts again from 0 is ignored: it describes something else.
     """
     rows: list[Mapping[str, str]] = []
     for table in section.tables:
@@ -90,7 +90,7 @@ def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
 
 
 def choices(section: Section, count: int) -> list[str] | None:
-    """Return the meaning of each choice, from a list `- 0: Move left` or a table; None if any is missing."""
+    """Return the meanings of `count` choices, from a list `- 0: Move left` or a table; None if one is missing."""
     rows = [row.get("action", "") for row in numbered(section, count)]
     meanings = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
     found = rows if len(rows) == count else [meanings.get(str(i), "") for i in range(count)]
@@ -98,11 +98,12 @@ def choices(section: Section, count: int) -> list[str] | None:
 
 
 def prose(sections: Sequence[Section], arguments: Mapping[str, Any], in_tables: Sequence[str]) -> str:
-    """Return the text of the sections that a controller designer needs, without markup.
+    """Return the text of the sections that help to design a controller, without markup.
 
     Args:
-        arguments: arguments of the environment; sentences about other values of these are left out.
-        in_tables: first words of the titles of sections whose tables the task already holds; only their notes are kept.
+        arguments: arguments of the environment; lines about other values of these are left out.
+        in_tables: first words of the titles of sections whose tables the task holds: "observation" keeps only its
+            notes, "action" nothing.
     """
     opening = next((section.text for section in sections if not section.title), "")
     kept = [text] if (text := _readable(opening, arguments)) else []
@@ -111,24 +112,22 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], in_tables: 
             if not section.title.lower().startswith(wanted):
                 continue
             text = _readable(section.text, arguments)
-            if wanted in in_tables:  # the text about actions says nothing that their names do not say
-                text = _notes(text) if wanted == "observation" else ""
+            if wanted in in_tables:
+                notes = [part for part in text.split("\n\n") if not _ON_THE_SPACE.search(part)]
+                # The text about actions says nothing that their names do not say.
+                text = "\n\n".join(notes)[:_LONGEST_NOTES].rstrip() if wanted == "observation" else ""
             if text:
                 kept.append(f"{section.title}: {text}" if "\n" not in text else f"{section.title}:\n{text}")
     return "\n\n".join(kept)[:_LONGEST_PROSE].strip()
 
 
-def _notes(text: str) -> str:
-    """Return the prose that adds to the names of observations or actions; type and parts of the space are dropped."""
-    paragraphs = [paragraph for paragraph in text.split("\n\n") if not _ON_THE_SPACE.search(paragraph)]
-    return "\n\n".join(paragraphs)[:_LONGEST_SIDE_PROSE].rstrip()
-
-
+# Paragraphs on the type and the parts of a space, which the task holds.
 _ON_THE_SPACE = re.compile(
     r"Box\(|ndarray|elements|shape|action space|during construction|^\s*[-*]? ?\d+:|-dimensional vector"
     r"|State consists of|discrete states|body parts are|^Note:$"
 )
-_NOT_WORTH_READING = re.compile(
+# Lines that do not help to design a controller: rendering, history, versions, defaults.
+_IRRELEVANT = re.compile(
     r"gymnasium\.farama|Adapted from|inspiration from|mujoco-py|during construction|rgb|render|Pixel art"
     r"|heuristic|multivariate|`info` contains|`info` also|exclude_current_positions_from_observation`? is set"
     r"|number of independent state|on `v[234]`|described in Example|by Sutton and Barto|This MDP first appeared"
@@ -141,10 +140,10 @@ _NOT_WORTH_READING = re.compile(
 
 
 def _readable(text: str, arguments: Mapping[str, Any]) -> str:
-    """Remove links, markup and sentences about other arguments; keep paragraphs and maps."""
+    """Remove links, markup, irrelevant lines and lines about other arguments; keep paragraphs and maps."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
-        lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
+        lines = [line for line in paragraph.split("\n") if not _IRRELEVANT.search(line)]
         kept = [
             without_markup(_in_force(line, arguments)) for line in lines if not _about_another_value(line, arguments)
         ]
@@ -154,6 +153,7 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _about_another_value(line: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a line is about a value that a boolean argument does not have: `if continuous is True`."""
     stated = re.findall(r"\bif\b[^.]*?`?(\w+)`?\s*(?:=+|is)\s*`?(True|False)\b", line, flags=re.IGNORECASE)
     return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)
 
@@ -162,17 +162,16 @@ def _in_force(line: str, arguments: Mapping[str, Any]) -> str:
     """Replace default values in a line by the arguments in force."""
 
     def value(match: re.Match[str]) -> str:
-        known = isinstance(arguments.get(match[1]), int | float | tuple | list)
-        return (
-            f"{match[1]} = {value_text(arguments[match[1]])}" if known and value_text(arguments[match[1]]) else match[0]
-        )
+        argument = arguments.get(match[1])
+        text = value_text(argument) if isinstance(argument, int | float | tuple | list) else ""
+        return f"{match[1]} = {text}" if text else match[0]
 
     line = re.sub(r"`(\w+)`(?: argument)? \(defaults? (?:is|to) [^()]*\)", value, line)
     return re.sub(r"If `?(\w+) is True`? \((?:which is )?the default\), the", "The", line)
 
 
 def value_text(value: Any) -> str:
-    """Write a number, boolean, word, or a few of them; empty for anything else."""
+    """Write a number, boolean or string, or a list of at most six of them; empty for anything else."""
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int | float):
@@ -221,7 +220,7 @@ _MARKUP: tuple[tuple[str, str], ...] = (
 
 
 def without_markup(text: str) -> str:
-    """Remove LaTeX and emphasis from a line."""
+    """Remove LaTeX, HTML tags and emphasis from a line."""
     for pattern, replacement in _MARKUP:
         text = re.sub(pattern, replacement, text)
     return text.rstrip()
@@ -229,9 +228,9 @@ def without_markup(text: str) -> str:
 
 # --- names of numbers from plain lists: `Observation: level (m, measured), setpoint (m).` ---
 
-LONGEST, LONGEST_LIST = 20_000, 1_500  # characters that are read: of the documentation, of a list
+LONGEST, LONGEST_LIST = 20_000, 1_500  # characters that are read of the documentation, and of a list
 MOST_BEGINS = 20  # places where a list may begin
-MOST_WORDS = 4  # of a name; more words are a phrase, not a name
+MOST_WORDS = 4  # of a name
 _SUBJECTS = {
     "observation": r"observations?|observation space|observed|observes|state",
     "action": r"actions?|action space|inputs?|controls?",
@@ -244,7 +243,7 @@ _UNIT_WORDS = (
     "m cm mm km s ms min h Hz rpm rad deg ° kg g t N kN Nm K C °C degC F Pa kPa bar V mV A mA W kW J kJ L l mol %"
 )
 _UNITS = frozenset(_UNIT_WORDS.split())
-# A phrase with one of these words describes a space and is not the name of a number.
+# A phrase with one of these words is not the name of a number; it describes a space, for example.
 _NO_NAMES = re.compile(
     r"\b(?:ndarray|array|box|vector|float\d*|tuple|dict|shape|space|values?|numbers?|following|elements?|none|with|where"
     r"|which|that|this|of|is|are|see|one|to|by|for|as)\b",
@@ -264,7 +263,7 @@ class Listed(NamedTuple):
 
 
 def listed(documentation: str, subject: str, count: int) -> list[Listed]:
-    """Return the numbers that a list names, in one line or a line each; empty if no list has `count` names.
+    """Return the numbers that a list in the documentation names; empty if no list has `count` names.
 
     Args:
         subject: "observation" or "action".
@@ -280,7 +279,7 @@ def listed(documentation: str, subject: str, count: int) -> list[Listed]:
 
 
 def _lists(text: str) -> Iterator[list[str]]:
-    """Yield the parts of a list that may begin a text, for each place where it may end."""
+    """Yield the items of a list at the start of a text, once for each place where the list may end."""
     introduction = re.match(_INTRODUCTION, text)
     start = introduction.end() if introduction else 0
     line_end = re.search(r"[^,;\s]\s*\n", text[start:])
@@ -296,14 +295,14 @@ def _lists(text: str) -> Iterator[list[str]]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the items of a list with a line each, bulleted or numbered, that begins a text."""
+    """Return the items of a bulleted or numbered list, one per line, at the start of a text."""
     block = re.split(_OTHER_SUBJECT, text.partition("\n")[2], maxsplit=1, flags=re.IGNORECASE | re.MULTILINE)[0]
     items = re.findall(r"^\s*(?:[-*]\s+|(?:[-*]\s+)?\w*\[?\d+\]?\s*[:=.)]\s*)(.+)$", block, re.MULTILINE)
     return [str(item) for item in items]
 
 
 def _item(text: str) -> Listed | None:
-    """Read `level (m, measured)`, `speed in m/s` or `level: the measured height`."""
+    """Read `level (m, measured)`, `speed in m/s` or `level: the measured height`; None for anything else."""
     found = _ITEM.fullmatch(" ".join(without_markup(text).replace("`", "").split()).strip(" ."))
     if found is None or _NO_NAMES.search(found[1]) or len(re.findall(r"[^\W_]+", found[1])) > MOST_WORDS:
         return None

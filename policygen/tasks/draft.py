@@ -1,4 +1,4 @@
-"""A discovered task written as a task file, ready to edit."""
+"""Write a task as a task file, ready to edit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import tomli_w
 
-from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
@@ -17,7 +16,7 @@ from policygen.tasks.task import Task
 
 
 def draft_of(task: Task) -> str:
-    """Write a task file that loads to the same task, with the assumptions as comments above.
+    """Return the text of a task file that loads to the same task, with the assumptions as comments above.
 
     Raises:
         TaskError: the environment cannot be made.
@@ -48,7 +47,9 @@ def draft_of(task: Task) -> str:
     if task.features:
         stated["features"] = dict(task.features)
     if task.grid is not None:
-        stated["grid"] = {dimension.name: _bins(dimension) for dimension in task.grid.dimensions}
+        stated["grid"] = {
+            d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges) for d in task.grid.dimensions
+        }
     if task.run:
         stated["run"] = dict(task.run)
     assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
@@ -56,7 +57,7 @@ def draft_of(task: Task) -> str:
 
 
 def file_to_edit(task: Task) -> str:
-    """Write a task file for its author to edit, with comments: findings, assumptions, optional keys."""
+    """Return the text of a task file to edit; comments name what was found, assumptions and optional keys."""
     found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
     found += [f"{t.name}, a text" for t in task.texts]
     takes = [
@@ -96,7 +97,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
-    """Return the facts and, for each actuator, the bounds that the file must state: the environment lacks them."""
+    """Return the facts that the file must state, and for each actuator the bounds: those that loading does not find."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         read_again = has_model(env) or not task.about
@@ -113,9 +114,3 @@ def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
 
 def _without_empty(**entry: Any) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value}
-
-
-def _bins(dimension: Dimension) -> int | list[float]:
-    """Return the number of bins if bin i holds the integer i, else the edges."""
-    integers = integer_dimension(dimension.name, dimension.bins)
-    return dimension.bins if integers == dimension else list(dimension.edges)

@@ -1,4 +1,4 @@
-"""Make Gymnasium environments, with a clear message for each failure."""
+"""Make Gymnasium environments, and turn each failure into a clear message."""
 
 from __future__ import annotations
 
@@ -34,10 +34,14 @@ with contextlib.suppress(ModuleNotFoundError):
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
-    """Make a Gymnasium environment of the task, truncated at `task.max_steps` unless `cut` is false.
+    """Make the environment of a task, with its perturbations.
+
+    Args:
+        cut: whether to truncate episodes at `task.max_steps`.
 
     Raises:
-        TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
+        TaskError: the environment cannot be made (see `make`), the task is untrusted and may not use it, or a
+            perturbation does not fit it.
     """
     start_steps = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
     limit = task.max_steps + start_steps if cut else None
@@ -65,7 +69,7 @@ def fits(task: Task, perturbation: Perturbation) -> bool:
 
 
 def with_user_env(task: Task, env: Any) -> Task:
-    """Return the task with its environment replaced by an environment or factory of this program.
+    """Return the task, trusted, with its environment replaced by an environment or factory of this program.
 
     Raises:
         UsageError: `env` is neither.
@@ -92,7 +96,7 @@ def with_user_env(task: Task, env: Any) -> Task:
 
 
 def origin(env: gym.Env[Any, Any]) -> str:
-    """Return a text that identifies an environment in every process: entry point, keyword arguments and wrappers."""
+    """Return the entry point, arguments and wrappers of an environment as text, equal in all processes, or empty."""
     spec = env.spec
     if spec is None:
         return ""
@@ -109,18 +113,18 @@ def of_gymnasium_or_ours(where: str) -> bool:
     return where.startswith(("('gymnasium.", "('policygen."))
 
 
-# The prefix `module:`, a module that registers environments, is optional.
-_ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
-# The extra of policygen with the packages of each environment family.
+_ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with the module that registers it
+# The extra of policygen that installs a package, by a word of the error if the package is missing.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
-def _silence_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
-    """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT: attempts report instabilities themselves.
+def _silence_mujoco(gym_id: str) -> None:
+    """Keep MuJoCo, if it is or will be imported, from printing warnings and writing MUJOCO_LOG.TXT.
 
-    MuJoCo also warns about Gymnasium's own model files, which no user can change.
+    Attempts report instabilities themselves. MuJoCo also warns about Gymnasium's own model files, which no user can
+    change.
     """
-    spec = gym.registry.get(gym_id) if env is None else None
+    spec = gym.registry.get(gym_id)
     if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return
     with contextlib.suppress(ImportError):  # `make` reports a missing package
@@ -130,7 +134,7 @@ def _silence_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
             mujoco.set_mju_user_warning(lambda remark: None)
 
 
-# MuJoCo's warnings of NaN or huge positions, velocities and accelerations (mjtWarning).
+# MuJoCo's warnings about NaN or huge positions, velocities and accelerations (mjtWarning).
 _UNSTABLE = ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC")
 
 
@@ -143,7 +147,7 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
 
 
 def import_user_module(module: str) -> ModuleType:
-    """Import a module of the user, also from the working directory; the caller has checked that its code may run.
+    """Import a module of the user, also from the working directory; the caller must check that its code may run.
 
     Raises:
         TaskError: there is no such module, or its import fails.
@@ -173,7 +177,7 @@ def import_user_module(module: str) -> ModuleType:
 
 
 def _import_and_register(module: str, name: str) -> None:
-    """Import a module of the user, and register a class or function of it."""
+    """Import a module of the user, and register its class or function `name` unless the module registers that id."""
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
@@ -216,16 +220,16 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     module, colon, name = gym_id.partition(":")
     if colon:
         _import_and_register(module, name)
-    _silence_mujoco(None, gym_id)
+    _silence_mujoco(gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "a newer version exists": the task file chose this one
+            warnings.simplefilter("ignore")  # the task chose this version, even if a newer one exists
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
-        _silence_mujoco(env, gym_id)
+        _silence_mujoco(gym_id)
         return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)

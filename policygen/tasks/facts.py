@@ -1,4 +1,4 @@
-"""Facts about the controlled system, read from its simulator and written as sentences."""
+"""Facts about the controlled system as sentences, read from its simulator."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
-_EPISODES, _STEPS = 3, 40  # random steps that distinguish constants from state
-_SECONDS = 10.0  # time limit of these episodes
-_LONGEST_LIST = 6  # longer lists of numbers do not count as a constant
+_EPISODES, _STEPS = 3, 40  # episodes and their steps of random actions, which distinguish constants from state
+_SECONDS = 10.0  # time limit on these episodes
+_LONGEST_LIST = 6  # longer lists of numbers are not constants
 
 # Constants that do not matter to a policy: images, windows, colours, and Gymnasium's own.
 _IRRELEVANT = re.compile(
@@ -37,20 +37,20 @@ def simulator_facts(
     known: Collection[str] = (),
     step_timeout: float = STEP_TIMEOUT,
 ) -> tuple[str, ...]:
-    """Describe the system in SI units, most useful sentences first, at most `MOST_CHARACTERS` in all.
+    """Describe the system in sentences of at most `MOST_CHARACTERS` in all, the most useful first.
 
-    A MuJoCo model yields its time step, actuators, joints, bodies and floor; any other environment the constants in its
-    code, and a Box2D world its bodies, joints and scales. Positions are of the initial pose. The environment is reset
-    and stepped.
+    The facts about a MuJoCo model are its time step, actuators, joints, bodies and floor, in SI units and the initial
+    pose. Those about any other environment are the constants in its code and, for a Box2D world, bodies, hinges, scales
+    and effects of actions. The environment is reset and stepped.
 
     Args:
         actions: the task's names of the components of an action, in order, or of the choices; `action[i]` if missing.
         observations: the task's names of the components of an observation, in order.
-        known: names of constants that need no mention: the prompt already holds them.
+        known: names of constants that the prompt already holds; they are left out.
         step_timeout: limit on one step in seconds.
 
     Returns:
-        One sentence each; none if there are no facts or the simulator cannot be read: facts are optional.
+        The sentences; none if there are no facts or the simulator cannot be read, as facts are optional.
     """
     try:
         if not has_model(env):
@@ -59,32 +59,31 @@ def simulator_facts(
                 world = world_facts(env, observations, actions) if has_world(env) else []
             return _shortened([*world, *constants])
         with Watchdog(step_timeout, lambda: None, env):
-            return _model_facts(env, actions)
+            lines: list[str] = []
+            for detail in (2, 1, 0):
+                lines = model_facts(env, actions, detail)
+                if sum(map(len, lines)) <= MOST_CHARACTERS:
+                    break
+            return _shortened(lines)
     # The user's code: a simulator that fails here will fail again when it is played, and be reported there.
     except (Exception, SystemExit, TimeLimitExceeded):
         return ()
 
 
-def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
-    lines: list[str] = []
-    for detail in (2, 1, 0):
-        lines = model_facts(env, actions, detail)
-        if sum(map(len, lines)) <= MOST_CHARACTERS:
-            break
-    return _shortened(lines)
-
-
 def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
     if sum(map(len, lines)) <= MOST_CHARACTERS:
         return tuple(lines)
-    ends = itertools.accumulate(map(len, lines))
-    room = MOST_CHARACTERS - 60  # for the remark
-    kept = [line for line, end in zip(lines, ends, strict=True) if end <= room]
+    kept = _first_within(lines, MOST_CHARACTERS - 60)  # leaves room for the remark
     return (*kept, f"(Shortened: {len(lines) - len(kept)} more lines are left out.)")
 
 
+def _first_within(texts: Sequence[str], characters: int) -> Sequence[str]:
+    """Return the first texts that have at most so many characters together."""
+    return texts[: sum(end <= characters for end in itertools.accumulate(map(len, texts)))]
+
+
 def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: float) -> tuple[str, ...]:
-    """Return one line `NAME = value, ...` of the environment's and its module's constants."""
+    """Return at most one sentence with the constants of the environment and its module: `NAME = value, ...`."""
     before = _numbers_of(env)
     unchanged = dict(before)
     env.action_space.seed(0)
@@ -109,23 +108,21 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
     unchanged = {name: value for name, value in unchanged.items() if name not in known}
     if not unchanged:
         return ()
-    head, words = "Constants of the simulator: ", [f"{name} = {text}" for name, text in unchanged.items()]
-    ends = itertools.accumulate(len(word) + 2 for word in words)
-    room = MOST_CHARACTERS - len(head) - 40
-    kept = [word for word, end in zip(words, ends, strict=True) if end <= room]
+    head, words = "Constants of the simulator: ", [f"{name} = {text}, " for name, text in unchanged.items()]
+    kept = _first_within(words, MOST_CHARACTERS - len(head) - 40)  # leaves room for the remark
     more = f" (shortened: {len(words) - len(kept)} more)" if len(kept) < len(words) else ""
-    return (f"{head}{', '.join(kept)}{more}.",)
+    return (f"{head}{''.join(kept).removesuffix(', ')}{more}.",)
 
 
 def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list[str]:
-    """Return constants that number the actions: `LEFT = 0, DOWN = 1`."""
+    """Return the names of the constants that number the actions (`LEFT = 0, DOWN = 1`); none if not all have one."""
     named = [name for name, value in constants.items() if name.isupper() and value.isdigit()]
     count = getattr(env.action_space, "n", 0)
     return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
 def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
-    """Return plain numbers by name: upper-case ones of the module, then those of the class, then the instance's."""
+    """Return numbers as text, by name: of the module (in upper case), the class and the instance; the last counts."""
     base = env.unwrapped
     found: dict[str, Any] = {}
     module = sys.modules.get(type(base).__module__)

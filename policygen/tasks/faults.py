@@ -1,4 +1,4 @@
-"""Faults inside an environment as one sentence with file and line, and a watchdog for steps that never end."""
+"""Faults of an environment: one sentence with file and line for each, and a watchdog for steps that never end."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from policygen.outgoing import exit_message_hook
 from policygen.portable import ALARM, interrupt
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
-_UNINTERRUPTED = 3  # after so many time limits, a process whose code cannot be interrupted ends
+_UNINTERRUPTED = 3  # time limits after which a process whose code cannot be interrupted is ended
 _LONGEST = 300  # characters of an environment's message
 _TICKS = 4  # checks per time limit
+# The usual types of rewards and flags, which need no further check.
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
 
 
 def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str) -> EnvironmentFault:
-    """Describe an exception of the environment's method `method`, with its file and line.
+    """Return the fault for an exception in the environment's method `method`, with its file and line.
 
-    A call to exit is a fault, too; an interruption by the user is not.
+    SystemExit is a fault, too.
 
     Raises:
-        KeyboardInterrupt: `error` is a KeyboardInterrupt.
+        KeyboardInterrupt: `error` is a KeyboardInterrupt, as the user interrupted the program.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -66,7 +67,7 @@ def number_of(reward: Any) -> float:
     """Convert a reward to a float.
 
     Raises:
-        EnvironmentFault: it is not a number; an array without dimensions counts as a number.
+        EnvironmentFault: it is neither a number nor an array that holds one and has no dimensions.
     """
     if type(reward) in _NUMBERS:
         return float(reward)
@@ -80,7 +81,7 @@ def flag_of(value: Any, name: str) -> bool:
     """Convert `terminated` or `truncated` to a boolean.
 
     Raises:
-        EnvironmentFault: it is not a boolean; a text, which would always be true, is refused.
+        EnvironmentFault: it is not a boolean or a number; a text is refused, too, as it would always be true.
     """
     if type(value) in _NUMBERS:
         return bool(value)
@@ -91,10 +92,10 @@ def flag_of(value: Any, name: str) -> bool:
 
 
 def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
-    """Close an environment; abandon it if it fails, exits or takes more than `seconds`.
+    """Close an environment; leave it open if that fails, exits or takes more than `seconds`.
 
     Warns:
-        UserWarning: it is abandoned.
+        UserWarning: it stays open.
     """
     name = name_of(env)
     if name in _never_closed:
@@ -112,9 +113,10 @@ _never_closed: set[str] = set()
 
 
 class OwnDirectory:
-    """A context in which an environment may change the working directory without affecting the program.
+    """A context in which an environment may change its working directory; the program's own is restored after it.
 
-    Otherwise the environment's `chdir` would change relative paths such as the run's folder.
+    The next time, the environment finds its directory again. Otherwise its `chdir` would change the meaning of relative
+    paths, such as the run's folder.
     """
 
     def __init__(self) -> None:
@@ -122,7 +124,9 @@ class OwnDirectory:
 
     def __enter__(self) -> Self:
         self._program_folder = os.getcwd()
-        self._change(self._env_folder)
+        if self._env_folder:
+            with suppress(OSError):  # the folder is gone: the environment will report what it misses
+                os.chdir(self._env_folder)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -133,11 +137,6 @@ class OwnDirectory:
             self._env_folder = ""
         else:
             os.chdir(self._program_folder)
-
-    def _change(self, folder: str) -> None:
-        with suppress(OSError):  # the folder is gone: the environment will report what it misses
-            if folder:
-                os.chdir(folder)
 
 
 def _message_of(error: BaseException) -> str:
@@ -158,7 +157,7 @@ def _short_repr(value: Any) -> str:
 
 
 def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
-    """Return the last line of the environment's own code before the exception, else the start of its method."""
+    """Return file and line of the environment's own code before the exception, else of its method; empty if unknown."""
     with suppress(Exception):  # its attributes are the environment's code, too
         if location := _last_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return location
@@ -176,7 +175,7 @@ def _last_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, An
 
 
 def _files_of(env: gym.Env[Any, Any]) -> set[str]:
-    """Return the files of the environment's classes, and of wrappers that are not Gymnasium's."""
+    """Return the files of the environment's classes, and of its wrappers other than Gymnasium's."""
     wrappers = (type(wrapper) for wrapper in wrappers_of(env))
     classes = [
         *type(env.unwrapped).__mro__,
@@ -187,7 +186,7 @@ def _files_of(env: gym.Env[Any, Any]) -> set[str]:
 
 
 def _short(file: str) -> str:
-    """Shorten a file to its path below `sys.path`: models see the message, but not the user's folders."""
+    """Shorten a file to its path below `sys.path`, because models see the message and must not see users' folders."""
     for folder in sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True):
         with suppress(ValueError):
             return str(Path(file).relative_to(folder))
@@ -199,13 +198,14 @@ class TimeLimitExceeded(BaseException):  # an environment that catches every Exc
 
 
 class Watchdog:
-    """Raises an exception inside a step that takes more than `seconds` (at most a quarter more).
+    """A context that raises `TimeLimitExceeded` in a step that takes more than `seconds`, or up to a quarter more.
 
-    Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal. In
-    other threads, if the signal is in use, and on Windows, nothing is watched. Code that never returns to Python cannot
-    be interrupted; its process can be ended instead, after three times the limit.
+    Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal.
+    Nothing is watched in other threads, if the signal is in use, or on Windows. Code that never returns to Python
+    cannot be interrupted; its process can be ended instead, after three times the limit.
 
     Args:
+        seconds: limit on a step.
         progress: returns any value that differs from one step to the next; called by another thread.
         env: the environment, named in the message with its file and line.
         expendable: whether the process may be ended silently; if not, it is ended only if `exit_message_hook` is set.
@@ -245,7 +245,7 @@ class Watchdog:
     ) -> None:
         if self._active:
             self._active = False
-            with self._lock:  # no signal is sent after this, when it would end the process
+            with self._lock:  # afterwards no signal is sent: it would end the process
                 self._stopped.set()
             signal.signal(ALARM, signal.SIG_DFL)
             if self._expendable or self._announce_exit is not None:
@@ -277,9 +277,9 @@ class Watchdog:
                     os._exit(1)
 
     def _restart_the_timer(self) -> None:
-        """Restart the timer that ends the process without a message; it works even if no Python thread can run."""
+        """Restart the timer that ends the process even if no Python thread can run."""
         if self._expendable:
-            faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
+            faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_null_file())
         elif self._announce_exit is not None:
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
@@ -294,6 +294,6 @@ class Watchdog:
 
 
 @cache
-def _nowhere() -> IO[str]:
-    """Return a file that discards the traceback; it is open for as long as the process lives."""
+def _null_file() -> IO[str]:
+    """Return a file that discards what is written; it stays open until the process ends."""
     return open(os.devnull, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The height of a walking robot's feet above the floor, computed from its observations."""
+"""Compute the height of a walking robot's feet above the floor from its observations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from policygen.tasks.faults import close
 from policygen.tasks.mujoco import has_model, touches, word_of
 from policygen.tasks.task import Task
 
-MOST_FEET = 6  # with more, the ends of limbs are not feet
-UPWARDS = 0.9  # vertical component of a slide joint's axis from which it lifts a body
+MOST_FEET = 6  # a robot with more ends of limbs has no feet
+UPWARDS = 0.9  # least vertical component of the axis of a slide joint that lifts a body
 
 Columns = Mapping[str, npt.NDArray[np.float64]]
 Heights = Callable[[npt.NDArray[Any]], Columns]
 
 
 def foot_heights(task: Task) -> Heights | None:
-    """Return a function from observations, shape (T, d), to the height of each foot's lowest point in m, each (T,).
+    """Return a function from observations, shape (T, d), to heights by name: each foot's lowest point in m, shape (T,).
 
-    Feet are the ends of limbs that can touch the floor. The MuJoCo model must move up and down and observe its joint
-    positions first, as Gymnasium's do; None for anything else.
+    Feet are the ends of limbs that can touch the floor. None if the task is not a MuJoCo model that moves up and down
+    and observes its joint positions first, as Gymnasium's do.
     """
     try:
         return _heights_of(task)
@@ -66,7 +66,7 @@ def _heights_of(task: Task) -> Heights | None:
 
 
 def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
-    """Return the geoms that can touch the floor, at height 0, of each body at the end of a limb."""
+    """Return by body, for ends of limbs, the geoms that can touch a floor at height 0; empty if there are no feet."""
     planes = [g for g in range(model.ngeom) if word_of(mujoco.mjtGeom, model.geom_type[g]) == "plane"]
     kinds = [word_of(mujoco.mjtJoint, kind) for kind in model.jnt_type]
     lifted = any(
@@ -86,6 +86,7 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
 
 
 def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
+    """Return the height of the lowest point of a geom in m."""
     height, size = float(data.geom_xpos[geom][2]), model.geom_size[geom]
     vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
     match word_of(mujoco.mjtGeom, model.geom_type[geom]):

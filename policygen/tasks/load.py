@@ -17,14 +17,16 @@ from policygen.tasks.taskfile import task_from_file
 
 
 def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """Load the task `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
+    """Load a task.
 
     Args:
+        name: the name of a shipped or local task, a path to a task file, or a Gymnasium id.
         trust: whether a task file that is not shipped may name modules to import and paths to read.
-        step_timeout: limit on one step of an environment without a task file, in seconds.
+        step_timeout: limit in seconds on one step, if the environment is played to complete the task.
 
     Raises:
-        TaskError: there is no such task, or its file is malformed; the message says what to write.
+        TaskError: there is no such task, its file is malformed, or its environment cannot be made.
+        EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     path = find_resource("envs", name, ".toml")
     if path is not None:

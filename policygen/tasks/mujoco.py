@@ -1,4 +1,4 @@
-"""Facts from a compiled MuJoCo model: time step, actuators, joints, bodies, floor, in SI units."""
+"""Facts about a MuJoCo model in SI units: time step, actuators, joints, bodies, floor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def has_model(env: gym.Env[Any, Any]) -> bool:
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> list[str]:
-    """Describe the model of an environment, most useful sentences first; resets it, positions are of the initial pose.
+    """Reset an environment and describe its model in the initial pose, most useful sentences first.
 
     Args:
         actions: the task's names of the components of an action, in order; `action[i]` if missing.
@@ -35,29 +35,26 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> 
     if all(hasattr(base, name) for name in ("set_state", "init_qpos", "init_qvel")):
         base.set_state(base.init_qpos, base.init_qvel)  # the pose without the noise of a reset
     mujoco = importlib.import_module("mujoco")  # an optional extra; installed if there is a model
-    machine = _Machine(base.model, base.data, mujoco, _signals(env, base.model, actions), detail)
+    sim = _Simulation(base.model, base.data, mujoco, _signals(env, base.model, actions), detail)
     return [
-        *_summary(machine, int(getattr(base, "frame_skip", 1))),
+        *_summary(sim, int(getattr(base, "frame_skip", 1))),
         *([f"(Shortened: {_LEFT_OUT[detail]} are left out.)"] if _LEFT_OUT[detail] else []),
-        *_floor(machine),
-        *_collisions(machine),
-        *_joints(machine),
-        *_bodies(machine),
+        *_floor(sim),
+        *_collisions(sim),
+        *_joints(sim),
+        *_bodies(sim),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
-    """A MuJoCo model, its state in the initial pose, and the `mujoco` module.
-
-    `signals` names the input of each actuator; `detail` is as in `model_facts`.
-    """
+class _Simulation:
+    """A MuJoCo model, its state in the initial pose, the `mujoco` module, and the names of the actuators' inputs."""
 
     model: Any
     data: Any
     mujoco: Any
     signals: tuple[str, ...]
-    detail: int
+    detail: int  # as in `model_facts`
 
     def joint_kind(self, joint: int) -> str:
         return word_of(self.mujoco.mjtJoint, self.model.jnt_type[joint])
@@ -69,7 +66,7 @@ class _Machine:
         return str(self.model.joint(joint).name or f"#{joint}")
 
     def body_name(self, body: int) -> str:
-        return str(self.model.body(body).name or f"body{body}")  # as its observations are called
+        return str(self.model.body(body).name or f"body{body}")  # as in the names of its observations
 
 
 def word_of(enumeration: Any, value: Any) -> str:
@@ -78,22 +75,23 @@ def word_of(enumeration: Any, value: Any) -> str:
 
 
 def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tuple[str, ...]:
-    """Name the input of each actuator: the component of the action if the two agree, else `control[i]`."""
+    """Return the name of each actuator's input: the component of the action if it is the input, else `control[i]`."""
     space = env.action_space
+    # If the ranges differ, the environment transforms the action.
     if (
         not isinstance(space, gym.spaces.Box)
         or space.shape != (model.nu,)
         or not np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
-    ):  # the environment then transforms the action
+    ):
         return tuple(f"control[{i}]" for i in range(model.nu))
     return tuple(actions) if len(actions) == model.nu else tuple(f"action[{i}]" for i in range(model.nu))
 
 
-def _summary(machine: _Machine, frame_skip: int) -> list[str]:
-    model = machine.model
+def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
+    model = sim.model
     step = float(model.opt.timestep)
     lines = [f"One step lasts {_number(step * frame_skip)} s ({frame_skip} x {_number(step)} s of simulation)."]
-    weightless = int(model.opt.disableflags) & int(machine.mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+    weightless = int(model.opt.disableflags) & int(sim.mujoco.mjtDisableBit.mjDSBL_GRAVITY)
     gravity = (
         "no gravity" if weightless or not np.any(model.opt.gravity) else f"gravity {_vector(model.opt.gravity)} m/s^2"
     )
@@ -104,22 +102,22 @@ def _summary(machine: _Machine, frame_skip: int) -> list[str]:
     return lines
 
 
-def _joints(machine: _Machine) -> list[str]:
-    """Describe free joints, then actuated ones; traits that all of these share are stated once."""
+def _joints(sim: _Simulation) -> list[str]:
+    """Describe joints without an actuator, then actuated ones; traits that all of these share are stated once."""
     joints: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []  # subject, details, traits
     lines: list[str] = []
     driven = set()
-    for i, signal in enumerate(machine.signals):
-        if not word_of(machine.mujoco.mjtTrn, machine.model.actuator_trntype[i]).startswith("joint"):
-            lines.append(f"{signal} acts on {_target(machine, i)}: {', '.join(_drive(machine, i, 'force'))}.")
+    for i, signal in enumerate(sim.signals):
+        if not word_of(sim.mujoco.mjtTrn, sim.model.actuator_trntype[i]).startswith("joint"):
+            lines.append(f"{signal} acts on {_target(sim, i)}: {', '.join(_drive(sim, i, 'force'))}.")
             continue
-        joint = int(machine.model.actuator_trnid[i][0])
+        joint = int(sim.model.actuator_trnid[i][0])
         driven.add(joint)
-        kind = machine.joint_kind(joint)
-        traits = (*_drive(machine, i, "force" if kind == "slide" else "torque"), *_resistance(machine, joint))
-        subject = f"{signal} drives {kind} {machine.joint_name(joint)}"
-        joints.append((subject, _details(machine, joint), traits))
-    lines = [*_free_joints(machine, driven), *lines]
+        kind = sim.joint_kind(joint)
+        traits = (*_drive(sim, i, "force" if kind == "slide" else "torque"), *_resistance(sim, joint))
+        subject = f"{signal} drives {kind} {sim.joint_name(joint)}"
+        joints.append((subject, _details(sim, joint), traits))
+    lines = [*_free_joints(sim, driven), *lines]
     shared: list[str] = []
     if len(joints) > 1:
         # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
@@ -138,42 +136,42 @@ def _sentence(subject: str, details: Sequence[str]) -> str:
     return f"{subject}: {', '.join(details)}." if details else f"{subject}."
 
 
-def _free_joints(machine: _Machine, driven: set[int]) -> list[str]:
-    """Describe joints without an actuator; those that let a body move in the world share one line."""
-    model = machine.model
+def _free_joints(sim: _Simulation, driven: set[int]) -> list[str]:
+    """Describe joints without an actuator; those that move a body freely in the world share one line."""
+    model = sim.model
     lines = []
     for body in range(1, model.nbody):
         joints = [j for j in range(model.njnt) if model.jnt_bodyid[j] == body and j not in driven]
         if not joints:
             continue
-        if model.body_parentid[body] == 0 and (len(joints) > 1 or machine.joint_kind(joints[0]) == "free"):
-            motions = ", ".join(_motion(machine, joint) for joint in joints)
-            height = _number(round(float(machine.data.xpos[body][2]), 3))
-            name = machine.body_name(body)
+        if model.body_parentid[body] == 0 and (len(joints) > 1 or sim.joint_kind(joints[0]) == "free"):
+            motions = ", ".join(_motion(sim, joint) for joint in joints)
+            height = _number(round(float(sim.data.xpos[body][2]), 3))
+            name = sim.body_name(body)
             lines.append(f"Body {name} has no actuator of its own, starts at height {height} m, and moves: {motions}.")
             continue
         for joint in joints:
-            subject = f"No actuator drives {machine.joint_kind(joint)} {machine.joint_name(joint)}"
-            lines.append(_sentence(subject, (*_details(machine, joint), *_resistance(machine, joint))))
+            subject = f"No actuator drives {sim.joint_kind(joint)} {sim.joint_name(joint)}"
+            lines.append(_sentence(subject, (*_details(sim, joint), *_resistance(sim, joint))))
     return lines
 
 
-def _motion(machine: _Machine, joint: int) -> str:
-    kind, name = machine.joint_kind(joint), machine.joint_name(joint)
+def _motion(sim: _Simulation, joint: int) -> str:
+    kind, name = sim.joint_kind(joint), sim.joint_name(joint)
     if kind == "free":
         return f"freely in all directions ({name})"
     if kind == "ball":
         return f"turns freely ({name})"
-    axis = machine.data.xaxis[joint]
-    resistance = "".join(f", {trait}" for trait in _resistance(machine, joint))
+    axis = sim.data.xaxis[joint]
+    resistance = "".join(f", {trait}" for trait in _resistance(sim, joint))
     if kind == "slide":
-        place = _number(round(float(machine.data.qpos[machine.model.jnt_qposadr[joint]]), 3))
+        place = _number(round(float(sim.data.qpos[sim.model.jnt_qposadr[joint]]), 3))
         return f"along {_direction(axis)} ({name}, {place} in this pose{resistance})"
     return f"turns about {_direction(axis)} ({name}; positive {_sense(axis)}{resistance})"
 
 
 def _sense(axis: npt.NDArray[np.float64]) -> str:
-    """Describe a positive turn: about +y it takes z towards x."""
+    """Describe a positive turn about an axis: about +y it `takes z towards x`."""
     largest = int(np.argmax(np.abs(axis)))
     first, second = (("y", "z"), ("z", "x"), ("x", "y"))[largest]
     if axis[largest] < 0:
@@ -189,8 +187,8 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
     )
 
 
-def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
-    model, data, kind = machine.model, machine.data, machine.joint_kind(joint)
+def _details(sim: _Simulation, joint: int) -> tuple[str, ...]:
+    model, data, kind = sim.model, sim.data, sim.joint_kind(joint)
     body = int(model.jnt_bodyid[joint])
     details = []
     if kind in ("hinge", "slide"):
@@ -198,26 +196,26 @@ def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
         lever = data.subtree_com[body] - data.xanchor[joint]
         motion = np.cross(axis, lever) if kind == "hinge" else axis
         turn = f"axis {_direction(axis)}"
-        # A hinge through its load's centre of mass moves that centre in no direction.
-        if machine.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
-            turn += f", positive moves {machine.body_name(body)} towards {_direction(motion)}"
+        # A hinge through the centre of mass of what it moves does not move that centre.
+        if sim.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
+            turn += f", positive moves {sim.body_name(body)} towards {_direction(motion)}"
         details.append(turn)
         unit = "rad" if kind == "hinge" else "m"
         if model.jnt_limited[joint]:
             low, high = model.jnt_range[joint]
             details.append(f"range {_number(low)} to {_number(high)} {unit}")
-        if machine.detail > 1 and kind == "hinge":
+        if sim.detail > 1 and kind == "hinge":
             details.append(f"at {_vector(data.xanchor[joint])} m")
     return tuple(details)
 
 
-def _resistance(machine: _Machine, joint: int) -> tuple[str, ...]:
+def _resistance(sim: _Simulation, joint: int) -> tuple[str, ...]:
     """Describe damping, armature, stiffness and dry friction of a joint, if any."""
-    model = machine.model
-    if not machine.detail:
+    model = sim.model
+    if not sim.detail:
         return ()
     dof = int(model.jnt_dofadr[joint])
-    slide = machine.joint_kind(joint) == "slide"
+    slide = sim.joint_kind(joint) == "slide"
     effort, per = ("N", "m") if slide else ("N m", "rad")
     found = (
         ("damping", model.dof_damping[dof], f"{effort} s/{per}"),
@@ -225,23 +223,23 @@ def _resistance(machine: _Machine, joint: int) -> tuple[str, ...]:
         ("spring", model.jnt_stiffness[joint], f"{effort}/{per}"),
         ("dry friction", model.dof_frictionloss[dof], effort),
     )
-    # A stiffness is one number or, in newer MuJoCo, the first of several.
+    # A newer MuJoCo has several numbers for a stiffness; the first is the linear one.
     values = [(name, float(np.ravel(value)[0]), unit) for name, value, unit in found]
     return tuple(f"{name} {_number(value)} {unit}" for name, value, unit in values if value > 0)
 
 
-def _target(machine: _Machine, actuator: int) -> str:
-    """Name the target of an actuator that does not act on a joint."""
-    target = int(machine.model.actuator_trnid[actuator][0])
-    kind = word_of(machine.mujoco.mjtTrn, machine.model.actuator_trntype[actuator])
+def _target(sim: _Simulation, actuator: int) -> str:
+    """Return the name of the target of an actuator that does not act on a joint."""
+    target = int(sim.model.actuator_trnid[actuator][0])
+    kind = word_of(sim.mujoco.mjtTrn, sim.model.actuator_trntype[actuator])
     if kind not in ("tendon", "site", "body"):
         return f"target {target}"
-    return f"{kind} {getattr(machine.model, kind)(target).name or target}"
+    return f"{kind} {getattr(sim.model, kind)(target).name or target}"
 
 
-def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
-    """Describe an actuator's effect: the torque or force of a plain motor, else that it is not one."""
-    model, mujoco = machine.model, machine.mujoco
+def _drive(sim: _Simulation, actuator: int, effort: str) -> tuple[str, ...]:
+    """Describe an actuator: the torque or force of a plain motor, or that it is none, and its limits."""
+    model, mujoco = sim.model, sim.mujoco
     gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
     unit = "N m" if effort == "torque" else "N"
     types = ("gain", "fixed"), ("bias", "none"), ("dyn", "none")
@@ -249,7 +247,7 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
         word_of(getattr(mujoco, f"mjt{name.title()}"), getattr(model, f"actuator_{name}type")[actuator]) == value
         for name, value in types
     )
-    signal = "control" if machine.signals[actuator].startswith("control[") else "action"
+    signal = "control" if sim.signals[actuator].startswith("control[") else "action"
     if plain:
         traits = [f"{effort} = {_number(gain)} {unit} x {signal}"]
     else:
@@ -266,30 +264,30 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
     return tuple(traits)
 
 
-def _bodies(machine: _Machine) -> list[str]:
+def _bodies(sim: _Simulation) -> list[str]:
     """Describe each body's mass and shapes in a line; equal bodies share one."""
-    model = machine.model
+    model = sim.model
     alike: dict[str, list[str]] = {}
     for body in range(1, model.nbody):
-        shapes = [_shape(machine, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
+        shapes = [_shape(sim, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
         words = "; ".join(shape for shape in dict.fromkeys(shapes) if shape)
         mass = float(model.body_mass[body])
         if not words and not mass:
             continue
-        alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(machine.body_name(body))
+        alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(sim.body_name(body))
     return [f"Body {', '.join(names)}: {'each ' * (len(names) > 1)}{words}." for words, names in alike.items()]
 
 
-def _shape(machine: _Machine, geom: int) -> str:
-    """Describe the shape and size of a geom; empty if it has no simple size."""
-    size, kind = machine.model.geom_size[geom], machine.geom_kind(geom)
-    positions = machine.detail > 1
-    centre = f", centre {_vector(machine.data.geom_xpos[geom])}" if positions else ""
+def _shape(sim: _Simulation, geom: int) -> str:
+    """Describe the shape and size of a geom; empty for a plane, a mesh and the like."""
+    size, kind = sim.model.geom_size[geom], sim.geom_kind(geom)
+    positions = sim.detail > 1
+    centre = f", centre {_vector(sim.data.geom_xpos[geom])}" if positions else ""
     match kind:
         case "sphere":
             return f"sphere of radius {_number(size[0])} m{centre}"
         case "capsule" | "cylinder":
-            axis = machine.data.geom_xmat[geom].reshape(3, 3)[:, 2]
+            axis = sim.data.geom_xmat[geom].reshape(3, 3)[:, 2]
             up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
             along = f" along {_direction(up)[1:]}" if positions else ""
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
@@ -299,25 +297,26 @@ def _shape(machine: _Machine, geom: int) -> str:
     return ""
 
 
-def _floor(machine: _Machine) -> list[str]:
-    """Describe sliding friction between a plane and bodies that can touch it; MuJoCo uses the larger of two geoms'."""
-    model = machine.model
+def _floor(sim: _Simulation) -> list[str]:
+    """Describe the sliding friction between each plane and the bodies that can touch it."""
+    model = sim.model
     lines = []
-    for plane in (geom for geom in range(model.ngeom) if machine.geom_kind(geom) == "plane"):
+    for plane in (geom for geom in range(model.ngeom) if sim.geom_kind(geom) == "plane"):
         bodies: dict[str, list[str]] = {}
         for geom in range(model.ngeom):
             body = int(model.geom_bodyid[geom])
             if body == model.geom_bodyid[plane] or not touches(model, plane, geom):
                 continue
+            # MuJoCo uses the geom with the higher priority; if both have the same, the larger friction.
             highest = max(model.geom_priority[[plane, geom]])
             friction = max(model.geom_friction[g][0] for g in (plane, geom) if model.geom_priority[g] == highest)
             named = bodies.setdefault(_number(friction), [])
-            if machine.body_name(body) not in named:
-                named.append(machine.body_name(body))
+            if sim.body_name(body) not in named:
+                named.append(sim.body_name(body))
         if bodies:
             common = max(bodies, key=lambda value: len(bodies[value]))
             others = [f"{value} for {', '.join(names)}" for value, names in bodies.items() if value != common]
-            height = _number(round(float(machine.data.geom_xpos[plane][2]), 3))
+            height = _number(round(float(sim.data.geom_xpos[plane][2]), 3))
             lines.append(
                 f"Floor at z = {height} m: sliding friction coefficient {common}"
                 + (f", but {'; '.join(others)}" if others else "")
@@ -326,26 +325,26 @@ def _floor(machine: _Machine) -> list[str]:
     return lines
 
 
-def _collisions(machine: _Machine) -> list[str]:
-    """Describe which bodies can collide with one another; the floor has a sentence of its own."""
-    model = machine.model
-    solid = [geom for geom in range(model.ngeom) if machine.geom_kind(geom) != "plane"]
+def _collisions(sim: _Simulation) -> list[str]:
+    """Describe which bodies can collide with one another; `_floor` describes contact with planes."""
+    model = sim.model
+    solid = [geom for geom in range(model.ngeom) if sim.geom_kind(geom) != "plane"]
     found: dict[tuple[int, int], None] = {}
     for one, other in itertools.combinations(solid, 2):
         bodies = sorted((int(model.geom_bodyid[one]), int(model.geom_bodyid[other])))
-        if touches(model, one, other) and _are_apart(machine, *bodies):
+        if touches(model, one, other) and _may_collide(sim, *bodies):
             found[bodies[0], bodies[1]] = None
     if not found:
         return ["No two bodies collide with each other."]
     pairs = list(found)[:MOST_COLLISIONS]
-    some = [f"{machine.body_name(one)} with {machine.body_name(other)}" for one, other in pairs]
+    some = [f"{sim.body_name(one)} with {sim.body_name(other)}" for one, other in pairs]
     more = len(found) - len(some)
     return [f"Bodies that can collide: {', '.join(some)}" + (f" and {more} more pairs" if more else "") + "."]
 
 
-def _are_apart(machine: _Machine, one: int, other: int) -> bool:
-    """Whether two bodies may collide: they move against each other, are no neighbours, and the model allows it."""
-    model, flag = machine.model, int(machine.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT)
+def _may_collide(sim: _Simulation, one: int, other: int) -> bool:
+    """Whether two bodies may collide: they can move relative to each other, and the model does not exclude it."""
+    model, flag = sim.model, int(sim.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT)
     welded = [int(model.body_weldid[body]) for body in (one, other)]
     parents = [int(model.body_weldid[model.body_parentid[body]]) for body in welded]
     neighbours = (parents[0] == welded[1] or parents[1] == welded[0]) and 0 not in welded
@@ -354,7 +353,7 @@ def _are_apart(machine: _Machine, one: int, other: int) -> bool:
 
 
 def touches(model: Any, one: int, other: int) -> bool:
-    """Whether two geoms collide by their bit masks."""
+    """Whether the bit masks of two geoms let them collide."""
     return bool(
         int(model.geom_contype[one]) & int(model.geom_conaffinity[other])
         or int(model.geom_contype[other]) & int(model.geom_conaffinity[one])

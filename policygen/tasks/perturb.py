@@ -36,7 +36,7 @@ _OPTION = re.compile(rf"([\w.]+)=({_NUMBER})(?:\.\.({_NUMBER}))?")
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """A perturbation whose size is drawn uniformly from `low` to `high` at the start of each episode.
+    """A perturbation whose size is drawn uniformly from `low` to `high` in each episode.
 
     Attributes:
         name: one of `KINDS`, or `kwargs.NAME` for a keyword argument of the environment.
@@ -64,21 +64,21 @@ class Perturbation:
 
 
 def perturbation(name: str, low: float, high: float) -> Perturbation:
-    """Return a checked perturbation.
+    """Return a perturbation after checking its name and sizes.
 
     Raises:
-        UsageError: the name is unknown, or the size is not allowed.
+        UsageError: the name is unknown, or a size is not allowed.
     """
     if name not in KINDS and not (name.startswith("kwargs.") and name.removeprefix("kwargs.").isidentifier()):
         raise UsageError(f"there is no perturbation `{name:.60}`; known are {', '.join(KINDS)} and kwargs.NAME")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise UsageError(
-            f"perturbation {name}: {low:g} to {high:g} is no range; write LOW..HIGH, the lower number first"
+            f"perturbation {name}: {low:g} to {high:g} is not a range; write LOW..HIGH, the lower number first"
         )
     if name in KINDS and low < 0:
-        raise UsageError(f"perturbation {name}: {low:g} is below 0")
+        raise UsageError(f"perturbation {name}: {low:g} is below 0; write 0 or more")
     if name in ("sensor_dropout", "deadband") and high > 1:
-        raise UsageError(f"perturbation {name}: {high:g} is above 1")
+        raise UsageError(f"perturbation {name}: {high:g} is above 1; write 1 or less")
     if name in STEP_COUNTS and (low != round(low) or high != round(high)):
         raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
     return Perturbation(name, low, high)

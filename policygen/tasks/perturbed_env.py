@@ -1,4 +1,4 @@
-"""Environments whose sensors, actuators and physics are perturbed."""
+"""A wrapper that perturbs the sensors, actuators and physics of an environment."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _STREAM = 0x9E37  # separates this random stream from the environment's
 
 
 class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose sensors, actuators and physics are perturbed; rewards remain those of the environment.
+    """A wrapper that perturbs an environment's sensors, actuators and physics; rewards are those of the environment.
 
     The sizes of perturbations and the noise depend only on the seed of the episode.
 
     Args:
-        make: returns the environment; the keyword arguments given replace those of the task.
-        limit: number of steps after which an episode is truncated, without those of `random_start`.
+        make: a function from keyword arguments, which replace those of the task, to the environment.
+        limit: number of steps after which an episode is truncated, not counting those of `random_start`.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -58,7 +58,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
                 "kwargs.NAME=LOW..HIGH"
             )
         if one.keyword:
-            close(self._make({one.keyword: one.low}))  # an unknown keyword must fail now, not in an episode
+            close(self._make({one.keyword: one.low}))  # an unknown keyword fails here, not later in an episode
 
     @functools.cached_property
     def _spread(self) -> npt.NDArray[np.float64]:
@@ -150,7 +150,7 @@ _spreads: dict[str, npt.NDArray[np.float64]] = {}
 def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
     """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
-    A number that never changes has spread 0, so perturbations do not change it.
+    Sensor perturbations scale with it, so they do not affect a number that never changes.
     """
     spec = env.spec
     key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
@@ -175,7 +175,7 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
 
 
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
-    """Map each of `PHYSICS` to a function that multiplies its nominal values in a MuJoCo model; empty if none."""
+    """Map each of `PHYSICS` to a function that scales its nominal values by a factor; empty without a MuJoCo model."""
     model: Any = getattr(env.unwrapped, "model", None)
     data: Any = getattr(env.unwrapped, "data", None)
     if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):
@@ -194,6 +194,6 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
         for array, before in zip(parts[name], nominal[name], strict=True):
             array[:] = before * factor
         if name == "mass":
-            mj_setConst(model, data)  # recompute the quantities that MuJoCo derives from masses
+            mj_setConst(model, data)  # recomputes the quantities that MuJoCo derives from masses
 
     return {name: functools.partial(multiply, name) for name in parts}

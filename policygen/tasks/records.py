@@ -32,7 +32,7 @@ _IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """Convert a task to JSON values: all that acting, scoring and prompts need."""
+    """Convert a task to JSON values, with all that acting, scoring and prompts need."""
     record = {
         "name": task.name,
         "gym_id": task.gym_id,
@@ -51,7 +51,8 @@ def task_to_record(task: Task) -> dict[str, Any]:
                 "name": a.name,
                 "about": a.about,
                 **({"unit": a.unit} if a.unit else {}),
-                **({"labels": list(a.labels)} if a.is_choice else _range_and_levels(a)),
+                **({"labels": list(a.labels)} if a.is_choice else {"low": float(a.low), "high": float(a.high)}),
+                **({} if a.is_choice else {"levels": {name: float(value) for name, value in a.levels}}),
             }
             for a in task.actuators
         ],
@@ -81,13 +82,8 @@ def _layout_to_record(layout: Layout | TextPart | None) -> dict[str, Any] | None
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
-def _range_and_levels(actuator: Actuator) -> dict[str, Any]:
-    levels = {name: float(value) for name, value in actuator.levels}
-    return {"low": float(actuator.low), "high": float(actuator.high), "levels": levels}
-
-
 def _number(value: float) -> float | None:
-    # A task file's 0 and a saved record's 0.0 must give equal records.
+    """Return a number, or None for infinity; always a float, so that 0 in a task file and 0.0 give equal records."""
     return float(value) if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Requirements of a task: conditions that every episode has to meet, whatever its return."""
+"""Requirements of a task: conditions that episodes must meet, whatever their return."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ MOST_REQUIREMENTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A condition on the steps of an episode, in the language of policies.
+    """A condition on the steps of an episode, in the language of policies: either `always` or `at_end`.
 
     Attributes:
-        always: a condition for every step. With `after` or `within`: for every step that is at least `within` steps
-            later than an event.
-        at_end: a condition for the last observation (`finally` in task files). With `after` or `within`: a condition
-            that is met at some step, at most `within` steps after each event.
-        after: a condition whose steps are the events; `NAME changes` is one. Empty: the start of the episode.
+        always: a condition that must hold at every step. With `after` or `within`: at every step that is at least
+            `within` steps after an event.
+        at_end: a condition that must hold at the last observation (`finally` in task files). With `after` or `within`:
+            at some step that is at most `within` steps after each event.
+        after: a condition; each step at which it holds is an event. `NAME changes` is one, too. Empty: the only event
+            is the start of the episode.
         within: number of steps.
-        hard: whether a policy that violates it too often is refused as the best.
+        hard: whether a policy that violates it too often cannot become the best.
         allowed: share of episodes that may violate it.
     """
 
@@ -55,7 +56,7 @@ class Requirement:
 
     @property
     def info_names(self) -> frozenset[str]:
-        """The keys of `info` whose values it may read, each as `info_KEY`."""
+        """The keys of the environment's `info` whose values it reads, as `info_KEY`."""
         return frozenset(_INFO.findall(f"{self.condition} {self.after}"))
 
     @property
@@ -65,19 +66,19 @@ class Requirement:
 
 
 def info_names(requirements: Sequence[Requirement]) -> tuple[str, ...]:
-    """Return the keys of `info` that requirements read, in order."""
+    """Return the keys of `info` that the requirements read, sorted."""
     return tuple(sorted(frozenset().union(*(one.info_names for one in requirements))))
 
 
 def parsed(
     requirement: Requirement, names: Sequence[str], later: Sequence[str], texts: Sequence[str] = ()
 ) -> tuple[Node, Node | None]:
-    """Return the trees of its condition and of its event; the event is None for the start of the episode.
+    """Return the condition and the event of a requirement as expressions; the event is None without `after`.
 
     Args:
-        names: quantities and parts of the decision; `info_KEY` is known, too.
+        names: quantities and parts of the decision; `info_KEY` may be used, too.
         later: names that only `prev` may read.
-        texts: observed texts.
+        texts: names of observed texts.
 
     Raises:
         TaskError: the condition or the event cannot be parsed; the message names the requirement.
@@ -92,10 +93,10 @@ def parsed(
 
 
 def steps_of(duration: str, seconds: float | None) -> int:
-    """Return a duration such as `20 steps` or `0.4 s` as a number of steps.
+    """Convert a duration such as `20 steps` or `0.4 s` to a number of steps.
 
     Args:
-        seconds: the length of a step; None if unknown.
+        seconds: the length of a step in seconds; None if unknown.
 
     Raises:
         TaskError: `duration` is not a duration, or is in seconds while the length of a step is unknown.

@@ -1,4 +1,4 @@
-"""Gymnasium observation and action spaces as lists of named numbers (and texts)."""
+"""Observation spaces as lists of named numbers and texts, flat observations, and the actuators of actions."""
 
 # Imports inside functions: a saved policy acts where Gymnasium is not installed.
 
@@ -51,7 +51,7 @@ class Actuator:
 
     A `Discrete` action space has one actuator, a `MultiDiscrete` one choice per entry, a `Box` one number per entry.
     A `Tuple` or `Dict` has the actuators of its parts; its kind is `mixed` if these are both choices and numbers.
-    `levels` are names that a table may use instead of numbers.
+    `levels` are named values that a table may use instead of numbers.
     """
 
     name: str
@@ -70,9 +70,9 @@ class Actuator:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The nesting of an environment's observations: the parts of a `Tuple`, or of a `Dict` by their keys.
+    """The nesting of an environment's observations: the parts of a `Tuple`, or of a `Dict` with its keys.
 
-    A part without parts of its own is None for numbers (one, or an array of any shape), a `TextPart` for a text.
+    A part that is not a `Tuple` or `Dict` is None for numbers (one, or an array of any shape), a `TextPart` for a text.
     """
 
     parts: tuple[Layout | TextPart | None, ...]
@@ -90,8 +90,8 @@ def layout_of(space: spaces.Space[Any]) -> Layout | TextPart | None:
     """Return the nesting of the observations of `space`: None for one array or number, a `TextPart` for one text.
 
     Raises:
-        TaskError: a key of a Dict is neither text nor integer (a saved task could not hold it), or a text may be too
-            long.
+        TaskError: a key of a Dict is neither a string nor an integer, so that no file could hold it; or a text may be
+            too long.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
     if parts is None:
@@ -104,6 +104,7 @@ def layout_of(space: spaces.Space[Any]) -> Layout | TextPart | None:
 
 
 def _columns(space: Any) -> int:
+    """Return the number of columns for the longest text of a space."""
     if space.max_length > MOST_CHARACTERS:
         raise TaskError(
             f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
@@ -113,7 +114,7 @@ def _columns(space: Any) -> int:
 
 
 def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, space) of each part that has no parts; the name is empty if `space` itself has none."""
+    """Yield (name, space) of each part that is not a `Dict` or `Tuple`; the name is empty for `space` itself."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -152,13 +153,13 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
     """Return one `Observation` per number of `space`, in the order of `flatten`; `texts_of` returns the texts.
 
     Raises:
-        TaskError: the space holds an image, or anything else than numbers and texts (a Graph, a Sequence).
+        TaskError: the space holds an image, or anything but numbers and texts, such as a Graph or a Sequence.
     """
     return [observation for name, part in _parts_of(space) for observation in _numbers_of(part, name)]
 
 
 def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
-    """Return one `Observation` per number of a space without parts."""
+    """Return one `Observation` per number of a space that is not a `Dict` or `Tuple`."""
     from gymnasium import spaces
 
     match space:
@@ -185,7 +186,7 @@ def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
 
 def _refuse_images(space: spaces.Box) -> None:
     """Refuse an image of any dtype and number of channels: a policy of named numbers cannot use its pixels."""
-    # An image has three dimensions, two of at least 5; or two of at least 8, and the bounds of a grey value.
+    # An image has three dimensions, two of them 5 or more; or two, both 8 or more, and the bounds of a grey value.
     sides = sorted(space.shape)[-2:]
     has_rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
     has_grey_bounds = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
@@ -219,7 +220,7 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
 
 
 def leaf_parts(layout: Layout | TextPart | None) -> Iterator[TextPart | None]:
-    """Yield the parts of a layout that have no parts, in order: None for numbers, a `TextPart` for a text."""
+    """Yield the innermost parts of a layout, in order: None for numbers, a `TextPart` for a text."""
     if not isinstance(layout, Layout):
         yield layout
         return

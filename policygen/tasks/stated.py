@@ -1,4 +1,4 @@
-"""Properties of an environment as constructed: its arguments, map, clipping and state encoding."""
+"""Properties of an environment as constructed: its arguments, map, outcome probabilities, bounds and state encoding."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import numpy as np
 from policygen.tasks.documentation import Section, value_text
 from policygen.tasks.spaces import Observation
 
-# Arguments that do not matter to a policy: images, files, and what the time step already tells.
+# Arguments that do not matter to a policy: images, files, and those that the time step already reflects.
 _IRRELEVANT = re.compile(
     r"render|camera|width|height|xml|frame_skip|^kwargs$|^self$|^desc$|in_observation$|from_observation$"
 )
-# `((row * 5 + column) * 5 + place) * 4 + goal`
+# A mixed-radix encoding such as `((row * 5 + column) * 5 + place) * 4 + goal`.
 _FORMULA = re.compile(r"\(*[a-z]\w* \* \w+ \+ [a-z]\w*(?:\) \* \w+ \+ [a-z]\w*)*")
 _MANY_VALUES = 50  # an integer with this many values may encode several numbers
 
 
 def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Return the environment's constructor arguments by name: those given, else defaults."""
+    """Return the relevant arguments of the environment's constructor, by name: those given, else defaults."""
     given = dict(env.spec.kwargs) if env.spec else {}
     try:
         parameters = inspect.signature(type(env.unwrapped).__init__).parameters
@@ -41,10 +41,10 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
-    """Describe the arguments in force, the probabilities of an action's outcomes, and a map in letters.
+    """Describe the arguments in force, a map of letters, and the probabilities of an action's outcomes.
 
     Args:
-        about: prose that already states the values of some arguments.
+        about: prose; arguments whose values it states are left out.
     """
     off = {word for name, value in arguments.items() if value is False for word in name.split("_")} - {"is", "enable"}
     pairs = [
@@ -67,7 +67,7 @@ def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abo
 
 
 def _outcome_probabilities(env: gym.Env[Any, Any]) -> list[str]:
-    """Describe the probabilities of an action's outcomes, if they are known and there are several."""
+    """Describe the probabilities of the outcomes that most actions have; nothing if unknown, or there is only one."""
     known = getattr(env.unwrapped, "P", None)
     if not isinstance(known, dict) or not all(isinstance(actions, dict) for actions in known.values()):
         return []
@@ -85,7 +85,7 @@ def _outcome_probabilities(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def with_limits(observation: Observation) -> Observation:
-    """Add to an observation's meaning its limits, unless the meaning implies them."""
+    """Add an observation's limits to its meaning, unless it has none or the meaning implies them."""
     low, high, about = observation.low, observation.high, observation.about
     if observation.integer or about.startswith("1 while") or not (math.isfinite(low) and math.isfinite(high)):
         return observation
@@ -94,9 +94,10 @@ def with_limits(observation: Observation) -> Observation:
 
 
 def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:
-    """Return the documented formula by which one integer encodes several, and a sentence on how to decode it.
+    """Return the meaning of a single observed integer that encodes several, and a sentence on how to decode it.
 
-    Both are empty if the environment observes anything but one integer, or the integer has few values.
+    The meaning is empty if the documentation has no formula; then so is the sentence for fewer than `_MANY_VALUES`
+    values. Both are empty if the environment observes anything but one integer.
     """
     if len(found) != 1 or not found[0].integer or found[0].high - found[0].low + 1 < 2:
         return "", ""
@@ -119,7 +120,7 @@ def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.
 
 
 def _decoded(formula: str, state: str, env: gym.Env[Any, Any]) -> list[tuple[str, str]]:
-    """Return name and expression of each part of a mixed-radix number such as `(row * 5 + column) * 4 + goal`."""
+    """Return name and expression of each part of a mixed-radix formula; empty if it cannot be decoded."""
     base: Any = env.unwrapped
     shape: Any = getattr(base, "shape", None)
     columns = getattr(base, "ncol", shape[1] if isinstance(shape, tuple) and len(shape) == 2 else None)

@@ -1,7 +1,8 @@
-"""An immutable `Task`: an environment, and the vocabulary that policies are written in."""
+"""The immutable `Task`: an environment, and the names with which policies are written."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,14 +21,15 @@ if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.user_env import UserEnv
 
 PolicyKind = Literal["table", "linear"]
-KIND_WORDS = {"table": "table", "linear": "equations"}  # for users: equations need not be linear in the observations
+# Words for users: equations need not be linear in the observations.
+KIND_WORDS = {"table": "table", "linear": "equations"}
 
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best known expected return and where that figure comes from."""
+    """The best known expected return, and its source."""
 
     value: float
     source: str
@@ -35,25 +37,30 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Task:
-    """An environment and the vocabulary policies are written in.
+    """An environment, and the names with which policies are written.
 
     Attributes:
-        observations: numbers; `texts`: observed texts, which features search for phrases.
+        observations: the observed numbers.
+        actuators: the components of an action.
+        kwargs: keyword arguments of the environment.
+        texts: observed texts, which features search for phrases.
         features: named expressions over the observations and earlier features.
-        reward, ends: the reward of a step and the condition that ends an episode, as documented, in the language of
-            plants (see `policygen.policies.plant`); empty if it is to be identified from the data.
-        starts: distributions of some observations at the start of an episode, as documented: `uniform(LOW, HIGH)` or
+        reward, ends: the documented reward of a step and condition that ends an episode, in the language of plants (see
+            `policygen.policies.plant`); empty: to be identified from data.
+        starts: documented distributions of observations at the start of an episode: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
-        requirements: conditions that episodes have to meet, whatever their return.
-        perturb: differences from the nominal environment, drawn anew in each episode.
+        requirements: conditions that episodes must meet, whatever their return.
+        perturb: perturbations of the environment, whose sizes are drawn in each episode.
         grid: bins of observations and features.
-        layout: nesting of the environment's observations, None for one array or number.
-        action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
-        inputs: quantities that `builtin` weighs in equations; all observations if empty.
+        about, hints: prose for the model.
         facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
+        inputs: quantities that `builtin` weighs in equations; empty: all observations.
+        layout: nesting of the environment's observations; None for one array or number.
+        action_layout: structure of the environment's actions; None if a row of actuators (or its number) is the action.
+        solved: the mean return from which the task counts as solved.
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
-        untrusted: the file that the task was read from, if the user does not trust it (see `policygen.tasks.trust`).
+        untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with the same seed differ.
         given: an environment or factory of this Python program, used instead of `gym_id`; never saved.
     """
@@ -110,17 +117,17 @@ class Task:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether an action holds single-precision numbers, and not only indices of choices."""
+        """Whether an action holds real numbers (float32), and not only indices of choices."""
         return self.action_space in ("box", "mixed")
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits to which every decision is clipped."""
+        """The limits to which actions are clipped."""
         return limits_of(self.actuators, self.action_layout)
 
     @cached_property
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:
-        """The features as syntax trees, in order."""
+        """The features as expressions, in order."""
         known = list(self.observation_names)
         later = [*(name for name, _ in self.features), *decision_names(self)]
         parsed = []
@@ -134,12 +141,12 @@ class Task:
 
     @property
     def quantity_names(self) -> tuple[str, ...]:
-        """Observations and features: everything a policy may read."""
+        """Names of observations and features, which a policy may read as numbers."""
         return self.observation_names + tuple(name for name, _ in self.features)
 
     @property
     def default_policy(self) -> PolicyKind:
-        """The policy kind of a run that states none."""
+        """The kind of policy of a run whose settings do not state one."""
         stated = dict(self.run).get("policy")
         if stated in ("table", "linear"):
             return stated  # type: ignore[no-any-return]
@@ -153,31 +160,34 @@ def environment_words(task: Task) -> str:
 
 
 def decision_names(task: Task) -> tuple[str, ...]:
-    """Return the names of a decision's values that `prev` can read: outputs and actuators.
+    """Return the names of the values of a decision, which `prev` can read: outputs and actuators.
 
-    The output of a label is 1 if it was chosen, else 0; the actuator of a choice is the index of its label.
+    The value of a label's output is 1 if it was chosen, else 0; that of a choice's actuator is the index of its label.
     """
     return tuple(dict.fromkeys([*output_names(task), *(actuator.name for actuator in task.actuators)]))
 
 
 def output_names(task: Task) -> tuple[str, ...]:
     """Return the left-hand sides of equations: one per number, and one score per label of a choice."""
-    names: list[str] = []
+    return tuple(itertools.chain.from_iterable(outputs_by_actuator(task)))
+
+
+def outputs_by_actuator(task: Task) -> list[tuple[str, ...]]:
+    """Return for each actuator its `output_names`: one for a number, one per label for a choice."""
+    outputs: list[tuple[str, ...]] = []
     for actuator in task.actuators:
-        if not actuator.is_choice:
-            names.append(actuator.name)
-            continue
         is_only_choice = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        names += [label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels]
-    return tuple(names)
+        labels = (label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels)
+        outputs.append(tuple(labels) if actuator.is_choice else (actuator.name,))
+    return outputs
 
 
 def without_knowledge(task: Task) -> Task:
     """Return the task without names, units, prose, hints, facts, features and known optimum.
 
-    This is the numbers-only setting of ProPS: quantities and actions without names, no prose, no features.
-    Observations are called x0, x1, ...; actions a0, a1, ... with choices by number. The grid keeps its edges on
-    observations and loses those on features; if none remain, integer observations get one bin per value.
+    This is the numbers-only setting of ProPS.
+    Observations are called x0, x1, ..., texts t0, t1, ..., actuators a0, a1, ...; labels are numbers. The grid loses
+    its features; if no observation remains, integer observations get one bin per value.
     """
     names = {observation.name: f"x{i}" for i, observation in enumerate(task.observations)}
     observations = tuple(

@@ -1,4 +1,4 @@
-"""Read task files (`envs/*.toml`), check them against their environment, and fill in what they omit."""
+"""Read task files (`envs/*.toml`), check them against their environment, and fill in omitted keys."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
 
     Raises:
         TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
+        EnvironmentFault: the environment fails or does not answer.
     """
     try:
         stated = _TaskFile.model_validate(read_toml(path))
@@ -129,7 +130,7 @@ def _refuse_if(wrong: bool, sentence: str) -> None:
 
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
-    """Make the task of a file, filling in omissions from the environment."""
+    """Return the task of a file, with omitted keys filled in from the environment."""
     found = observations_of(env.observation_space)
     taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
     kind, actuators, action_layout = actuators_of(env.action_space, taken)
@@ -178,7 +179,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
 
 
 def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
-    """Return the environment's quantities with the names, units and meanings that a file states, if any."""
+    """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
     if not entries:
         return found
     _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
@@ -186,7 +187,7 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
 
 
 def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Requirement, ...]:
-    """Return the requirements of a file; each is read once, so that a mistake is reported now."""
+    """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
     read: dict[str, Requirement] = {}
     decisions = [name for name in decision_names(task) if name not in task.quantity_names]
     for entry in stated.requirements:
@@ -214,7 +215,7 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Pe
 
 
 def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
-    """Return the length of a step in seconds: attribute `dt` or `tau`, as in MuJoCo's and the classic environments."""
+    """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
     for name in ("dt", "tau"):
         try:
             seconds = float(getattr(env.unwrapped, name))
@@ -228,7 +229,7 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
 def _read_facts(
     stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
 ) -> tuple[str, ...]:
-    """Read facts from the simulator: a MuJoCo model's always, other constants only if the file has no `about`."""
+    """Read facts from the simulator: those of a MuJoCo model always, others only if the file has no `about`."""
     if stated.about.strip() and not has_model(env):
         return ()
     return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
@@ -275,7 +276,7 @@ def _named_choice(entry: _ActionEntry, actuator: Actuator) -> Actuator:
 
 
 def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
-    """Return the actuator with the file's levels, and with its bounds, which must lie within the environment's."""
+    """Return the actuator with the levels and bounds that a file states; these must lie within the environment's."""
     stated = [bound for bound in (entry.low, entry.high) if bound is not None]
     has_fractions = integer and any(not bound.is_integer() for bound in stated)
     _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")

@@ -1,4 +1,4 @@
-"""A check of environments that are not Gymnasium's or policygen's: two short episodes with the same seed."""
+"""A check of environments other than Gymnasium's and policygen's: two short episodes with the same seed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
-MANY_STEPS = 100  # steps that check an environment without a task file
-_FEW_STEPS = 2
+MANY_STEPS = 100  # of an episode that checks an environment without a task file
+_FEW_STEPS = 2  # with a task file
 _SECONDS = 0.5  # time limit of an episode
-_TOLERANCE = 1e-5  # relative tolerance: a reused simulator may differ in the last bits (Box2D)
-_MARGIN = 0.1  # a value may lie so far outside its declared range, as a share of the range
+_TOLERANCE = 1e-5  # relative and absolute: a reused simulator may differ in the last bits (Box2D)
+_MARGIN = 0.1  # values may lie outside their declared range by this share of it
 
 
 def ignores_seed(
@@ -41,11 +41,11 @@ def ignores_seed(
 
     Args:
         width: number of columns of a flattened observation.
-        steps: maximum steps of each episode. Two steps expose most environments that draw from another generator. For
-            an environment with a task file this is enough: the search records later failures and continues.
+        steps: maximum steps of each episode. Two steps expose most environments that ignore their seed. They are enough
+            for an environment with a task file, as the search records later failures and continues.
 
     Raises:
-        EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
+        EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
 
     Warns:
         UserWarning: observations lie far outside the declared space.
@@ -61,11 +61,11 @@ def ignores_seed(
 
 
 def seeds_checked(task: Task) -> Task:
-    """Return the task with `unseeded` set by `ignores_seed` for its current environment.
+    """Return the task with `unseeded` set by `ignores_seed`, unless it is set already.
 
     Raises:
         TaskError: the environment cannot be made.
-        EnvironmentFault: it fails.
+        EnvironmentFault: the environment fails.
     """
     if task.unseeded:
         return task
@@ -80,12 +80,12 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
     """Refuse a task whose episodes ignore their seeds, unless the user accepts that.
 
     Raises:
-        UsageError: the episodes ignore their seeds, and the user has not accepted that.
+        UsageError: the episodes ignore their seeds, and this is not `accepted`.
     """
     if task.unseeded and not accepted:
         raise UsageError(
             f"two episodes of {task.gym_id} with one seed differ, so that policies cannot be compared on the same "
-            "episodes: probably it draws from np.random instead of self.np_random (after super().reset(seed=seed)); "
+            "episodes: it probably draws from np.random instead of self.np_random (after super().reset(seed=seed)); "
             "correct that, or accept such scores with --set unseeded=true (in Python: unseeded=True)"
         )
 
@@ -93,15 +93,15 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
 def random_episode(
     env: gym.Env[Any, Any], seed: int, width: int, step_timeout: float, *, steps: int, until: float = math.inf
 ) -> tuple[list[npt.NDArray[np.float64]], bool]:
-    """Play random actions; return each observation with the reward before it, and whether the episode was truncated.
+    """Play random actions; return each observation followed by its reward, and whether the episode was truncated.
 
     Args:
         width: number of columns of a flattened observation.
         steps: maximum number of steps.
-        until: a time of `time.monotonic`; the episode stops then, but not before its second step.
+        until: a time of `time.monotonic` at which the episode stops, but not before two steps.
 
     Raises:
-        EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
+        EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
     """
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
     method, terminated, truncated = "reset", False, False

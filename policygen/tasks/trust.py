@@ -1,7 +1,7 @@
-"""Names that an untrusted task may use: ids of known environments, and plain arguments that these take.
+"""Checks of untrusted tasks: they may name only ids of known environments, and plain arguments that these take.
 
-An id `module:Id` imports the module and calls `Id`, and an environment may read paths in its kwargs. Only a user who
-types the id, or trusts the file, may ask for that. Shipped task files are trusted.
+An id `module:Id` imports the module and calls `Id`, and an environment may read paths in its kwargs. This is allowed
+only if the user types the id or trusts the file. Shipped task files are trusted.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def trusted(task: Task) -> Task:
 
 
 def refuse_untrusted(task: Task) -> None:
-    """Refuse an environment that an untrusted task may not use.
+    """Refuse the environment of an untrusted task if `check_names` does.
 
     Raises:
-        TaskError: it would import a module or read a path that the file names.
+        TaskError: see `check_names`.
     """
     if task.untrusted:
         check_names(task.gym_id, dict(task.kwargs), task.untrusted)
 
 
 def why_refused(task: Task) -> str:
-    """Return why the environment is refused and what to do; empty if it is allowed."""
+    """Return why a task's environment is refused and what to do; empty if it is allowed."""
     try:
         refuse_untrusted(task)
     except TaskError as error:
@@ -60,7 +60,7 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
 
     Args:
         where: the file that has the names, for the message.
-        folder: arguments may be paths inside this folder.
+        folder: the folder that paths among the arguments may lead into; None: no path is allowed.
 
     Raises:
         TaskError: see `check_id`; or an argument names a module or a path, is not a plain value, or is unknown to the
@@ -115,7 +115,7 @@ def _specs(gym_id: str) -> list[EnvSpec]:
 
 
 def _modules(spec: EnvSpec) -> Iterator[str]:
-    """Yield the modules that make an environment, its wrappers and its vectorised form."""
+    """Yield the modules with the code of an environment, its wrappers and its vectorised form."""
     for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
         if entry is not None:
             module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
@@ -123,9 +123,9 @@ def _modules(spec: EnvSpec) -> Iterator[str]:
 
 
 def _parameters(spec: EnvSpec) -> set[str] | None:
-    """Return the names of an environment's arguments; None if it cannot be imported.
+    """Return the names of an environment's arguments, None if it cannot be imported.
 
-    A constructor with `**kwargs` passes them to its base class.
+    Those of a base class are included if the constructor takes `**kwargs`, which it then passes on.
     """
     try:
         creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
@@ -143,7 +143,7 @@ def _parameters(spec: EnvSpec) -> set[str] | None:
 
 
 def _keys_and_values(value: Any) -> Iterator[Any]:
-    """Yield the values in nested tables and lists, and the keys of the tables."""
+    """Yield the values in nested mappings and lists, and the keys of the mappings."""
     if isinstance(value, Mapping):
         yield from value
         value = list(value.values())
@@ -163,9 +163,9 @@ def _names_path(text: str) -> bool:
 
 
 def _inside(text: str, folder: Path | None) -> bool:
-    """Whether a path relative to the working directory leads into the folder."""
+    """Whether a text is a path, relative to the working directory, that leads into the folder."""
     if folder is None or "://" in text or "\\" in text or "\0" in text or text.startswith("~"):
         return False
     path = Path(text)
-    # Environments may resolve paths without a leading dot differently.
+    # Environments may resolve a path without a leading dot differently.
     return text.startswith("./") and ".." not in path.parts and path.resolve().is_relative_to(folder.resolve())

@@ -1,4 +1,4 @@
-"""Environments of a Python program: an object, or a function that makes one."""
+"""Environments that a Python program passes: an object, or a function that makes one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from policygen.errors import TaskError, UsageError
 from policygen.tasks.faults import wrappers_of
 from policygen.tasks.spaces import check_spaces
 
-NAMESPACE = "given/"  # prefix of ids of environments that only this program can make
+NAMESPACE = "given/"  # prefix of the ids of environments that only this program can make
 
 
 @dataclass(frozen=True, eq=False)
 class UserEnv:
-    """An environment or environment factory of this program.
+    """An environment or an environment factory that the program passed.
 
     Attributes:
-        env: the environment, or None.
-        factory: makes new environments, or None.
-        token: identifies this object and its copies in other processes.
+        env: the environment; None if there is a factory.
+        factory: a function that makes an environment; None if there is an environment.
+        token: an id that this object shares with its copies in other processes.
     """
 
     env: gym.Env[Any, Any] | None = None
@@ -102,7 +102,7 @@ class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the number of steps after which an environment truncates its episodes, if it states one."""
+    """Return the number of steps after which an environment truncates its episodes; None if it states none."""
     stated = env.spec.max_episode_steps if env.spec is not None else None
     return next((w._max_episode_steps for w in wrappers_of(env) if isinstance(w, TimeLimit)), stated)
 
@@ -130,7 +130,7 @@ def user_env_of(what: Any) -> UserEnv | str:
 
 
 def is_picklable(what: UserEnv) -> bool:
-    """Whether the factory can be sent to other processes."""
+    """Whether other processes can make the environment: it has a factory that can be pickled."""
     if what.is_single_env:
         return False
     from loky.cloudpickle_wrapper import dumps  # start-up time

@@ -14,10 +14,10 @@ from policygen.quantities.text import slug
 from policygen.tasks.documentation import Section, choices, numbered, without_markup
 from policygen.tasks.spaces import Actuator, Observation
 
-_LONGEST = 26  # characters of a name made from a description; else the name in the MuJoCo model is used
+_LONGEST = 26  # characters of a name from a description; instead of a longer one, the MuJoCo model's name is used
 _UNITS = ("rad/s", "m/s", "rad", "m", "N m", "N")
 
-# Gymnasium documents these in prose. Name, unit, meaning.
+# Name, unit and meaning of observations that Gymnasium documents in prose.
 _IN_PROSE: dict[str, tuple[tuple[str, str, str], ...]] = {
     "LunarLander": (
         ("x", "", "horizontal place, 0 is the middle of the pad, positive to the right"),
@@ -62,7 +62,7 @@ _ACTIONS_IN_PROSE: dict[str, tuple[tuple[str, str], ...]] = {
 def named_observations(
     found: Sequence[Observation], section: Section | None, starting: Section | None, env: gym.Env[Any, Any]
 ) -> tuple[list[Observation], bool]:
-    """Name observations, with units and meanings, from the documentation; return also whether all are documented.
+    """Return observations with names, units and meanings from the documentation, and whether all are documented.
 
     Args:
         section: the section on the observation space.
@@ -75,7 +75,7 @@ def named_observations(
         ]
         return named, True
     rows = numbered(section, len(found)) if section else []
-    if not rows and starting:  # a table without numbers, one row each
+    if not rows and starting:  # a table with a row per observation, without numbers
         for table in starting.tables:
             if len(table) == len(found) and all("observation" in row for row in table):
                 rows = list(table)
@@ -94,14 +94,14 @@ def named_observations(
 
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
-    """Return a row's description with the joint's name in the MuJoCo model, which the simulator's facts use."""
+    """Return the description in a table row, with the joint's name in the MuJoCo model, as the facts name the joint."""
     about, model = without_markup(text), _model_name(row)
     about += ", part of a unit quaternion" * ("-orientation" in about)
     return f"{about} ({model})" if model and model not in about else about
 
 
 def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> str:
-    """Add to a meaning the body that a joint moves in the world, if the documentation has another name for it."""
+    """Add to a meaning the name of the body that a joint moves in the world, unless the meaning has it."""
     model, joint = getattr(env.unwrapped, "model", None), _model_name(row)
     try:
         body = model.body(int(model.joint(joint).bodyid[0]))  # type: ignore[union-attr]
@@ -114,6 +114,7 @@ def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> st
 
 
 def _model_name(row: Mapping[str, str]) -> str:
+    """Return the name in the MuJoCo model of what a table row is about; empty if the row has none."""
     found = re.match(r"[A-Za-z]\w*", row.get("name (in corresponding xml file)", ""))
     return found[0] if found and found[0] not in ("NA", "cos", "sin") else ""
 
@@ -123,7 +124,7 @@ def _unit(row: Mapping[str, str]) -> str:
     unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
     if "-orientation" in row.get("observation", ""):  # a quaternion, which the table calls an angle
         return ""
-    # One table calls joint speeds angles.
+    # One table gives joint speeds the unit rad.
     return "rad/s" if unit == "rad" and "velocity" in row.get("observation", "").lower() else unit
 
 
@@ -157,7 +158,7 @@ _DROPPED = {"the", "a", "an", "of", "in", "to", "on", "be", "that", "joint", "hi
 
 
 def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Make names distinct: repeated names get their axis, or the name of their joint."""
+    """Return the names; a repeated one is made distinct by its axis or by the name of its joint."""
     joints: dict[str, str] = {}
     result: list[str] = []
     for name, row in zip(names, rows, strict=True):
@@ -184,12 +185,12 @@ _PARTS = {
 
 _PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
 _EFFORT = "force of the actuator on the joint"
-# The description of a quantity that follows from positions and velocities; group 1 is the body it belongs to, if any.
+# The meaning of an observation that follows from positions and velocities; group 1 is the body it belongs to, if any.
 DERIVED = re.compile(rf"(?:{'|'.join(_PARTS)}) of body (\w+)(?=:|$)|{_EFFORT}$")
 
 
 def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
-    """Name the per-body observations of MuJoCo environments, after positions and velocities; empty if unclear."""
+    """Return a MuJoCo environment's last observations, forces and motions of bodies, with names; empty if unclear."""
     base: Any = env.unwrapped
     structure = getattr(base, "observation_structure", None)
     if not found or not isinstance(structure, dict):
@@ -217,7 +218,12 @@ def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> lis
 def named_actuators(
     actuators: Sequence[Actuator], section: Section | None, taken: Sequence[str], env: gym.Env[Any, Any]
 ) -> tuple[tuple[Actuator, ...], bool]:
-    """Name actuators and labels from the documentation, avoiding `taken`; also return whether they are documented."""
+    """Return actuators with names and labels from the documentation, and whether it has them.
+
+    Args:
+        section: the section on the action space.
+        taken: names that the documentation's names may not repeat; else none of them is used.
+    """
     result = list(actuators)
     if len(result) == 1 and result[0].is_choice:
         texts = choices(section, len(result[0].labels)) if section else None
@@ -250,7 +256,7 @@ def _says_more(text: str, label: str) -> bool:
 
 
 def _effort_name(row: Mapping[str, str]) -> str:
-    """Return the name of a torque or force: `thigh_torque`."""
+    """Return the name of an actuator from its table row, such as `thigh_torque`."""
     text = without_markup(row.get("action", "")).lower()
     kind = "force" if "force" in text or "(N)" in "".join(row.values()) else "torque"
     part = re.sub(r"\(.*?\)|\b(torque|force) applied (on|at)\b", "", text)
@@ -263,7 +269,7 @@ def _effort_name(row: Mapping[str, str]) -> str:
 
 
 def _labels(texts: Sequence[str]) -> list[str]:
-    """Return a word per choice, in which the descriptions differ; empty if there is none."""
+    """Return a label per choice, made of the words in which the descriptions differ; empty if labels are unclear."""
     parts = []
     for text in texts:
         text = re.sub(r"-(\d)", r"minus \1", re.sub(r"\(.*?\)|'", "", text.lower()))

@@ -122,7 +122,7 @@ def test_actions_are_clipped_or_refused(plant_run: Path) -> None:
     with pytest.raises(UsageError, match=r"call reset\(\)"):
         env.step(1)
     env.reset()
-    with pytest.raises(UsageError, match=r"7 is no action of Discrete\(2\)"):
+    with pytest.raises(UsageError, match=r"7 is not in the action space Discrete\(2\)"):
         env.step(7)
     one, other = policygen.plant(plant_run).unwrapped, policygen.plant(plant_run).unwrapped
     one.reset(seed=0), other.reset(seed=0)

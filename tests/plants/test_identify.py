@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import fitted
+from policygen.plants.fit import with_errors
 from policygen.plants.identify import identify_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.parse import parse
@@ -32,7 +32,7 @@ def test_the_pendulum_is_found() -> None:
     assert parsed is not None
     assert (parsed.next, set(parsed.lets)) == (found.next, set(found.lets))
     equations = Equations(PENDULUM, found)
-    judged = fitted(equations, equations.values[None], swings())
+    judged = with_errors(equations, equations.values[None], swings())
     assert judged.error.max() < 0.02
     # The terms of the documentation, and no other; rates beyond 8 are cut.
     (later,) = (text for name, text in found.lets if name == "later_rate")
@@ -44,7 +44,7 @@ def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
     balanced = policy("left = 0\nright = angle + 0.3*spin + 0.05*velocity", task)
     data = Transitions.of(task, [*played(task, range(8)), *played(replace(task, max_steps=60), (9,), balanced)])
     found = identify_plant(data, known_plant(task))
-    judged = fitted(Equations(task, found), Equations(task, found).values[None], data)
+    judged = with_errors(Equations(task, found), Equations(task, found).values[None], data)
     assert judged.error_ahead is not None
     assert judged.error_ahead.max() < 1e-3
     assert (found.reward, found.ends) == (task.reward, task.ends)
@@ -77,7 +77,7 @@ def test_delayed_actions_are_found(delay: int) -> None:
     assert f"*{lags[-1]}" in dict(found.next)["x"]
     data = driven(200, seed=1, delay=delay)
     equations = Equations(LINE, found)
-    judged = fitted(equations, equations.values[None], data)
+    judged = with_errors(equations, equations.values[None], data)
     assert judged.error_ahead is not None
     assert judged.error_ahead[0] < 0.05
 

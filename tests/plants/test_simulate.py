@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, SWINGS, driven, equations, played, policy, swings
 
-from policygen.plants.fit import FittedPlant, fitted
+from policygen.plants.fit import FittedPlant, with_errors
 from policygen.plants.simulate import PlantCopies, play_in_plant
 from policygen.plants.transitions import Transitions
 
 
 def line_plant(text: str, data: Transitions | None = None) -> FittedPlant:
     made = equations(text, LINE)
-    return fitted(made, made.values[None], data or driven(50))
+    return with_errors(made, made.values[None], data or driven(50))
 
 
 def test_an_exact_plant_plays_as_the_environment_does() -> None:
     made = equations(EXACT)
     (real,) = played(PENDULUM, (4,), policy(SWINGS))
-    inside = replace(fitted(made, made.values[None], swings()), low=np.full(3, -9.0), high=np.full(3, 9.0))
+    inside = replace(with_errors(made, made.values[None], swings()), low=np.full(3, -9.0), high=np.full(3, 9.0))
     ((found,),) = play_in_plant(inside, [policy(SWINGS)], (0,), real.observations[:1].astype(np.float64))
     assert np.abs(found.observations - real.observations)[:20].max() < 1e-3
     assert np.abs(found.rewards - real.rewards)[:20].max() < 1e-2
@@ -58,7 +58,7 @@ def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
     made = equations(
         "next x = 0.5*x + 0.1*u + prev(u)*0\nstart x = uniform(-1, 1)\nnoise x = 0.1\nends = x > 0.3", LINE
     )
-    inside = fitted(made, np.stack([made.values, 1.05 * made.values]), driven(50))
+    inside = with_errors(made, np.stack([made.values, 1.05 * made.values]), driven(50))
     actors = [policy("u = 0.1*x", LINE), policy("u = -x", LINE)]
     together = play_in_plant(inside, actors, (3, 4, 5, 9))
     for actor, episodes in zip(actors, together, strict=True):
@@ -71,7 +71,7 @@ def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
 
 def test_copies_that_are_kept_go_on_as_before() -> None:
     made = equations("next x = 0.9*x + 0.5*prev(u)\nnoise x = 0.1", LINE)
-    inside = fitted(made, np.stack([made.values * k for k in (1, 0.9, 0.8)]), driven(50))
+    inside = with_errors(made, np.stack([made.values * k for k in (1, 0.9, 0.8)]), driven(50))
     which = np.array([False, True, False, True])
     whole, fewer = PlantCopies(inside, (1, 2, 3, 4)), PlantCopies(inside, (1, 2, 3, 4))
     actions = np.linspace(-1, 1, 4)[:, None]
@@ -96,7 +96,7 @@ def test_absurd_numbers_are_played_without_a_word(text: str) -> None:
 def test_hidden_states_are_drawn_for_an_episode_and_may_move() -> None:
     made = equations("hidden load\nnext x = x + load\nnext load = 0.5*load\nreward = load\nends = load < 0", LINE)
     starts = np.array([[0.0, 0.4], [0.1, -0.4]])
-    inside = replace(fitted(made, made.values[None], driven(50)), starts=starts)
+    inside = replace(with_errors(made, made.values[None], driven(50)), starts=starts)
     ((first, *rest),) = play_in_plant(inside, [policy("u = 0", LINE)], range(20))
     again = play_in_plant(inside, [policy("u = 0", LINE)], range(20))[0][0]
     assert np.array_equal(first.observations, again.observations)

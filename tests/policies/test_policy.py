@@ -382,7 +382,7 @@ def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
             (3, "got int"),
             (None, "got NoneType"),
             ({f"part{i}": 0.0 for i in range(n)}, "got dict"),
-            ([None] * n, "something else in their place"),
+            ([None] * n, "values that are not all numbers"),
             (tuple(np.zeros(2) for _ in range(n)), "got tuple"),
         ):
             with pytest.raises(PolicyError, match=expected) as refusal:

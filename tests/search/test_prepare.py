@@ -110,7 +110,7 @@ def test_a_prompt_says_the_number_that_the_run_has(line: Line) -> None:
     [
         ('reward = "-speed"', "`reward`, `ends` or `starts` of swing is no plant: "),
         ('starts = { angle = "uniform(0, 1)" }', "`angle` is not observed"),
-        ('starts = { rate = "about 0" }', "`about 0` is no start; write `normal(MEAN, DEVIATION)`"),
+        ('starts = { rate = "about 0" }', "`about 0` is not a start; write `normal(MEAN, DEVIATION)`"),
     ],
 )
 def test_what_a_task_states_of_its_plant_is_read_before_anything_is_played(

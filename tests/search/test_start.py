@@ -84,7 +84,7 @@ def test_a_start_may_be_a_run_a_saved_policy_or_a_policy_object(line: Line, work
     assert own is not None
     found = policygen.run("cartpole", start=own, policy="linear", iterations=1, episodes=5, final_episodes=5, jobs=1)
     assert found.policy == own
-    with pytest.raises(PolicyError, match="it cannot be read as a policy of this run"):
+    with pytest.raises(PolicyError, match="the text cannot be read as a policy of this run"):
         policygen.run("cartpole", start="nonsense", iterations=1)
 
 
@@ -93,7 +93,10 @@ def test_a_start_may_be_a_run_a_saved_policy_or_a_policy_object(line: Line, work
     [
         (("--start", "nowhere.txt"), "cannot read nowhere.txt: there is no such file or folder"),
         (("--start", "bad.txt"), "line 2: unknown name `lean`"),
-        (("--start", "hasty.txt", "--policy", "table"), "it cannot be read as a policy of this run (--policy table)"),
+        (
+            ("--start", "hasty.txt", "--policy", "table"),
+            "the text cannot be read as a policy of this run (--policy table)",
+        ),
         (("--start", "bytes.txt"), "cannot read bytes.txt"),
     ],
 )

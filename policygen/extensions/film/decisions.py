@@ -64,7 +64,7 @@ class Explainer:
     def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
         """Explain `action` after an observation of shape (d,); None unless `wanted`."""
         quantities = self._reader.completed(observation.tolist() + self._memory)
-        self._memory = self._reader.recollect_one(quantities, action)
+        self._memory = self._reader.next_memory_of_row(quantities, action)
         return self._explain(quantities, action) if wanted else None
 
 

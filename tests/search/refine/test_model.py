@@ -18,7 +18,7 @@ from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.pictures import own_episodes
-from policygen.plants.fit import fit_plant, fitted
+from policygen.plants.fit import fit_plant, with_errors
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
@@ -96,7 +96,7 @@ def test_an_episode_far_below_the_prediction_is_followed_by_another_round(
 def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float], agrees: bool) -> None:
     seen = played(PENDULUM, (1, 2))
     made = Equations(PENDULUM, plant(EXACT))
-    both = fitted(made, np.stack([factor * made.values for factor in factors]), Transitions.of(PENDULUM, seen))
+    both = with_errors(made, np.stack([factor * made.values for factor in factors]), Transitions.of(PENDULUM, seen))
     both = replace(both, low=np.full(3, -20.0), high=np.full(3, 20.0))
     (real,) = played(PENDULUM, (3,), policy(SWINGS))
     assert _agrees(both, policy(SWINGS), real, seen) == agrees
