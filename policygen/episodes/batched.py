@@ -15,10 +15,10 @@ from policygen.tasks.task import Task
 
 
 class EnvCopies(Protocol):
-    """Copies of an environment that step together; those whose episode has ended step too, but are ignored."""
+    """Copies of an environment that step together; copies whose episode has ended step too, and are ignored."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
-        """Step all copies; return observations of shape (k, d), rewards, whether each episode terminated, and more."""
+        """Step all k copies; return observations, shape (k, d), then rewards and terminations, shape (k,), and more."""
         ...
 
     def keep(self, which: npt.NDArray[np.bool_], /) -> None:
@@ -71,7 +71,9 @@ def play_batch(
         chosen = np.asarray(decider.decide(current, kept))
         current, rewards[step, rows], now_terminated, *_ = copies.step(chosen)
         observations[step + 1, rows], actions[step, rows] = current, chosen
-        current = observations[step + 1, rows]  # in single precision: the actor sees what trajectories keep
+        current = observations[
+            step + 1, rows
+        ]  # in single precision, as trajectories keep them: the actor sees the same
         step += 1
         if learning is not None:
             active = ~ended
@@ -130,12 +132,13 @@ class BatchedActors:
         try:
             return BatchedLinear(self.actors, self.each)
         except DifferentStructure:
-            pass
-        return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
+            return _JointDecider([actor.begin(self.each) for actor in self.actors], self.each)
 
 
 @dataclass(frozen=True, slots=True)
-class _DecidingTogether:
+class _JointDecider:
+    """The deciders of several actors as one, each for `each` episodes."""
+
     deciders: Sequence[Decider]
     each: int
 

@@ -1,4 +1,4 @@
-"""Demonstrations: episodes of another agent, shown with the run's own best episodes."""
+"""Read demonstrations: episodes from outside the run, which prompts show with the run's best episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.files import check_name
 from policygen.tasks.task import Task
 
-DEMONSTRATION = -1  # an episode's attempt number if no attempt played it
+DEMONSTRATION = -1  # attempt number of an episode that no attempt played
 EPISODES_OF_A_MODEL = 10
 NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a user's own file
 FORM = (

@@ -20,7 +20,7 @@ from policygen.quantities.tree import Call, Contains, Node, Number, names_in
 
 SMALL = 0.01  # a term that changes an output by less than this share of the output's range has no effect
 LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
-SAMPLED_STEPS = 200  # steps on which most terms prove to have an effect; the others are tried on all steps
+SAMPLED_STEPS = 200  # steps that show the effect of most terms; the other terms are tried on all steps
 _CONDITIONS = frozenset(["<", "<=", ">", ">=", "==", "!=", "and", "or", "not"])
 _HOW = ("limit", "never", "always", "small")  # the most telling first
 _Columns = list[npt.NDArray[np.float64]]
@@ -87,7 +87,7 @@ def undefined_and_idle(
 
 
 def _of_length(column: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
-    """Return the column; zeros for a quantity that nothing reads, which has one number per episode."""
+    """Return the column, or zeros for a quantity that nothing reads: its column has one number per episode."""
     return column if len(column) == steps else np.zeros(steps)
 
 
@@ -110,7 +110,10 @@ def _constant_conditions(
 def _idle_outputs_and_terms(
     policy: LinearPolicy, formulas: Sequence[tuple[str, Node]], columns: _Columns, known: Collection[str]
 ) -> Iterator[Idle]:
-    """Yield the outputs always at a limit, and the terms of lines not in `known` without effect on the others."""
+    """Yield the outputs that are always at a limit, and the terms without effect on the other outputs.
+
+    Terms of the lines `known` are left out.
+    """
     names, own = policy.reader.names, iter(policy.equations)
     outputs = {name: _values(node, names, columns) for name, node in policy.equations}
     actions = _actions(policy, outputs)

@@ -54,7 +54,8 @@ def preview(
         PolicygenError: wrong input, or a broken template.
     """
     folder = find_run(name)
-    if (folder / "config.toml").is_file():
+    is_run = (folder / "config.toml").is_file()
+    if is_run:
         loaded = load_run(folder, trust=trust)
         search = loaded.search
         config = effective_config(
@@ -83,7 +84,7 @@ def preview(
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
-    if (folder / "config.toml").is_file():
+    if is_run:
         comments = Steering(folder).comments_for(context.number)
         context = replace(context, comments=tuple(comment.text for comment in comments))
     prompt = render_prompt(context, config, search.earlier_turns(config))
