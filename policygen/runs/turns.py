@@ -1,4 +1,4 @@
-"""The choice among several proposing models: from recorded attempts alone, so that a resumed run chooses the same."""
+"""Choose which of several models proposes next, from recorded attempts alone: a resumed run chooses the same."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
 
     A model's value is the gain of its proposals divided by their cost, relative to the best model's (as in
     ShinkaEvolve, arXiv 2509.19349). The cost is in dollars if all models have a price, else in replies. `waiting` are
-    models already chosen in this round, whose proposals are not scored yet: they count as choices without gain or cost.
+    the models already chosen in this round, whose proposals are not scored yet: each counts as a choice without gain.
     """
     asked = _asked(attempts)
     counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
@@ -90,7 +90,7 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
 
 
 def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:
-    """Return gain by cost of each model."""
+    """Return the gain of each model divided by its cost."""
     gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
     priced = True
     for attempt in attempts:
