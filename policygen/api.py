@@ -59,7 +59,7 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 class RunResult:
     """The result of a run.
 
-    `policy` is None if no reply held a policy; `final` is its score on fresh seeds (or exact).
+    `policy` is the best one; None if no reply held a policy. `final` is its score on fresh seeds, or exact.
     """
 
     policy: Policy | None

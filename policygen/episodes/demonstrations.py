@@ -46,21 +46,15 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         episodes = play_agent(agent, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     else:
         refuse_nameless_model(source)
-        path = _episodes_file(source)
-        episodes = _read_file(path, task) if path is not None else read_minari(source, task)
+        path = Path(check_name(source))
+        file = path if path.suffix == ".npz" else path / "episodes.npz"
+        episodes = _read_file(file, task) if file == path or file.is_file() else read_minari(source, task)
     if not episodes:
         raise UsageError(f"{source} holds no episodes")
     best = sorted(episodes, key=lambda episode: -episode.episode_return)[:KEPT_EXTREMES]
     buffer = ReplayBuffer(sum(episode.length for episode in best) * 2 + 10_000)
     buffer.add(DEMONSTRATION, best)
     return buffer
-
-
-def _episodes_file(source: str) -> Path | None:
-    path = Path(check_name(source))
-    if path.suffix == ".npz":
-        return path
-    return path / "episodes.npz" if (path / "episodes.npz").is_file() else None
 
 
 def _read_file(path: Path, task: Task) -> list[Trajectory]:

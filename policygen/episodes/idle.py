@@ -65,7 +65,9 @@ def undefined_and_idle(
     if not formulas or not steps:
         return (), ()
     parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
-    columns = [_of_length(np.concatenate(c).astype(np.float64), steps) for c in zip(*parts, strict=True)]
+    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+    # A quantity that nothing reads has one number per episode.
+    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
     names, undefined = policy.reader.names, []
     idle: list[Idle] = []
     with np.errstate(all="ignore"):
@@ -84,11 +86,6 @@ def undefined_and_idle(
                 known = given | {name for name, _ in undefined} | {one.line for one in idle}
                 idle += _idle_outputs_and_terms(policy, formulas, columns, known)
     return tuple(undefined), tuple(sorted(dict.fromkeys(idle), key=lambda one: _HOW.index(one.how)))
-
-
-def _of_length(column: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
-    """Return the column, or zeros for a quantity that nothing reads: its column has one number per episode."""
-    return column if len(column) == steps else np.zeros(steps)
 
 
 def _constant_conditions(

@@ -126,7 +126,7 @@ def score_with_violations(
 
 
 def with_aggregate(score: Score, aggregate: Aggregate) -> Score:
-    """Return the score with another statistic of its returns as its value; an exact score has no returns."""
+    """Return a score of episodes with another statistic of their returns as its value."""
     if aggregate == score.aggregate:
         return score
     other = score_of_returns(np.array(score.returns), score.seeds, score.engine, aggregate)

@@ -181,11 +181,9 @@ class HeldRandomActor(RandomActor):
     def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
         """Return the last action, or now and then a new one."""
         if self._held is None or self._rng.random() < self._change:
-            self._held = self._weakened(super().decide(observations, indices))
+            actions = super().decide(observations, indices)
+            if self._strength < 1 and self._numbers.any():
+                weak = self._middle + self._strength * (actions - self._middle)
+                actions = np.where(self._numbers, weak, actions).astype(actions.dtype)
+            self._held = actions
         return self._held
-
-    def _weakened(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self._strength == 1 or not self._numbers.any():
-            return actions
-        weak = self._middle + self._strength * (actions - self._middle)
-        return np.where(self._numbers, weak, actions).astype(actions.dtype)

@@ -261,9 +261,10 @@ class Logbook:
         Raises:
             LogbookError: the settings name one, and it is missing or damaged.
         """
-        if not self.config().baseline:
+        config = self.config()
+        if not config.baseline:
             return None
-        config, found = self.config(), self._required("baseline.json", "baseline", BASELINE.validate_python)
+        found = self._required("baseline.json", "baseline", BASELINE.validate_python)
         score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
         if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
             raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)

@@ -45,7 +45,7 @@ class RequestLog:
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used.
-        tell: called with waiting and other long-running activities.
+        tell: called with each activity, such as a wait; None: it has ended.
         steering: the user's messages to the run.
         cache: stores answers of language models; looked up before a request.
         by_attempt: whether the cache key and the model's seed include the attempt's number; if not, equal requests of

@@ -80,7 +80,8 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
     the models already chosen in this round, whose proposals are not scored yet: each counts as a choice without gain.
     """
     asked = _asked(attempts)
-    counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
+    # The first policy of a run has no gain, because there was no best before it.
+    counted = [attempt for attempt in asked if not attempt.accepted or attempt.comparison.gain is not None]
     tried = Counter(waiting) + Counter(attempt.requests.model for attempt in counted)
     turns = Counter(waiting) + Counter(attempt.requests.model for attempt in asked)
     untried = [model for model in models if not tried[model]]
@@ -108,10 +109,6 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
     asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning")
     return [attempt for attempt in asked if attempt.requests.model != START]
-
-
-def _is_first_policy(attempt: Attempt) -> bool:
-    return attempt.accepted and attempt.comparison.gain is None
 
 
 def _gain(attempt: Attempt) -> float:

@@ -31,7 +31,7 @@ from policygen.tasks.load import load_task
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A rendered prompt and a remark on its size and cost."""
+    """A rendered prompt, and a line on its size, its cost and its templates."""
 
     prompt: Prompt
     remark: str
@@ -74,8 +74,7 @@ def preview(
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:
-        limit = step_timeout_of(config_file, assignments, {})
-        task = load_task(name, trust=trust, step_timeout=limit)
+        task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
         source = config.demonstrations
@@ -85,13 +84,13 @@ def preview(
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
     if is_run:
-        comments = Steering(folder).comments_for(context.number)
-        context = replace(context, comments=tuple(comment.text for comment in comments))
+        comments = tuple(comment.text for comment in Steering(folder).comments_for(context.number))
+        context = replace(context, comments=comments)
     prompt = render_prompt(context, config, search.earlier_turns(config))
     models = specs_of(config.llm)
     chosen = whose_turn(context.number, context.attempts, models, config)
     asked = read_spec(chosen)
-    price = ""
+    price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:
         usd = cost(llm_options(config), chosen, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"

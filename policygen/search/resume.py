@@ -84,7 +84,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
-        run.answers = ()  # `builtin` costs nothing, and may answer differently after more episodes
+        run.answers = ()  # `builtin` costs nothing, and may propose other policies after more episodes
         logbook.forget_exchanges(kept)
     if isinstance(provider, OrderedProvider):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))

@@ -22,7 +22,7 @@ from policygen.search.refine.tunable import Refined, Trials
 
 SWEEPS = 2  # over all entries, if the budget allows this number of seeds per comparison:
 ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION
-COMPARED = 8  # random changes compared at a time, if not
+COMPARED = 8  # random changes compared at a time otherwise
 
 Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
 Change = tuple[int, int, int]  # cell, actuator and new label
