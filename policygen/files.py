@@ -309,10 +309,10 @@ def mark(kind: str) -> dict[str, str]:
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Refuse a file without the format mark of `kind`; files of the first versions have no mark and are accepted.
+    """Refuse a file with another format mark than that of `kind`; files of the first versions have no mark.
 
     Raises:
-        LogbookError: the mark is another one, such as that of a later version.
+        LogbookError: the mark differs, for example because a later version wrote the file.
     """
     own = mark(kind)["format"]
     found = value.get("format", own) if isinstance(value, dict) else own

@@ -71,9 +71,7 @@ def play_batch(
         chosen = np.asarray(decider.decide(current, kept))
         current, rewards[step, rows], now_terminated, *_ = copies.step(chosen)
         observations[step + 1, rows], actions[step, rows] = current, chosen
-        current = observations[
-            step + 1, rows
-        ]  # in single precision, as trajectories keep them: the actor sees the same
+        current = observations[step + 1, rows]  # in single precision: the actor sees what trajectories keep
         step += 1
         if learning is not None:
             active = ~ended

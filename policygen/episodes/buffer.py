@@ -21,7 +21,7 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # steps that the other memory of an episode, about 700 bytes, counts as
+STEPS_OF_AN_EPISODE = 32  # an episode counts as this number of further steps: it needs 700 bytes besides its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
 _MOST_CACHED = 32  # values that `cached` keeps
 _T = TypeVar("_T")

@@ -17,7 +17,7 @@ from policygen.tasks.task import Task
 
 
 class ScoreValue:
-    """The value of a score: `mean`, or that in `aggregated`: the setting `score`, such as `cvar:0.1`, and its value."""
+    """A score's value: the mean, or another aggregate; `aggregated` is its setting, such as `cvar:0.1`, and value."""
 
     __slots__ = ()
     mean: float

@@ -192,7 +192,7 @@ class TuningState:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
             units; NaN and infinity do not occur.
         correlations: the strict lower triangle of its correlations, row by row; empty if they are not kept.
-        floor: least size that a weight counted as having (see `refine.methods.refine`).
+        floor: least size that a constant counted as having (see `refine.methods.refine`).
         climbing: whether the returns were still rising when the episodes ended.
     """
 

@@ -39,8 +39,8 @@ def refine(
 
     Args:
         trials: plays the candidates on its seeds, within its budget.
-        floor: least size that a weight counts as having. First steps are proportional to the sizes of the constants; 0
-            respects physical units and keeps zeros. Constants in features (`let`) have no least size.
+        floor: least size that a constant counts as having, except in features (`let`). First steps are proportional to
+            size; a floor of 0 respects physical units and keeps zeros.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
 
     Raises:

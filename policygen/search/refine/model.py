@@ -90,7 +90,7 @@ def tune_in_plant(
         watched += real
         seen += real
         if inside.seeks_end and not any(one.terminated for one in seen):
-            continue  # the plant is not right yet; after this episode, the next search may reach the end
+            continue  # no episode has reached the end yet: fit this one too, and search again
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
