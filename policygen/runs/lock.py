@@ -45,11 +45,9 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works in the folder."""
+    """Whether a process works in the folder; false if that cannot be found out."""
     try:
         RunLock(folder).release()
-    except FolderInUse:
-        return True
-    except LogbookError:
-        return False
+    except LogbookError as error:
+        return isinstance(error, FolderInUse)
     return False

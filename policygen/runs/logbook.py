@@ -120,7 +120,7 @@ class Logbook:
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
         try:
-            logbook.hold()
+            logbook.lock()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
                 logbook._write_json("example.json", "example", asdict(example))
@@ -136,7 +136,7 @@ class Logbook:
             raise
         return logbook
 
-    def hold(self) -> None:
+    def lock(self) -> None:
         """Lock the folder against other processes, until `release` or the end of this process.
 
         Raises:
@@ -173,8 +173,8 @@ class Logbook:
         if time.monotonic() > self._next_save:
             self.save_buffer(buffer)
 
-    def settle(self, attempts: Sequence[Attempt]) -> None:
-        """Rewrite the last attempt, whose episode totals have grown since it was recorded."""
+    def rewrite_last(self, attempts: Sequence[Attempt]) -> None:
+        """Rewrite the last attempt, whose totals of episodes have grown since it was recorded."""
         log = self.folder / "attempts.jsonl"
         kept = _lines(_first_attempts(log, len(attempts) - 1))
         write_atomically(log, kept + json_line(_attempt_record(attempts[-1])))

@@ -136,7 +136,7 @@ class Search:
             self.best = attempt
         return attempt
 
-    def settle(self, last: Attempt) -> None:
+    def replace_last(self, last: Attempt) -> None:
         """Replace the last attempt by its final version, with the run's totals and the best policy's validation."""
         recorded, validation = self.attempts[-1], self.validation
         if last is recorded:

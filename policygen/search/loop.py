@@ -76,7 +76,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
             search.stopped = str(error)
         yield from _tune_leftover(search, runner)
         if search.attempts:
-            search.settle(runner.with_final_counts(search.attempts[-1]))
+            search.replace_last(runner.with_final_counts(search.attempts[-1]))
 
 
 def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:

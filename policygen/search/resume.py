@@ -58,7 +58,7 @@ def resume(
     """
     logbook = Logbook(folder)
     logbook.config()  # raises if it is not a run folder
-    logbook.hold()
+    logbook.lock()
     try:
         return _resumed(logbook, provider, assignments, trust=trust, env=env)
     except BaseException:

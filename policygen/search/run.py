@@ -102,7 +102,7 @@ class Run:
                 recorded = attempt
                 yield attempt
             if recorded is not None and self.search.attempts[-1] is not recorded:
-                self.logbook.settle(self.search.attempts)
+                self.logbook.rewrite_last(self.search.attempts)
         except BaseException:
             self.logbook.release()  # another process may continue the run
             raise
