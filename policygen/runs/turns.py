@@ -43,7 +43,7 @@ def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, .
     return tuple(found)
 
 
-def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
+def choose_model(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
     """Return the model that proposes attempt `number`.
 
     Args:
@@ -107,6 +107,7 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
 
 
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts that a model proposed; not random actions, later tuning, or a policy given by --start."""
     asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning")
     return [attempt for attempt in asked if attempt.requests.model != START]
 

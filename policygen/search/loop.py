@@ -21,7 +21,7 @@ from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to
 from policygen.search.refine.tunable import Trials
 from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
-from policygen.search.steer import check_shown, steered
+from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
 
@@ -58,7 +58,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     search.stopped = reason
                     break
                 runner.isolate(request_log.has_recorded)
-                scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
+                scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
                 asked = propose_round(proposer, prompts, scorable, request_log)

@@ -19,7 +19,7 @@ from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.reading import read_example
 from policygen.runs.request_log import llm_options
 from policygen.runs.steering import Steering
-from policygen.runs.turns import whose_turn
+from policygen.runs.turns import choose_model
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.origin import own_templates
@@ -88,7 +88,7 @@ def preview(
         context = replace(context, comments=comments)
     prompt = render_prompt(context, config, search.earlier_turns(config))
     models = specs_of(config.llm)
-    chosen = whose_turn(context.number, context.attempts, models, config)
+    chosen = choose_model(context.number, context.attempts, models, config)
     asked = read_spec(chosen)
     price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:

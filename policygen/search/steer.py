@@ -25,7 +25,7 @@ _IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
-def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
+def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
     """Wait until the run is not paused, and return the round's contexts with the user's comments.
 
     Raises:
