@@ -18,7 +18,6 @@ from policygen.episodes.agents import score_agent
 from policygen.episodes.aggregate import read_aggregate
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import Score, episode_seeds, with_aggregate
-from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
@@ -60,7 +59,7 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 class RunResult:
     """The result of a run.
 
-    `policy` is None if no reply held a policy; `final` is its score on fresh seeds (or exact).
+    `policy` is the best one; None if no reply held a policy. `final` is its score on fresh seeds, or exact.
     """
 
     policy: Policy | None
@@ -133,11 +132,11 @@ def run(
     if not isinstance(llm, str) and isinstance(llm, Sequence):
         llm = joined_specs(llm)
     spec = llm if isinstance(llm, str) else _spec_of(llm)
-    config = effective_config(loaded, loaded.name, options={**_plain(settings), "llm": spec})
-    answers = Cache(Path(cache)) if cache is not None else None
+    config = effective_config(loaded, loaded.name, options={**_config_values(settings), "llm": spec})
     config = config.trusted() if trust else config
+    replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
     active_run = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
-    active_run.cache = answers
+    active_run.cache = replies
     return _carry_out(active_run, listeners, on_attempt)
 
 
@@ -197,12 +196,15 @@ def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False)
     return task_of(task, step_timeout)
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+def _config_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as `RunConfig` takes them: paths as texts, and the policy to start from as its text."""
+    values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     begin = settings.get("start")
     if isinstance(begin, Policy):
-        plain["start"] = begin.to_text(whole=True)
-    return {**plain, "start": policy_text(begin)} if isinstance(begin, Path) else plain
+        values["start"] = begin.to_text(whole=True)
+    elif isinstance(begin, Path):
+        values["start"] = policy_text(begin)
+    return values
 
 
 def own_listeners(run: Run) -> list[Listener]:
@@ -249,8 +251,8 @@ def resume(
         folder: the run's folder.
         env: the environment or factory again, if `run` got one.
         llm: your own provider again, if `run` got one.
-        settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
-            step_timeout.
+        settings: larger budgets, or settings on which no score depends: prompt_tokens, jobs, base_url,
+            timeout_seconds, step_timeout.
         trust: let the folder name modules to import, paths to read, and a server that gets the key.
 
     Raises:
@@ -453,7 +455,7 @@ def simplify(
         source: a policy, a run's folder, or a saved policy.
         episodes: number per candidate.
         seed: determines the episodes.
-        margin: share of the score that may be lost.
+        margin: largest mean loss of a policy that is not worse, as a share of the score or its spread.
         trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
@@ -513,7 +515,8 @@ def export(
             policy, facts = smallest.attempt.policy or policy, [*facts[:1], *smallest.facts]
         text = exported(policy, to, facts, options)
         if to == "c" and path is not None and Path(path).suffix == "":
-            episodes = _episodes_of(policy)
+            with Players(policy.task) as players:
+                episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
             if float32:
                 differ, count = differing_in_single(policy, episodes)
                 facts.append(f"In single precision {differ} of {count} decisions in 3 episodes differ.")
@@ -527,8 +530,3 @@ def export(
     if path is not None:
         write_named(Path(path), text)
     return text
-
-
-def _episodes_of(policy: Policy) -> list[Trajectory]:
-    with Players(policy.task) as players:
-        return players.play(policy, episode_seeds(0, "evaluation", 3))

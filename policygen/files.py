@@ -23,11 +23,11 @@ from policygen.outgoing import json_safe, redacted
 from policygen.portable import replace
 
 PACKAGE = Path(__file__).resolve().parent
-LARGEST_FILE = 256 * 2**20  # bytes of a file or line that is read at once, except episodes
-_READ_AT_ONCE = 2**18  # bytes of a log; its lines are longer than Python's default buffer
+LARGEST_FILE = 256 * 2**20  # bytes of a file or line; a file of episodes may be larger
+_BUFFER = 2**18  # bytes read from a log at a time: its lines are longer than Python's default buffer
 _LARGEST_TOML = 2**20  # bytes
 _LONGEST_FAULT = 300  # characters
-_FORM = 1  # format number of all files of a run folder; increased when older versions cannot read them
+_FORMAT = 1  # number in the format mark of each file of a run folder; increased when older versions cannot read them
 _NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
 # Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.
@@ -61,7 +61,7 @@ def resource_folders(kind: str) -> Iterator[Path]:
 
 
 def find_resource(kind: str, name: str, suffix: str) -> Path | None:
-    """Find the file called `name` (a path, or a bare name with or without `suffix`); None if there is none.
+    """Find the file `name`: a path, or a bare name with or without `suffix`; None if there is none.
 
     Raises:
         UsageError: see `check_name`.
@@ -99,7 +99,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         with open(path, "rb") as file:
             content = file.read(_LARGEST_TOML + 1)
         if len(content) > _LARGEST_TOML:
-            raise UsageError(f"{path.name} has more than {_LARGEST_TOML // 2**20} MB; settings files are small")
+            raise UsageError(
+                f"{path.name} has more than {_LARGEST_TOML // 2**20} MB; a settings file may not be larger"
+            )
         return toml_of(content)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
@@ -202,7 +204,7 @@ def make_folder(path: Path, remedy: str) -> None:
 
 
 def _is_open(descriptor: int, file: os.stat_result) -> bool:
-    """Whether this process holds the file open."""
+    """Whether a descriptor of this process is open, and of that file."""
     with suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), file)
     return False
@@ -304,14 +306,14 @@ def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
 
 def mark(kind: str) -> dict[str, str]:
     """Return the format mark of files of that kind."""
-    return {"format": f"policygen-{kind}/{_FORM}"}
+    return {"format": f"policygen-{kind}/{_FORMAT}"}
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Refuse a file that a later version wrote; files of the first versions have no mark.
+    """Refuse a file with another format mark than that of `kind`; files of the first versions have no mark.
 
     Raises:
-        LogbookError: the mark differs from that of `kind`.
+        LogbookError: the mark differs, for example because a later version wrote the file.
     """
     own = mark(kind)["format"]
     found = value.get("format", own) if isinstance(value, dict) else own
@@ -326,8 +328,8 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
     """Yield the records of a JSON-lines log; a missing log is empty.
 
     Args:
+        remedy: what the user can do about a damaged line that is not skipped.
         skip_damaged: skip every damaged line; if false, only a damaged last line, which a crash can leave.
-        remedy: what the user can do about any other damaged line.
 
     Raises:
         LogbookError: it cannot be read.
@@ -348,11 +350,10 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
                 raise damaged(path, f"line {number} has {LARGEST_FILE:,} bytes or more", remedy or "shorten it")
             if fault is not None and line.strip():
                 raise fault
-            what = "is not a record"
             try:
-                record = parsed(line)
+                record, what = parsed(line), "is not a record"
             except (ValueError, RecursionError) as error:
-                record = what = f"is not JSON ({_fault(error)})"
+                record, what = False, f"is not JSON ({_fault(error)})"
             if isinstance(record, dict):
                 yield record
             elif record is not None and not skip_damaged:
@@ -381,7 +382,7 @@ def _last_line_complete(file: IO[bytes]) -> bool:
 def _reading(path: Path) -> Iterator[IO[bytes]]:
     """Open a plain file for reading; raises as `read_plain` does."""
     try:
-        with os.fdopen(_opened(path, os.O_RDONLY), "rb", _READ_AT_ONCE) as file:
+        with os.fdopen(_opened(path, os.O_RDONLY), "rb", _BUFFER) as file:
             yield file
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
@@ -416,7 +417,7 @@ def _fault(error: Exception) -> str:
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-# The remedy for each system error.
+# What the user can do about each system error.
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space or write elsewhere"),
     errno.EISDIR: "choose another name",

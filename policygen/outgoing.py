@@ -25,7 +25,8 @@ _SHORTEST_SECRET = 8
 _LOGINS: set[str] = set()  # in every form in which a server may echo them
 
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
-# C0 and C1 controls except tab and newline, line separators, and bidirectional marks (CVE-2021-42574).
+# C0 and C1 controls except tab and newline, line separators, bidirectional marks (CVE-2021-42574), the byte order mark
+# and tag characters.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
@@ -56,9 +57,10 @@ def hide_login(address: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Return `text` with visible escapes (`\\x1b`) for characters that control a terminal.
+    """Return `text` with visible escapes (`\\x1b`) for characters that control a terminal or cannot be printed.
 
-    These are control characters except tab and newline, and bidirectional marks.
+    These are control characters except tab and newline, line separators, bidirectional and invisible marks, and lone
+    surrogates.
     """
     return _NOT_SHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
@@ -74,7 +76,7 @@ def as_html(text: object) -> str:
 
 
 def json_safe(line: str) -> str:
-    """Escape the same characters as `plain` in a line of JSON; the line parses to the same value."""
+    """Escape the same characters as `plain`, except lone surrogates, in a line of JSON; its value stays the same."""
     return _UNSAFE.sub(lambda found: re.sub("....", r"\\u\g<0>", found.group().encode("utf-16-be").hex()), line)
 
 
@@ -85,7 +87,7 @@ def _secrets() -> list[str]:
 
 
 class _ExitMessageHook:
-    """A hook called with the reason before the process is ended; None: never end the process (as in a notebook)."""
+    """The holder of `say`, a function that prints why the process ends. None: never end it, as in a notebook."""
 
     say: Callable[[str], None] | None = None
 

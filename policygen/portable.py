@@ -1,4 +1,4 @@
-"""Calls of the operating system that Windows lacks or carries out differently, each with what happens there."""
+"""System calls that Windows lacks or carries out differently; each function says what it does there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def usable_cores() -> int:
 
 
 def interrupt(thread: int, number: int) -> None:
-    """Send a signal to the main thread, also while it waits; on Windows, its handler runs after what it waits for."""
+    """Send a signal to the main thread, even while it waits; on Windows, the handler runs when the wait is over."""
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(thread, number)
     else:

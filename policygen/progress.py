@@ -117,10 +117,10 @@ class Terminal(Listener):
 
 
 def tuning_warning(attempt: Attempt, llm: str) -> str:
-    """Describe in a line the `surprises` in an attempt's tuning; empty for numbers that `builtin` drew.
+    """Describe the `surprises` in an attempt's tuning in one line; empty if `builtin` or `random` drew the numbers.
 
     Args:
-        llm: the setting of the run.
+        llm: the setting `llm` of the run; it counts if the attempt records no model.
     """
     author = attempt.requests.model or llm
     by_chance = author != START and read_spec(author).name in ("builtin", "random")
@@ -131,7 +131,7 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
-    """Describe one attempt in one line of plain text, without terminal control characters."""
+    """Describe an attempt in one line, without terminal control characters."""
     line = _attempt_line(run, attempt)
     if violated := [one for one in attempt.violations if one.violated]:
         line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)
@@ -158,27 +158,21 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
     score, details = str(attempt.score), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:
-        score = (
-            f"{attempt.score.prefix}{standing.validated_mean:.4g} on {standing.validated_episodes} held-out episodes"
-        )
+        held_out = f"on {standing.validated_episodes} held-out episodes"
+        score = f"{attempt.score.prefix}{standing.validated_mean:.4g} {held_out}"
         details = [f"search score {attempt.score.value:.4g}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
 
 
-def share_lines(among: Sequence[Share]) -> list[str]:
-    """Describe the contribution of each of several models, a sentence each."""
-    total = sum(share.proposals for share in among) or 1
+def share_lines(of_models: Sequence[Share]) -> list[str]:
+    """Describe the contribution of each of several models in a sentence."""
+    total = sum(share.proposals for share in of_models) or 1
     return [
         f"{share.model}: {share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%}), "
         f"{share.accepted} became the best, total gain {share.gain:.4g}, {dollars(share.usd)}"
-        for share in among
+        for share in of_models
     ]
-
-
-def _shares_in_short(run: Run, pool: ProviderPool) -> str:
-    among = shares(run.search.attempts, [provider.spec for provider in pool.providers])
-    return ", ".join(f"{share.model}: {share.proposals} proposals, gain {share.gain:.4g}" for share in among)
 
 
 def _planned(run: Run) -> int:
@@ -221,7 +215,8 @@ def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activ
     else:
         rows["proposals"] = run.proposer.introduction
     if isinstance(run.provider, ProviderPool):
-        rows["turns"] = _shares_in_short(run, run.provider)
+        of_models = shares(run.search.attempts, [provider.spec for provider in run.provider.providers])
+        rows["turns"] = ", ".join(f"{one.model}: {one.proposals} proposals, gain {one.gain:.4g}" for one in of_models)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     rows["time"] = f"{duration(elapsed)}{left}"

@@ -53,7 +53,7 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
         trust: must be true for a model's file.
 
     Raises:
-        UsageError: there is none of this name, or it cannot be loaded.
+        UsageError: there is no agent of this name, or it cannot be loaded.
     """
     if model := MODEL.fullmatch(text):
         return sb3_model(model[1], model[2], task, trust=trust)
@@ -70,7 +70,7 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
 
 
 def score_agent(agent: Any, task: Task, seeds: Sequence[int]) -> Score:
-    """Score another library's agent on one episode per seed; see `play_agent`."""
+    """Score an agent of another library on one episode per seed; see `play_agent`."""
     return score_with_violations(task, play_agent(agent, task, seeds), engine_words(ENGINE, task))
 
 
@@ -79,8 +79,8 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
 
     Args:
         agent: an object with `predict(observation, ...)`, which returns an action or an action and a state, and is
-            called with `deterministic=True` if it takes that; or a function of the observation. If it has a method
-            `reset()`, that is called at the start of each episode.
+            called with `deterministic=True` if it takes that; or a function of the observation. A method `reset()` of a
+            function object without `predict` is called at the start of each episode.
 
     Raises:
         UsageError: the agent is neither, or the environment's actions have several parts.
@@ -134,7 +134,7 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
 
 
 def action_values(agent: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
-    """Return the value of each label of a choice in each of n states, as an agent estimates it: shape (n, labels).
+    """Return the value of each label of a choice in each of n states, as the agent estimates it, shape (n, labels).
 
     The values are Q-values or log-probabilities of a Stable-Baselines3 model, or those of another agent's method
     `action_values(observation)`. None if the agent gives no values.

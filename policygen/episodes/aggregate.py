@@ -50,12 +50,12 @@ class Aggregate:
 
     @property
     def of_returns(self) -> str:
-        """The name of its values: `mean return`, `10% CVaR of the return`."""
+        """The name of the statistic of the returns: `mean return`, `10% CVaR of the return`."""
         return {"mean": "mean return", "worst": self.label}.get(self.name, f"{self.label} of the return")
 
     @property
     def words(self) -> str:
-        """The definition, to follow `the`."""
+        """The definition, as it follows the word `the` in a sentence."""
         return _WORDS[self.name][1].format(100 * self.share)
 
     @property
@@ -75,18 +75,18 @@ class Aggregate:
         if self.name == "worst":
             return values.min(axis=-1)
         if self.name == "cvar":
-            count = self._worst_of(values.shape[-1])
+            count = self._worst_count(values.shape[-1])
             return np.partition(values, count - 1, axis=-1)[..., :count].mean(axis=-1)
         return np.quantile(values, self.share if self.name == "quantile" else 0.5, axis=-1)
 
-    def _worst_of(self, episodes: int) -> int:
+    def _worst_count(self, episodes: int) -> int:
         return max(1, round(self.share * episodes))
 
     def resampled(self, returns: Sequence[float] | Returns, stream: int = 0) -> Returns:
         """Return the statistic of `RESAMPLES` bootstrap samples of the episodes, shape (RESAMPLES,).
 
-        With equal numbers of episodes and equal `stream`, the same positions are drawn: differences of two results on
-        the same seeds are those of a paired bootstrap. With different `stream`s, samples are independent.
+        Equal numbers of episodes and equal `stream`s draw the same positions, so the differences of two results on the
+        same seeds are those of a paired bootstrap. Different `stream`s draw independent samples.
         """
         values, rng = np.asarray(returns, np.float64), np.random.default_rng(stream)
         size = _AT_A_TIME, len(values)
@@ -110,7 +110,7 @@ class Aggregate:
             return float(low), float(high)
         from scipy.special import stdtrit  # start-up time
 
-        count = self._worst_of(len(values))
+        count = self._worst_count(len(values))
         edge = np.partition(values, count - 1)[count - 1]
         error = float(np.std(np.minimum(values - edge, 0) / self.share, ddof=1)) / math.sqrt(len(values))
         half = float(stdtrit(max(1, count - 1), (1 + level) / 2)) * error

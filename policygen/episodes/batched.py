@@ -15,10 +15,10 @@ from policygen.tasks.task import Task
 
 
 class EnvCopies(Protocol):
-    """Copies of an environment that step together; those whose episode has ended step too, but are ignored."""
+    """Copies of an environment that step together; copies whose episode has ended step too, and are ignored."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
-        """Step all copies; return observations of shape (k, d), rewards, whether each episode terminated, and more."""
+        """Step all k copies; return observations, shape (k, d), then rewards and terminations, shape (k,), and more."""
         ...
 
     def keep(self, which: npt.NDArray[np.bool_], /) -> None:
@@ -130,12 +130,13 @@ class BatchedActors:
         try:
             return BatchedLinear(self.actors, self.each)
         except DifferentStructure:
-            pass
-        return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
+            return _JointDecider([actor.begin(self.each) for actor in self.actors], self.each)
 
 
 @dataclass(frozen=True, slots=True)
-class _DecidingTogether:
+class _JointDecider:
+    """The deciders of several actors as one, each for `each` episodes."""
+
     deciders: Sequence[Decider]
     each: int
 

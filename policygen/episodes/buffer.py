@@ -21,9 +21,9 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # the memory of an episode besides its steps, about 700 bytes, counts as so many steps
-KEPT_EXTREMES = 16  # so many best and so many worst episodes are never evicted
-_MOST_CACHED = 32  # results that `cached` keeps
+STEPS_OF_AN_EPISODE = 32  # an episode counts as this number of further steps: it needs 700 bytes besides its steps
+KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
+_MOST_CACHED = 32  # values that `cached` keeps
 _T = TypeVar("_T")
 
 
@@ -105,7 +105,7 @@ class ReplayBuffer:
             self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def best(self, n: int) -> list[Episode]:
-        """Return the n episodes of highest return, best first; ties: later first."""
+        """Return the n episodes of highest return, best first; of equal ones, the later first."""
         if n <= len(self._best):
             return self._best[:n]
         keys = np.lexsort((-np.arange(len(self)), -self.returns))
@@ -115,8 +115,8 @@ class ReplayBuffer:
         """Return the episodes of one attempt.
 
         Args:
-            last: return only the last so many. The last `len(attempt.played)` are those of the attempt's score; tuning
-                in a plant played the earlier ones with other constants.
+            last: return at most this number, the last ones. The last `len(attempt.played)` are those of the attempt's
+                score; tuning in a plant played the earlier ones with other constants.
         """
         found = list(self._of_attempt.get(attempt, ()))
         return found if last is None else found[max(0, len(found) - last) :]
@@ -185,7 +185,7 @@ class ReplayBuffer:
             remedy: what the user can do if the file is damaged, for the message.
 
         Raises:
-            LogbookError: there is no such file, or it is damaged.
+            LogbookError: there is no such file, or it is damaged or was written by a later version.
         """
         try:
             arrays = read_arrays(path)

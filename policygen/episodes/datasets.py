@@ -12,7 +12,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from policygen.tasks.faults import close
 from policygen.tasks.spaces import Layout, TextPart
 from policygen.tasks.task import Task
 
-MOST_NUMBERS = 50_000_000  # that a dataset may hold, in addition to 16 per byte of its file
+MOST_NUMBERS = 50_000_000  # numbers that a dataset may hold, besides 16 per byte of its file
 _MOST_IN_A_BYTE = 16  # a compressed file may hold several numbers per byte
 MOST_EPISODES = 100_000
 _ID = re.compile(r"[A-Za-z0-9_][-\w]*(/[A-Za-z0-9_][-\w]*)*-v\d+", re.ASCII)
@@ -80,7 +80,7 @@ def _data_format(folder: Path) -> str:
 
 @dataclass
 class _NumberBudget:
-    """The number of values that may still be read: a small file can claim many, or list one array many times."""
+    """The count of numbers that may still be read: a small file can claim many, or list one array many times."""
 
     left: int
 
@@ -113,7 +113,7 @@ def checked_trajectory(
 
     Args:
         ends: whether the environment terminated the episode, and whether a limit truncated it.
-        where: name of the episode in messages.
+        where: the episode's name in messages.
 
     Raises:
         UsageError: the numbers do not fit the task, or the episode has no steps.
@@ -173,7 +173,7 @@ def _numbers(data: Any, budget: _NumberBudget) -> npt.NDArray[Any]:
 
 
 def _rows(data: Any, layout: Layout | TextPart | None, budget: _NumberBudget) -> npt.NDArray[Any]:
-    """Read observations as rows, whether nested like the task's or already flat."""
+    """Read observations as rows, whether they are nested like the task's or flat."""
     import h5py
 
     if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
@@ -236,16 +236,13 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
 def _buffer(number: int, episode: Trajectory, seen: Any, action: Any) -> Any:
     from minari.data_collector import EpisodeBuffer
 
-    def batch_shape(shape: Sequence[int]) -> tuple[int, ...]:
-        return (-1, *shape)
-
     steps = episode.length
     last = np.arange(steps) == steps - 1
     return EpisodeBuffer(
         id=number,
         seed=episode.seed if episode.seed >= 0 else None,
-        observations=list(episode.observations.reshape(batch_shape(seen.shape)).astype(seen.dtype)),
-        actions=list(episode.actions.reshape(batch_shape(action.shape)).astype(action.dtype)),
+        observations=list(episode.observations.reshape(-1, *seen.shape).astype(seen.dtype)),
+        actions=list(episode.actions.reshape(-1, *action.shape).astype(action.dtype)),
         rewards=episode.rewards.tolist(),
         terminations=(last & episode.terminated).tolist(),
         truncations=(last & episode.truncated).tolist(),

@@ -1,4 +1,4 @@
-"""Demonstrations: episodes of another agent, shown with the run's own best episodes."""
+"""Read demonstrations: episodes from outside the run, which prompts show with the run's best episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.files import check_name
 from policygen.tasks.task import Task
 
-DEMONSTRATION = -1  # an episode's attempt number if no attempt played it
+DEMONSTRATION = -1  # attempt number of an episode that no attempt played
 EPISODES_OF_A_MODEL = 10
 NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a user's own file
 FORM = (
@@ -46,21 +46,15 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         episodes = play_agent(agent, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     else:
         refuse_nameless_model(source)
-        path = _episodes_file(source)
-        episodes = _read_file(path, task) if path is not None else read_minari(source, task)
+        path = Path(check_name(source))
+        file = path if path.suffix == ".npz" else path / "episodes.npz"
+        episodes = _read_file(file, task) if file == path or file.is_file() else read_minari(source, task)
     if not episodes:
         raise UsageError(f"{source} holds no episodes")
     best = sorted(episodes, key=lambda episode: -episode.episode_return)[:KEPT_EXTREMES]
     buffer = ReplayBuffer(sum(episode.length for episode in best) * 2 + 10_000)
     buffer.add(DEMONSTRATION, best)
     return buffer
-
-
-def _episodes_file(source: str) -> Path | None:
-    path = Path(check_name(source))
-    if path.suffix == ".npz":
-        return path
-    return path / "episodes.npz" if (path / "episodes.npz").is_file() else None
 
 
 def _read_file(path: Path, task: Task) -> list[Trajectory]:

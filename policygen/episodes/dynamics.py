@@ -1,4 +1,4 @@
-"""Numpy dynamics as a Gymnasium environment, and the noise of many copies."""
+"""Dynamics in numpy for many copies at once, their noise, and a Gymnasium environment of such dynamics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Dynamics(ABC):
 
 
 class DynamicsEnv(gym.Env[Any, Any]):
-    """A single environment whose equations are `dynamics`."""
+    """A single environment that moves by `dynamics`."""
 
     dynamics: ClassVar[Dynamics]
 

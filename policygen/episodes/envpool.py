@@ -38,7 +38,7 @@ def pool_for(task: Task, cores: int) -> Pool | None:
 
 
 class Pool:
-    """Plays episodes like a `Simulator`, in EnvPool."""
+    """Plays episodes as a `Simulator` does, in EnvPool."""
 
     engine = "envpool"
     batch_size = COPIES

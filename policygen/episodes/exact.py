@@ -1,4 +1,4 @@
-"""Finite, known MDPs: their transitions, a policy's expected return without sampling, and the optimum."""
+"""Finite, known MDPs: their transitions, a policy's exact expected return, and the optimum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
 ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
-MOST_TRIED = 1_000  # failed changes of a table after which it counts as a local optimum
+MOST_TRIED = 1_000  # number of failed changes after which a table counts as a local optimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
 
 
 def _is_mdp(mdp: FiniteMDP) -> bool:
-    """Whether the numbers form an MDP: otherwise a wrong score would be called exact."""
+    """Whether the numbers form an MDP; if they did not, a wrong score would be called exact."""
     finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
     inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
     sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
@@ -258,7 +258,7 @@ def improved_table(
 
 
 def _changes(entries: npt.NDArray[np.int64], advantage: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield all promising changes at once, then one entry at a time."""
+    """Yield tables: first with all promising changes, then with one changed entry each."""
     improvable = advantage.max(axis=1) > 1e-12
     if improvable.any():
         yield np.where(improvable, advantage.argmax(axis=1), entries)

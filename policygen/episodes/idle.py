@@ -20,7 +20,7 @@ from policygen.quantities.tree import Call, Contains, Node, Number, names_in
 
 SMALL = 0.01  # a term that changes an output by less than this share of the output's range has no effect
 LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
-SAMPLED_STEPS = 200  # steps on which most terms prove to have an effect; the others are tried on all steps
+SAMPLED_STEPS = 200  # steps that show the effect of most terms; the other terms are tried on all steps
 _CONDITIONS = frozenset(["<", "<=", ">", ">=", "==", "!=", "and", "or", "not"])
 _HOW = ("limit", "never", "always", "small")  # the most telling first
 _Columns = list[npt.NDArray[np.float64]]
@@ -65,7 +65,9 @@ def undefined_and_idle(
     if not formulas or not steps:
         return (), ()
     parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
-    columns = [_of_length(np.concatenate(c).astype(np.float64), steps) for c in zip(*parts, strict=True)]
+    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+    # A quantity that nothing reads has one number per episode.
+    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
     names, undefined = policy.reader.names, []
     idle: list[Idle] = []
     with np.errstate(all="ignore"):
@@ -84,11 +86,6 @@ def undefined_and_idle(
                 known = given | {name for name, _ in undefined} | {one.line for one in idle}
                 idle += _idle_outputs_and_terms(policy, formulas, columns, known)
     return tuple(undefined), tuple(sorted(dict.fromkeys(idle), key=lambda one: _HOW.index(one.how)))
-
-
-def _of_length(column: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.float64]:
-    """Return the column; zeros for a quantity that nothing reads, which has one number per episode."""
-    return column if len(column) == steps else np.zeros(steps)
 
 
 def _constant_conditions(
@@ -110,7 +107,10 @@ def _constant_conditions(
 def _idle_outputs_and_terms(
     policy: LinearPolicy, formulas: Sequence[tuple[str, Node]], columns: _Columns, known: Collection[str]
 ) -> Iterator[Idle]:
-    """Yield the outputs always at a limit, and the terms of lines not in `known` without effect on the others."""
+    """Yield the outputs that are always at a limit, and the terms without effect on the other outputs.
+
+    Terms of the lines `known` are left out.
+    """
     names, own = policy.reader.names, iter(policy.equations)
     outputs = {name: _values(node, names, columns) for name, node in policy.equations}
     actions = _actions(policy, outputs)

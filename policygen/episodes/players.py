@@ -37,11 +37,11 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 Play = Callable[[Actor, list[int]], list[Trajectory] | None]
 Piece = tuple[Actor, list[int]]
 Distribute = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
-"""Plays pieces of work in a given number of other processes; returns None for each piece they cannot play."""
+"""Plays pieces of work in a number of other processes; the result of a piece they cannot play is None."""
 
 
 class PlayerKilled(Exception):
-    """A worker process has died."""
+    """A worker process died."""
 
 
 def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
@@ -63,6 +63,8 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
 
 
 class _Workers:
+    """How work is distributed, and whether the processes already run."""
+
     started = False
     distribute: Distribute = staticmethod(by_processes)
 
@@ -71,13 +73,13 @@ _workers = _Workers()
 
 
 def use_distribution(distribute: Distribute) -> None:
-    """Play by `distribute`, whose processes already run, instead of in worker processes of this machine."""
+    """Play by `distribute` from now on; its processes already run, unless it is `by_processes`."""
     _workers.distribute = distribute
     _workers.started = distribute is not by_processes
 
 
 class Players(AbstractContextManager["Players"]):
-    """Plays episodes like a `Simulator`, on `jobs` processes if the work is large enough.
+    """Plays episodes as a `Simulator` does, in `jobs` processes if the work is large enough.
 
     Args:
         jobs: number of processes, or of cores for EnvPool; by default all usable cores.
@@ -108,7 +110,7 @@ class Players(AbstractContextManager["Players"]):
 
     @property
     def foreign(self) -> bool:
-        """Whether the environment is neither Gymnasium's nor policygen's."""
+        """Whether the environment is neither one of Gymnasium nor one of policygen."""
         return not of_gymnasium_or_ours(self._local.origin)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
@@ -207,7 +209,7 @@ _simulators: dict[str, Simulator] = {}
 def _play_in_worker(
     task: Task, expected: str, step_timeout: float, actor: Actor, seeds: Sequence[int]
 ) -> list[Trajectory] | None:
-    """Play in a worker process, keeping environments between calls.
+    """Play in a worker process, which keeps its environments between calls.
 
     Returns:
         None if the task's id is unknown or means another environment than `expected`.

@@ -37,8 +37,8 @@ class Violations:
 
     Attributes:
         violated: number of episodes that violated it, out of `episodes`.
-        worst: the value of the left side of its comparison where it was furthest from being met; None if the condition
-            is no comparison.
+        worst: the value of the left side of its comparison at the step that was furthest from meeting it; None if the
+            condition is no comparison.
         seed: seed of that episode; None if no episode violated it and the condition is no comparison.
         step: first step of that episode at which it was violated; None if it never was.
     """
@@ -68,7 +68,7 @@ class Violations:
 
     @property
     def excess(self) -> float:
-        """By how much the share exceeds what is allowed; 0 if it does not, or if the requirement is not hard."""
+        """The share minus the allowed share; 0 if it is negative or the requirement is not hard."""
         return max(0.0, self.share - self.allowed) if self.hard else 0.0
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Violations:
 
 
 def excess(violations: Sequence[Violations]) -> float:
-    """Return by how much hard requirements are violated more often than allowed, summed over the requirements."""
+    """Return the sum over the requirements of `Violations.excess`."""
     return float(sum(one.excess for one in violations))
 
 
@@ -90,7 +90,7 @@ class EpisodeViolations:
     Attributes:
         shares: share of the steps or events that violate it.
         worst: as in `Violations`; NaN without a comparison.
-        distance: by how much `worst` is beyond the right side of the comparison; NaN without one.
+        distance: `worst` minus the right side, positive where the comparison fails; NaN without a comparison.
         step: the first violating step; -1 if there is none.
     """
 
@@ -139,8 +139,8 @@ class Requirements:
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
         """Return for each requirement how many episodes violate it, and the worst of them."""
         return tuple(
-            _counted(requirement, breaches, trajectories)
-            for requirement, breaches in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
+            _counted(requirement, violations, trajectories)
+            for requirement, violations in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
         )
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
@@ -150,11 +150,11 @@ class Requirements:
     def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
         """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
 
-        A violated requirement counts 1 plus the share of its violating steps, so that a search can improve gradually.
+        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
         """
         hard = [
-            np.where(breaches.shares > 0, 1 + breaches.shares, 0.0)
-            for requirement, breaches in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
+            np.where(violations.shares > 0, 1 + violations.shares, 0.0)
+            for requirement, violations in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
             if requirement.hard
         ]
         return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
@@ -187,14 +187,14 @@ class Penalty:
         return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
 
 
-def _counted(requirement: Requirement, breaches: EpisodeViolations, trajectories: Sequence[Trajectory]) -> Violations:
-    violated = int((breaches.shares > 0).sum())
+def _counted(requirement: Requirement, violations: EpisodeViolations, trajectories: Sequence[Trajectory]) -> Violations:
+    violated = int((violations.shares > 0).sum())
     where, worst = None, None
-    if len(trajectories) and not np.isnan(breaches.distance).all():
-        where = int(np.nanargmax(breaches.distance))
-        worst = float(breaches.worst[where])
+    if len(trajectories) and not np.isnan(violations.distance).all():
+        where = int(np.nanargmax(violations.distance))
+        worst = float(violations.worst[where])
     elif violated:
-        where = int(breaches.shares.argmax())
+        where = int(violations.shares.argmax())
     return Violations(
         requirement.name,
         requirement.hard,
@@ -203,7 +203,7 @@ def _counted(requirement: Requirement, breaches: EpisodeViolations, trajectories
         len(trajectories),
         worst,
         trajectories[where].seed if where is not None else None,
-        int(breaches.step[where]) if where is not None and breaches.step[where] >= 0 else None,
+        int(violations.step[where]) if where is not None and violations.step[where] >= 0 else None,
     )
 
 
@@ -301,7 +301,7 @@ class _Compiled:
 
 
 def _at_the_start(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return 1 for the first row, 0 for others: the event of a requirement that states none."""
+    """Return 1 for the first row and 0 for the others: the event of a requirement that states none."""
     event = np.zeros(len(columns[0]))
     event[0] = 1.0
     return event

@@ -17,7 +17,7 @@ from policygen.tasks.task import Task
 
 
 class ScoreValue:
-    """A score's value: the mean, or `aggregated`, which is the setting `score` (`cvar:0.1`) and its value."""
+    """A score's value: the mean, or another aggregate; `aggregated` is its setting, such as `cvar:0.1`, and value."""
 
     __slots__ = ()
     mean: float
@@ -86,7 +86,7 @@ _UNSEEDED = ", unseeded"
 
 
 def engine_words(engine: str, task: Task) -> str:
-    """Describe the engine of a score, and whether episodes followed their seeds."""
+    """Describe the engine of a score; `, unseeded` if episodes did not follow their seeds."""
     return engine + _UNSEEDED * task.unseeded
 
 
@@ -151,7 +151,7 @@ def score_of_returns(
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """Return half of Student's 95% interval of the mean of n values; 0 for a single one."""
+    """Return half the width of Student's 95% interval of the mean of n values; 0 for a single one."""
     n = len(values)
     return t_quantile(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
@@ -172,9 +172,10 @@ def first_episodes(score: Score, count: int) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The paired difference of two scores: gain, half of its 95% interval, and one-sided p-value that it is above 0.
+    """The paired difference of two scores: the gain, half the width of its 95% interval, and a one-sided p-value.
 
-    The interval is Student's t for means, else that of a paired bootstrap; `worst` has none, and `half` is 0.
+    A small `p` shows that the gain is above 0. The interval is Student's t for means, else that of a paired bootstrap;
+    `worst` has none, and `half` is 0.
     """
 
     gain: float
@@ -199,7 +200,7 @@ def difference(challenger: Score, incumbent: Score) -> Difference:
 
 
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
-    """Return the challenger's gain on the same seeds, and the one-sided p-value that it is above 0.
+    """Return the challenger's gain on the same seeds, and its one-sided p-value: small if the gain is surely above 0.
 
     Means are compared by Student's paired t-test, other aggregates by a paired bootstrap of the episodes: p is the
     share of samples without a gain, at least 1 / (1 + RESAMPLES). For two equally good policies with normal returns,

@@ -1,7 +1,8 @@
 """Play many episodes at once, one seed each, every episode to its end.
 
 An episode's start depends only on its seed, so policies played on the same seeds get the same starts (common random
-numbers). No episode is cut when another one ends, so lengths are unbiased."""
+numbers). No episode is cut when another one ends, so lengths are unbiased.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Simulator(AbstractContextManager["Simulator"]):
     Args:
         step_timeout: limit on one step in seconds, see `Watchdog`.
         expendable: whether the process may be ended if a step cannot be interrupted, see `Watchdog`.
-        vectorise: whether a vectorised form may play, which asks the actor for actions in ended episodes, too.
+        vectorise: whether a vectorised form may play; it asks the actor for actions in ended episodes, too.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Simulator(AbstractContextManager["Simulator"]):
         deciding = False
 
         def progress() -> object:
-            # While the actor decides, no limit applies: a new object differs from every value before, as after a step.
+            # While the actor decides, there is no limit: a new object differs from all values before, as after a step.
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
         with Watchdog(self._step_timeout, progress, self._first(), expendable=self._expendable):
@@ -164,9 +165,9 @@ class Simulator(AbstractContextManager["Simulator"]):
 
 
 def renewed(env: gym.Env[Any, Any], task: Task, step_timeout: float = STEP_TIMEOUT) -> gym.Env[Any, Any]:
-    """Return an environment for another episode: a new one if `env` has a Box2D world, else `env`.
+    """Return an environment for the next episode: a new one if `env` has a Box2D world, else `env`.
 
-    A reused world computes differently from a new one (Gymnasium issue 728): an episode would depend on earlier ones.
+    A reused world computes differently from a new one (Gymnasium issue 728), so episodes would depend on earlier ones.
     """
     if not hasattr(env.unwrapped, "world"):
         return env

@@ -58,7 +58,7 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 class Decider(Protocol):
-    """An actor's decisions in n simultaneous episodes, which have the indices 0 to n - 1."""
+    """The part of an actor that decides in n simultaneous episodes, which have the indices 0 to n - 1."""
 
     def decide(self, observations: Rows, indices: Indices, /) -> Sequence[Any] | npt.NDArray[Any]:
         """Return the next action of each of the episodes `indices`, as a `Trajectory` stores it.
@@ -99,7 +99,7 @@ class LearningDecider(Protocol):
 
         Args:
             indices: the episodes, as in `Decider.decide`.
-            observations: the observations after the step, as in `Decider.decide`.
+            observations: the observations after the step, in the form of `Decider.decide`.
             rewards: shape (k,).
             terminated: whether the environment ended the episode, shape (k,); false for truncation, where future
                 rewards would still count.
@@ -113,13 +113,12 @@ STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of the random actions of successive episodes
 class Actor(Protocol):
     """A source of actions: a policy, with memory or without, random numbers, a model.
 
-    `independent` means that an episode depends only on its seed and the actor's decisions in it, not on other episodes.
-    Other processes may then play with pickled copies.
+    Other processes may play with pickled copies of an independent actor.
     """
 
     @property
     def independent(self) -> bool:
-        """Whether copies in other processes play the same episodes."""
+        """Whether an episode depends only on its seed and the actor's decisions in it, not on other episodes."""
         ...
 
     def begin(self, episodes: int, /) -> Decider:
@@ -128,7 +127,7 @@ class Actor(Protocol):
 
 
 class RandomActor:
-    """Uniformly random actions, for the episodes before the first policy."""
+    """An actor that draws uniformly random actions, for the episodes before the first policy."""
 
     independent = False  # an episode depends on earlier ones: the generator continues
 
@@ -154,7 +153,7 @@ class RandomActor:
 
 
 class HeldRandomActor(RandomActor):
-    """Random actions, each repeated for a few steps to move a slow system; for episodes played one by one.
+    """An actor that repeats each random action for a few steps, to move a slow system; plays episodes one by one.
 
     Each episode draws its own mean number of repetitions, from 1 to a 25th of the step limit or 20 if that is more.
     Successive episodes limit numbers to the shares `STRENGTHS` of their range: strong actions may end episodes before
@@ -182,11 +181,9 @@ class HeldRandomActor(RandomActor):
     def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
         """Return the last action, or now and then a new one."""
         if self._held is None or self._rng.random() < self._change:
-            self._held = self._weakened(super().decide(observations, indices))
+            actions = super().decide(observations, indices)
+            if self._strength < 1 and self._numbers.any():
+                weak = self._middle + self._strength * (actions - self._middle)
+                actions = np.where(self._numbers, weak, actions).astype(actions.dtype)
+            self._held = actions
         return self._held
-
-    def _weakened(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self._strength == 1 or not self._numbers.any():
-            return actions
-        weak = self._middle + self._strength * (actions - self._middle)
-        return np.where(self._numbers, weak, actions).astype(actions.dtype)

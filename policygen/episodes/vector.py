@@ -1,4 +1,4 @@
-"""Vectorised numpy dynamics for many copies at once, bit for bit equal to single environments.
+"""Play many copies of an environment at once in numpy, bit for bit equal to single environments.
 
 It covers classic control and policygen's own dynamics. The equations of classic control are those of
 `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. To be exact,
@@ -72,10 +72,7 @@ class VectorCopies:
         self.first, self._state = np.stack(rows), np.stack(states, axis=1)
 
     def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
-        """Step every copy, also those whose episode has ended; return the values of a vector environment's `step`.
-
-        Nothing is truncated.
-        """
+        """Step every copy, even if its episode has ended; return the values of a vector environment's `step`."""
         if self._advance is None:
             after = self._env.dynamics.advance(self._state, actions, self._noise())
         else:

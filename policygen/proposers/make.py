@@ -15,7 +15,7 @@ from policygen.runs.attempt import START
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
-from policygen.runs.turns import whose_turn
+from policygen.runs.turns import choose_model
 from policygen.tasks.task import KIND_WORDS, Task
 
 
@@ -83,7 +83,7 @@ class Team:
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return a policy for attempt `context.number` by the model whose turn it is; see `LanguageModel.propose`."""
-        chosen = whose_turn(context.number, context.attempts, tuple(self._members), self._config)
+        chosen = choose_model(context.number, context.attempts, tuple(self._members), self._config)
         return self._members[chosen].propose(prompt, context, request_log)
 
 

@@ -1,3 +1,1 @@
-"""The settings, budget, state and records of a run."""
-
-from __future__ import annotations
+"""The settings, budget, state and files of a run."""

@@ -31,7 +31,7 @@ from policygen.policies.policy import Policy, from_record, size_of
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_IDLE = 6  # parts without effect shown to the user
+MOST_IDLE = 6  # parts without effect that are listed
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 START = "start"  # `Requests.model` of a policy that the user gave with --start
@@ -41,12 +41,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
-    """A policy in its compressed, saved form, because a long run has tens of thousands.
+    """A policy in compressed form, because a long run has tens of thousands of them.
 
     Attributes:
         content: the JSON of `Policy.to_record`, compressed by zlib.
-        digest: digest of the plain text, which does not depend on the spelling (`text_digest`).
-        log: the file that it was read from, if any.
+        digest: see `text_digest`.
+        log: the file that the policy was read from, if any.
     """
 
     task: Task = field(repr=False, compare=False)
@@ -56,7 +56,7 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Store a policy's record without parsing it; if it is damaged, the first use of `policy` raises."""
+        """Store a policy's record without parsing it; if it is damaged, `policy` raises."""
         content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
         return cls(task, content, _digest(_plain_text(record)), log)
 
@@ -68,7 +68,7 @@ class SavedPolicy:
 
     @property
     def size(self) -> int:
-        """Number of numbers and names in its text, see `size_of`; nothing is parsed."""
+        """How many numbers and names the text has, see `size_of`; nothing is parsed."""
         return size_of(_plain_text(self.record))
 
     @property
@@ -76,8 +76,8 @@ class SavedPolicy:
         """The policy.
 
         Raises:
-            LogbookError: it is damaged in the file that it comes from.
-            PolicyError: it is damaged.
+            LogbookError: the record is damaged, and comes from a file.
+            PolicyError: the record is damaged, and comes from no file.
         """
         policy = _CACHE.get((id(self.task), self.content))
         if policy is None:
@@ -106,7 +106,7 @@ def _cache(saved: SavedPolicy, policy: Policy) -> None:
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
-    """Return the saved form of a policy, which is also cached; None for None."""
+    """Return the saved form of a policy, and cache the policy; None for None."""
     if policy is None:
         return None
     found = SavedPolicy.of_record(policy.to_record(task=False), policy.task)
@@ -115,7 +115,7 @@ def saved(policy: Policy | None) -> SavedPolicy | None:
 
 
 def text_digest(policy: Policy) -> bytes:
-    """Return a digest of a policy's plain text, which does not depend on how the policy was written."""
+    """Return a digest of a policy's plain text: equal policies have the same, however they were written."""
     return _digest(policy.to_text(plain=True))
 
 
@@ -154,7 +154,7 @@ class Played:
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory]) -> Played:
-        """Reduce trajectories to these values."""
+        """Return the returns, lengths, endings and reward terms of some trajectories."""
         return cls.of_rows([(t.episode_return, t.length, _ENDINGS[t.terminated], dict(t.terms)) for t in trajectories])
 
     @classmethod
@@ -186,13 +186,13 @@ NOTHING_PLAYED = Played.of_rows([])
 
 @dataclass(frozen=True, slots=True)
 class TuningState:
-    """The state in which a numerical search stopped; a later search can continue from it and from the tuned policy.
+    """The final state of a numerical search; with the tuned policy, a later search can continue from it.
 
     Attributes:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
             units; NaN and infinity do not occur.
-        correlations: the strict lower triangle of its correlations, row by row; empty if only the scales are kept.
-        floor: least size of a constant's first changes (see `refine.methods.refine`).
+        correlations: the strict lower triangle of its correlations, row by row; empty if they are not kept.
+        floor: least size that a constant counted as having (see `refine.methods.refine`).
         climbing: whether the returns were still rising when the episodes ended.
     """
 
@@ -211,7 +211,7 @@ class Requests:
         calls: number of requests to the model, retries and repairs included.
         repairs: number of requests for a repair.
         usd: the cost; None if the price is unknown.
-        price: the cost without a cache; it decides which of several models is asked next.
+        price: the cost if no reply came from a cache; it decides which of several models is asked next.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -263,12 +263,12 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The numerical search that tuned a proposal; empty without tuning.
+    """The tuning of a proposal; the defaults mean no tuning.
 
     Attributes:
         refinement: method, cost and result, in words.
         proposed: the policy before tuning; None if tuning did not improve it.
-        proposed_score: its score; None also if it was tuned before it was scored.
+        proposed_score: its score; None if `proposed` is None, or if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search.
         tuning: the state from which a later search can continue.
         fitted_plant: the plant it was tuned in; None if it was tuned in the environment itself.
@@ -283,7 +283,7 @@ class Tuned:
 
     @property
     def kept(self) -> bool:
-        """Whether the tuned policy replaced the proposal; it is dropped if it is no better."""
+        """Whether the tuned policy, being better, replaced the proposal."""
         return self.proposed is not None
 
 
@@ -353,8 +353,8 @@ class Attempt:
         violations: how often its scored episodes violated each requirement of the task.
         idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
-        stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
-            this round.
+        stopped: why a budget ended this attempt before a repair or its score, and so the run after this round; empty
+            for most.
         seconds: time spent on this attempt, the model's share included.
     """
 
@@ -390,7 +390,7 @@ class Attempt:
 
     @property
     def proposed(self) -> Policy | None:
-        """The policy as it was proposed, before tuning."""
+        """The policy as it was proposed, before tuning; None if no policy was proposed."""
         return self.tuned.proposed.policy if self.tuned.proposed is not None else self.policy
 
     @property
@@ -413,7 +413,7 @@ class Attempt:
 
 
 def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt that became the best last; None before the first policy."""
+    """Return the last attempt that became the best; None before the first policy."""
     return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
 
 
@@ -436,9 +436,10 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class StepsPlayed:
-    """The steps of the environment that a run has played before its final score, by their purpose.
+    """The steps of the environment that a run played before its final score, by purpose.
 
-    `tuning` and `judging` (scoring and comparing policies) are None in a run begun before they were recorded.
+    `judging` counts the steps of scoring and comparing policies. `tuning` and `judging` are None in a run begun before
+    they were recorded.
     """
 
     total: int
@@ -447,7 +448,7 @@ class StepsPlayed:
     judging: int | None
 
     def __str__(self) -> str:
-        """All of them with their parts, in words."""
+        """The total and its parts, in words."""
         parts = f"{self.random:,} with random actions"
         if self.tuning is not None:
             parts += f", {self.tuning:,} for tuning, {self.judging:,} for judging policies"

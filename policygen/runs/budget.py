@@ -11,7 +11,7 @@ from policygen.errors import BudgetExhausted, PolicygenError
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
-# Factor by which tokens may exceed their estimate (non-English names, digits) before real counts are known.
+# Factor by which tokens may exceed their estimate (for non-English names, digits), until the server reports counts.
 ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256  # tokens
 
@@ -35,7 +35,7 @@ class SpendingLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The maximum cost of a request under way; `tokens_out` is the maximum length of its reply."""
+    """The maximum cost of an unfinished request; `tokens_out` is the maximum length of its reply."""
 
     tokens_in: int
     tokens_out: int
@@ -88,9 +88,12 @@ def affordable_hold(
 class Ledger:
     """The running totals of a run's spending, checked against its limits.
 
-    `tuning_steps` are those of `env_steps` that tuning played; None in a run begun before these were recorded. `usd` is
-    None as soon as one reply's price is unknown. `cached` counts replies from a cache. `held` has
-    the maximum cost of each request under way, so that together they exceed no budget.
+    Attributes:
+        usd: the cost; None once the price of a reply is unknown.
+        tuning_steps: the part of `env_steps` that tuning played; None in a run begun before it was recorded.
+        longest: maximum number of steps of an episode.
+        cached: number of replies from a cache.
+        held: the maximum cost of each unfinished request, so that together they exceed no budget.
     """
 
     config: RunConfig
@@ -101,14 +104,14 @@ class Ledger:
     episodes: int = 0
     env_steps: int = 0
     tuning_steps: int | None = 0
-    longest: int = 0  # maximum steps of one episode
+    longest: int = 0
     llm_seconds: float = 0.0
     cached: int = 0
     held: list[Hold] = field(default_factory=list)
     _estimate_ratio: float = ESTIMATE_MARGIN
 
     def charge_call(self) -> None:
-        """Count one request to the model, before it is sent; raise BudgetExhausted if it would be one too many."""
+        """Count a request to the model before it is sent; raise BudgetExhausted if it would exceed the limit."""
         limit = self.config.max_calls
         if limit is not None and self.calls >= limit:
             raise BudgetExhausted(f"all {limit} calls (--max-calls) are used")
@@ -125,6 +128,7 @@ class Ledger:
         return hold
 
     def _within(self, wanted: Hold, price: Price) -> Hold:
+        """Return `wanted`, shortened to what the budget allows besides the unfinished requests."""
         tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
         usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
         return affordable_hold(self.config, (tokens, usd), wanted, price)
@@ -138,7 +142,7 @@ class Ledger:
         return round(prompt.estimated_tokens * self._estimate_ratio)
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time in place of the reserved cost; return the tokens, in and out.
+        """Add a reply's tokens, cost and time, and release its `hold`; return the tokens, in and out.
 
         Missing or impossible counts of the server are replaced by estimates.
         """
@@ -156,7 +160,7 @@ class Ledger:
         return tokens_in, tokens_out
 
     def charge_episodes(self, count: int) -> None:
-        """Count episodes, before they are played; raise BudgetExhausted if they would exceed the limit."""
+        """Count episodes before they are played; raise BudgetExhausted if they would exceed a limit."""
         if not self.affords_episodes(count):
             limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             if self._steps_are_scarcer:
@@ -165,13 +169,13 @@ class Ledger:
         self.episodes += count
 
     def count_steps(self, steps: int, *, tuning: bool = False) -> None:
-        """Count steps of the environment, after they are played."""
+        """Count steps of the environment after they are played."""
         self.env_steps += steps
         if tuning and self.tuning_steps is not None:
             self.tuning_steps += steps
 
     def shortage(self, episodes: int) -> str:
-        """Return why no further policy is requested; its score would take `episodes` episodes."""
+        """Return why no further policy is requested, as a sentence; its score would take `episodes` episodes."""
         affords = self.affords_episodes(episodes)
         if self._steps_are_scarcer:
             left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"

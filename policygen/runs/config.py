@@ -1,4 +1,4 @@
-"""The settings of a run: one immutable record, from the task file, config file, `--set` and options, in this order."""
+"""The settings of a run: an immutable record, merged from the task file, config file, `--set` and options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that ch
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The tuning of every proposal, `METHOD[:EPISODES]` of `--refine`; nothing is tuned if `method` is None.
+    """The tuning of every proposal, written `METHOD[:EPISODES]`; without a method nothing is tuned.
 
     If `episodes` is None, the remaining episodes of `max_episodes` are divided among the remaining proposals; without
     that limit it is 500.
@@ -58,7 +58,7 @@ def read_refinement(value: Any) -> Refinement:
     """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
 
     Raises:
-        UsageError: an unknown method or a budget that is not a number.
+        UsageError: the method is unknown, or the number of episodes is not a whole number above 0.
     """
     if isinstance(value, Refinement):
         return value
@@ -76,7 +76,7 @@ def read_refinement(value: Any) -> Refinement:
     return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
 
 
-# Larger settings, in an untrusted file or by mistake, would need more memory or processes than machines have.
+# Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _MOST_SECONDS = 1e7
@@ -91,9 +91,8 @@ _RESERVED_FIELDS = frozenset(
 )
 _MODEL_KEYS = {"model", "base_url"}
 
-
-# Settings with effect only if the user chose them or trusts their file: no key is sent to an address, or with fields,
-# that a file chose, nothing is written to a folder that a file names, and no code that a file names runs.
+# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, name
+# a folder to write to, or name code to run. They take effect only if the user chose them or trusts the file.
 SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
 
 
@@ -257,7 +256,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         return self._origins.get(setting, "") if getattr(self, setting) else ""
 
     def chosen_by(self, file: str, *settings: str) -> RunConfig:
-        """Return a copy that records `file` as the origin of these settings, by default of all `SENSITIVE` ones."""
+        """Return a copy that records that `file` set these settings, by default all `SENSITIVE` ones."""
         copy = self.model_copy()
         origins = self._origins | dict.fromkeys(settings or SENSITIVE, file)
         copy._origins = {setting: origin for setting, origin in origins.items() if origin}
@@ -303,7 +302,7 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
     @field_validator("example", "demonstrations", "baseline", mode="before")
     @classmethod
     def _path_as_text(cls, value: Any) -> Any:
-        # The library hands out run folders as paths.
+        # The library returns run folders as paths.
         return str(value) if isinstance(value, Path) else value
 
 
@@ -317,7 +316,7 @@ def effective_config(
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the settings of a run; of several sources the first decides: options, `--set`, config file, suite, task.
+    """Return the settings of a run; an earlier source has priority: options, `--set`, config file, suite, task.
 
     If `ablate` withholds knowledge, an example that only the task file names is withheld too; an example that the user
     names is shown in full.
@@ -356,7 +355,7 @@ def effective_config(
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)
     refuse_unseeded(task, accepted=config.unseeded)
-    if not task.unseeded:  # in a sweep only some tasks may need it
+    if not task.unseeded:  # in a sweep, perhaps only another task needs the setting
         config = config.model_copy(update={"unseeded": False})
     other = "linear" if config.policy == "table" else "table"
     if (template := config.template) and Path(template).stem == f"improve_{other}" and template != earlier_template:
@@ -387,7 +386,7 @@ def effective_config(
 
 
 def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
-    """Return the setting `step_timeout` before the task is known; a wrong value is reported later.
+    """Return the setting `step_timeout` before the task is known; the default for a wrong value, reported later.
 
     Raises:
         UsageError: the file cannot be read.
@@ -401,7 +400,7 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
 
 # Settings that a resumed run may change, because no earlier score depends on them.
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
-# Settings that a resumed run may repeat but not change; repeating one confirms that the user, not a file, chose it.
+# Settings that a resumed run may repeat but not change; by repeating one, the user confirms what a file set.
 _REPEATABLE = ("llm", "extra_body")
 # Settings that a resumed run may increase.
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps")
@@ -455,7 +454,7 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
 
 
 def read_assignment(text: str) -> tuple[str, Any]:
-    """Read `NAME=VALUE` of `--set`; the value as in TOML, a table also as in JSON, or else a text.
+    """Read `NAME=VALUE` of `--set`. The value is TOML, or a table in JSON; any other value is a text.
 
     Raises:
         UsageError: there is no `=`.

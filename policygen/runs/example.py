@@ -1,4 +1,4 @@
-"""A policy of another task as a worked example for prompts, stored when the run starts."""
+"""A policy of another task as a worked example in prompts; the run stores it when it starts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def example_of(policy: Policy, worth: ExampleScore | None = None) -> Example:
 
 
 def _read(policy: Policy) -> set[str]:
-    """Return the quantities in the text of a policy, and in the task's features that it uses."""
+    """Return the names in the text of a policy, and in the features of the task that it uses."""
     reader = policy.reader
     # The text has all of the policy's own features, also unused ones.
     shown = dict((*policy.lets, *reader.needed))

@@ -1,7 +1,7 @@
 """Lineages: families of policies that differ in structure, and the choice of the one that the next proposals revise.
 
-A lineage begins with a proposal that is asked to be unlike all lineages; later proposals revise its best policy. All
-is computed from recorded attempts, so that a resumed run chooses the same.
+A lineage begins with a proposal whose prompt asks for a structure unlike all others; later proposals revise its best
+policy. All is computed from recorded attempts, so that a resumed run chooses the same.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.turns import ucb_choice
 
-NEW_EVERY = 4  # one round in so many, the first included, begins a lineage
+NEW_EVERY = 4  # the first of each group of this many rounds begins a lineage
 LEAST_ATTEMPTS = 2  # of a lineage before it is dropped as worse than the others
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Attempts that revise each other, and the best of them.
+    """A first attempt and its revisions, and the best of them.
 
     Attributes:
         number: number of the attempt that began it; 0 in a run without lineages.
@@ -67,7 +67,7 @@ def lineages_of(attempts: Sequence[Attempt], most: int) -> list[Lineage]:
 def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, config: RunConfig) -> Lineage:
     """Return the lineage that attempt `number` continues, or a new one; `best` is the best attempt of the run.
 
-    A round continues the lineage with the highest upper confidence bound on the gain of a call, see `turns.ucb_choice`.
+    A round continues the lineage with the highest upper confidence bound on the gain per reply, see `turns.ucb_choice`.
     """
     if config.lineages == 1:
         return Lineage(0, best=best)
@@ -75,10 +75,10 @@ def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, 
     if not known or (number - 1) // config.candidates % NEW_EVERY == 0:
         return Lineage(number)
     tried = {one: len(lineage.attempts) - 1 for one, lineage in known.items()}
-    return known[ucb_choice({one: _gain_a_call(lineage) for one, lineage in known.items()}, tried)]
+    return known[ucb_choice({one: _gain_per_reply(lineage) for one, lineage in known.items()}, tried)]
 
 
-def _gain_a_call(lineage: Lineage) -> float:
+def _gain_per_reply(lineage: Lineage) -> float:
     """Return the gain of the best policy of a lineage over its first, divided by the number of replies."""
     first = next((attempt.score.value for attempt in lineage.attempts if attempt.score is not None), 0.0)
     best = lineage.best.score.value if lineage.best is not None and lineage.best.score is not None else first
@@ -86,7 +86,7 @@ def _gain_a_call(lineage: Lineage) -> float:
 
 
 def structure(policy: Policy) -> object:
-    """Return a policy's expressions without their numbers and without the names of its features; equal if alike."""
+    """Return a policy's expressions without numbers and names of features; equal for policies of one structure."""
     names = {name: Name(f"feature{i}") for i, (name, _) in enumerate(policy.lets)}
 
     def terms(node: Node) -> frozenset[str]:

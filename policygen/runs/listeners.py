@@ -19,12 +19,12 @@ from policygen.runs.state import Search
 
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """The progress of tuning the proposal of attempt `number`.
+    """The progress of tuning attempt `number`.
 
     Attributes:
         played, episodes: episodes played so far, and their maximum; a converged search ends earlier.
         mean: mean return of the candidates played last; None before the first.
-        since: time of its start, in seconds since the epoch.
+        since: start of the tuning, in seconds since the epoch.
     """
 
     number: int
@@ -36,7 +36,7 @@ class TuningProgress:
 
 @dataclass(frozen=True, slots=True)
 class SteeringNotice:
-    """A sentence about a command of the user: the run is paused, or continues."""
+    """A sentence for the user: the run is paused or continues, or prompts do not show comments."""
 
     sentence: str
 
@@ -53,7 +53,7 @@ def ignore_activity(activity: Activity | None) -> None:
 
 
 class RunView(Protocol):
-    """A read-only view of a run for listeners: its settings, its folder, its state and its spending."""
+    """The settings, folder, state and spending of a run, for listeners, which only read them."""
 
     config: RunConfig
     search: Search
@@ -68,8 +68,8 @@ class RunView(Protocol):
 class Listener:
     """A listener to the events of a run; a subclass overrides the methods of the events that it needs.
 
-    A listener that raises is removed, and the run continues. So the files of the run folder are not written by
-    listeners, but by the run itself, before it calls them.
+    A listener that raises is removed, and the run continues. Therefore the run itself writes the files of its folder,
+    before it calls the listeners.
     """
 
     def started(self, run: RunView) -> None:

@@ -18,11 +18,11 @@ class FolderInUse(LogbookError):
 class RunLock:
     """A lock on a run folder, held until it is released or its process ends in any way.
 
-    The system's own lock on an open file (`flock`, on Windows `msvcrt.locking`): a crash leaves none behind.
+    It is the system's lock on an open file (`flock`, on Windows `msvcrt.locking`), so a crash leaves no lock behind.
 
     Raises:
         FolderInUse: another process works in the folder.
-        LogbookError: it cannot be written.
+        LogbookError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,16 +40,14 @@ class RunLock:
             ) from None
 
     def release(self) -> None:
-        """Unlock the folder; do nothing if it is unlocked."""
+        """Unlock the folder, if it is locked."""
         self._lock.release(force=True)
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works in the folder."""
+    """Whether a process works in the folder; false if that cannot be found out."""
     try:
         RunLock(folder).release()
-    except FolderInUse:
-        return True
-    except LogbookError:
-        return False
+    except LogbookError as error:
+        return isinstance(error, FolderInUse)
     return False

@@ -66,30 +66,29 @@ SAVING_SHARE = 0.05  # largest share of the time that saving the buffer may take
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
 T = TypeVar("T")
-_LONGEST_NAME = 80
+_LONGEST_NAME = 80  # characters of the name of a task or a provider in a file name
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
 
 
 class Logbook:
     """Reads and writes one run folder; `transcript` has its requests and replies.
 
-    Every method raises LogbookError if a file cannot be read or written, is damaged, or is missing though the run must
-    have it.
+    Every method raises LogbookError if a file cannot be read or written, is damaged, or is missing but needed.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._next_save = 0.0  # moment from which the replay buffer is saved again
+        self._next_save = 0.0  # time of the monotonic clock from which the replay buffer is saved again
         self._lock: RunLock | None = None
         self.transcript = Transcript(folder / "transcript.jsonl")
-        self._records = 0  # number of attempts when they were last read
+        self._records = 0  # number of records in the log of attempts when it was last read
 
     def resume_command(self, *options: str) -> str:
-        """Return the command that resumes the run, with --trust if its files need the user's trust."""
+        """Return the command that resumes the run, with --trust if resuming it needs the user's trust."""
         command, trust = "resume", ""
         with suppress(PolicygenError):
             task, llm = self.task(), self.config().llm
-            command = "mcp" if llm == "mcp" else command  # `resume` has no assistant
+            command = "mcp" if llm == "mcp" else command  # `policygen resume` has no assistant to ask
             # A module of Python itself registers no environment, with or without --trust.
             is_python_module = is_standard_library(task.gym_id.partition(":")[0])
             if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(llm)):
@@ -110,18 +109,18 @@ class Logbook:
         demonstrations: ReplayBuffer | None = None,
         baseline: Baseline | None = None,
     ) -> Logbook:
-        """Create a folder under `out` with the settings, task and example.
+        """Create a folder under `out` with the settings, the task, and other inputs of the run.
 
         Args:
-            name: name of the folder, which may exist with remains of a run that never began; by default
-                `<task>-<provider>-<time>-s<seed>`.
+            name: name of the folder, by default `<task>-<provider>-<time>-s<seed>`; a folder of this name may exist, if
+                its run never began.
         """
         check_name(out, "choose another --out")
         provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
         try:
-            logbook.hold()
+            logbook.lock()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
                 logbook._write_json("example.json", "example", asdict(example))
@@ -137,11 +136,11 @@ class Logbook:
             raise
         return logbook
 
-    def hold(self) -> None:
-        """Keep other processes from running or resuming here, until `release` or the end of this process.
+    def lock(self) -> None:
+        """Lock the folder against other processes, until `release` or the end of this process.
 
         Raises:
-            LogbookError: another process works in the folder, or it cannot be written.
+            LogbookError: another process works in the folder, or the folder cannot be written.
         """
         self._lock = RunLock(self.folder)
 
@@ -162,7 +161,7 @@ class Logbook:
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
-        """Write `templates.json`: the texts of the templates in use, and each change of them."""
+        """Write `templates.json`: every version of the templates that the run used."""
         self._write_json("templates.json", "templates", texts_to_record(versions))
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
@@ -174,19 +173,19 @@ class Logbook:
         if time.monotonic() > self._next_save:
             self.save_buffer(buffer)
 
-    def settle(self, attempts: Sequence[Attempt]) -> None:
-        """Rewrite the last attempt, whose episode totals have grown since it was recorded."""
+    def rewrite_last(self, attempts: Sequence[Attempt]) -> None:
+        """Rewrite the last attempt, whose totals of episodes have grown since it was recorded."""
         log = self.folder / "attempts.jsonl"
         kept = _lines(_first_attempts(log, len(attempts) - 1))
         write_atomically(log, kept + json_line(_attempt_record(attempts[-1])))
 
     def save_best(self, attempt: Attempt) -> None:
-        """Write the policy of the best attempt."""
+        """Write `best.json`, the policy of the best attempt."""
         if attempt.policy is not None:
             attempt.policy.save(self.folder / "best.json")
 
     def save_buffer(self, buffer: ReplayBuffer) -> None:
-        """Write the replay buffer; episodes since the last save are played again when the run is resumed."""
+        """Write the replay buffer; a resumed run replays the episodes that were played after the last save."""
         started = time.monotonic()
         buffer.save(self.folder / "episodes.npz")
         saved = time.monotonic()
@@ -208,14 +207,14 @@ class Logbook:
             (self.folder / "summary.json").unlink()
 
     def forget_exchanges(self, first: int) -> None:
-        """Remove attempt `first` and later ones from the transcript; their replies are free and will be made again."""
+        """Remove attempt `first` and later ones from the transcript: `builtin` makes their replies again, for free."""
         log = self.transcript.path
         if log.exists():
             kept = (line for line in read_lines(log) if line.get("sent", line).get("attempt", 0) < first)
             write_atomically(log, _lines(kept))
 
     def write_summary(self, summary: Summary) -> None:
-        """Write `summary.json`; one that says `finished` marks the run as finished."""
+        """Write `summary.json`; its `finished` marks the run as finished."""
         self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)
 
     def write_curve(self, attempts: Sequence[Attempt]) -> None:
@@ -243,7 +242,7 @@ class Logbook:
             raise damaged(path, error, _RESTORE) from None
 
     def task(self) -> Task:
-        """Return the task as it was when the run started."""
+        """Return the run's task, as it was when the run started."""
         return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
@@ -262,9 +261,10 @@ class Logbook:
         Raises:
             LogbookError: the settings name one, and it is missing or damaged.
         """
-        if not self.config().baseline:
+        config = self.config()
+        if not config.baseline:
             return None
-        config, found = self.config(), self._required("baseline.json", "baseline", BASELINE.validate_python)
+        found = self._required("baseline.json", "baseline", BASELINE.validate_python)
         score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
         if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
             raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
@@ -292,7 +292,7 @@ class Logbook:
         return self._optional("templates.json", "templates", texts_from_record, remedy) or ()
 
     def summary(self) -> Summary | None:
-        """Return the summary of a finished run, or None while it is unfinished."""
+        """Return the summary of a finished run; None for an unfinished one."""
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
         summary = self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
         return summary if summary is not None and summary.finished else None
@@ -344,8 +344,8 @@ class Logbook:
         return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
 
 
-# Names of tasks and providers, which files may choose, become part of a file name.
 def _file_name(name: str) -> str:
+    """Return a name of a task or a provider, which a file may choose, as part of a file name."""
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
 
@@ -376,7 +376,7 @@ def _new_folder(out: Path, stem: str) -> Path:
 
 
 def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
-    """Read the records of the first attempts, as `Logbook.attempts` does."""
+    """Yield the records of the first `count` attempts; like `Logbook.attempts`, skip records that repeat a number."""
     number = 0
     for record in read_lines(log):
         if number < count and record.get("number") == number:

@@ -1,4 +1,4 @@
-"""Reading policies from a run folder, a saved file, or a text in the policy language."""
+"""Read policies from run folders, saved files and text files, and what a run folder tells about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def best_policy(path: Path) -> Policy:
 
 
 def read_example(path: Path) -> Example:
-    """Read the policy of a run folder or of a saved file as a worked example, with its score if a run has it.
+    """Read the policy of a run folder or of a saved file as a worked example, with its score if it is of a run.
 
     Raises:
         PolicyError: there is no such policy.
@@ -69,7 +69,7 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
     """Read the policy of a run folder, of a saved file, or of a text file in the policy language.
 
     Args:
-        task_name: the task of a text file; another task than its own for a saved policy.
+        task_name: the task of a text file; with it, the text of any policy is read as one for this task.
         attempt: number of an attempt of a run; by default the best one.
         trust: whether the task may name modules to import and paths to read.
 
@@ -151,7 +151,7 @@ def policy_text(path: Path) -> str:
 
 
 def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
-    """Return lines on the origin and the final score of a policy, for the head of an exported file."""
+    """Return sentences on the origin and the final score of a policy, for the head of an exported file."""
     lines = [f"Exported by policygen {__version__} on {date.today().isoformat()}."]
     folder = Path(source) if isinstance(source, str | Path) else None
     if folder is None or not (folder / "summary.json").is_file():

@@ -1,4 +1,4 @@
-"""Conversion of attempts, scores and summaries to JSON values and CSV rows, and back."""
+"""Convert attempts, scores and summaries to JSON values and back, and attempts to CSV rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PlayedRow = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[st
 
 
 def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as a line of the log: a flat record that includes the fields of its parts."""
+    """Return an attempt as JSON values: a flat record that includes the fields of its parts."""
     record = _shallow(attempt)
     for name in _PARTS:
         record |= _shallow(record.pop(name))
@@ -58,7 +58,7 @@ def _with_worst_row(account: Any) -> Any:
 
 
 def _types_of_record() -> dict[str, Any]:
-    """Return type and default of each field of a record; `...` marks a required field."""
+    """Return the type and the default of each field of a record; the default `...` marks a required field."""
     types: dict[str, Any] = {}
     for kind in (Attempt, *_PARTS.values()):
         hints = get_type_hints(kind)
@@ -77,7 +77,7 @@ def _types_of_record() -> dict[str, Any]:
     }
 
 
-# Checked by pydantic's compiled core: a long run has millions of these numbers.
+# Pydantic's compiled core checks the records: a long run has millions of these numbers.
 _ATTEMPT = create_model("_ATTEMPT", **_types_of_record())
 
 
@@ -118,7 +118,7 @@ _Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is No
 
 @dataclass(frozen=True, slots=True)
 class FinalScore(ScoreValue):
-    """A score without the return of each episode, as stored in summaries: exact, or over `episodes` with `seeds`."""
+    """A score without the return of each episode, as summaries store it: exact, or over `episodes` with `seeds`."""
 
     mean: _Number
     std: _Number = 0.0
@@ -151,7 +151,7 @@ class BaselineResult:
 
 
 def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
-    """Compare a final score with the baseline; without one, `gain` is None."""
+    """Return the baseline compared with the final score; without a final score, `gain` is None."""
     name, its = baseline.name, baseline.score
     result = BaselineResult(name, final_score(its), its.returns)
     if final is None:
@@ -199,8 +199,8 @@ class Summary:
         solved: whether the final score, also of another aggregate than the mean, reaches the task's threshold; None if
             the task has none.
         optimum: the best known score of the task.
-        optimum_reached: whether the final score reaches it: exactly, or in every episode, or, for the score of a
-            sample, by its lower one-sided 95% bound.
+        optimum_reached: whether the final score reaches it: exactly, in every episode, or by its lower one-sided 95%
+            bound.
         stopped: the reason why the search ended, as a sentence.
         assumed: assumptions about a task without a task file, as sentences.
         finished: False for an interrupted run, which has results and costs so far but no final score.
@@ -281,7 +281,7 @@ CURVE_COLUMNS = tuple(_CURVE)
 
 
 def curve_csv(attempts: Sequence[Attempt]) -> str:
-    """Write one CSV row per attempt: its score, the best score so far, and running totals of the costs.
+    """Return a CSV text with one row per attempt: its score, the best score so far, and running totals of the costs.
 
     `calls`, `episodes` and `env_steps` count as `llm_calls`, `episodes` and `env_steps` of `Summary` do.
     `proposed` is the score before tuning, empty if nothing was tuned. `best` is the score of the best policy on

@@ -1,4 +1,4 @@
-"""Requests and replies: charged and recorded as they happen, replayed when a run is resumed."""
+"""Send requests to models; charge and record them and their replies, and reuse the records when a run is resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from policygen.runs.steering import Steering
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Request 0 of an attempt or question, or repair number `repair` of it."""
+    """A request of an attempt (or of a question outside a run): `repair` 0 is the first, others are repairs."""
 
     provider: Provider
     attempt: int
@@ -36,7 +36,7 @@ class _Request:
 
 @dataclass(eq=False)
 class RequestLog:
-    """The only sender of requests to models: it uses recorded replies first, then cached ones, then asks the model.
+    """The only sender of requests to models: it looks for a recorded reply, then a cached one, then asks the model.
 
     Every request is charged and recorded before it is sent, and its result is recorded afterwards. Several threads may
     ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
@@ -45,7 +45,7 @@ class RequestLog:
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used.
-        tell: called with waiting and other long-running activities.
+        tell: called with each activity, such as a wait; None: it has ended.
         steering: the user's messages to the run.
         cache: stores answers of language models; looked up before a request.
         by_attempt: whether the cache key and the model's seed include the attempt's number; if not, equal requests of
@@ -75,18 +75,18 @@ class RequestLog:
 
     @property
     def has_recorded(self) -> bool:
-        """Whether exchanges from before an interruption, answered or failed, are still unused."""
+        """Whether some of the `recorded` exchanges, answered or failed, are still unused."""
         return bool(self._recorded)
 
     @property
     def has_recorded_reply(self) -> bool:
-        """Whether at least one of these unused exchanges has a reply."""
+        """Whether some of the unused recorded exchanges have a reply."""
         return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
 
     def ask(
         self, provider: Provider, attempt: int, repair: int, prompt: Prompt, options: LLMOptions | None = None
     ) -> Exchange:
-        """Return the reply to repair `repair` (0: the first request) of attempt or question `attempt`.
+        """Return the exchange of repair `repair` (0: the first request) of attempt or question `attempt`.
 
         Args:
             options: the options of the request; by default those of the run's settings.
@@ -119,7 +119,7 @@ class RequestLog:
         return None, failed
 
     def _attempt_in_key(self, attempt: int) -> int:
-        """The attempt's number in the cache key and in the model's seed; 0 if it is left out."""
+        """Return the attempt's number for the cache key and the model's seed; 0 unless `by_attempt`."""
         return attempt if self.by_attempt else 0
 
     def _key(self, asked: _Request) -> CacheKey | None:

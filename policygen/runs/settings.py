@@ -1,4 +1,4 @@
-"""The settings of a run as typed keywords: all of `RunConfig` except the task and the provider."""
+"""The settings of a run as typed keyword arguments: all of `RunConfig` except the task and the provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policygen.tasks.task import PolicyKind
 class Settings(TypedDict, total=False):
     """The keyword arguments of `policygen.run`; `policygen run --help` explains each. None keeps the default."""
 
-    choose: Literal["ucb", "round"]
+    choose: Literal["ucb", "round"] | None
     policy: PolicyKind | None
     iterations: int | None
     candidates: int | None
@@ -38,8 +38,8 @@ class Settings(TypedDict, total=False):
     ablate: Literal["nothing", "knowledge"] | None
     jobs: int | None
     step_timeout: float | None
-    fragility: bool
-    unseeded: bool
+    fragility: bool | None
+    unseeded: bool | None
     grid: Literal["free", "fixed"] | None
     prompt_tokens: int | None
     max_output_tokens: int | None

@@ -26,7 +26,7 @@ from policygen.tasks.task import PolicyKind, Task
 
 
 class TriedPolicies:
-    """Digests of all policies that a run has proposed or tuned, each with the first attempt that had it.
+    """The digests of all policies that a run has proposed or tuned, each with the first attempt that had it.
 
     `same_as` maps the number of an attempt that repeated a policy to the number of the earlier attempt.
     """
@@ -95,7 +95,7 @@ class Search:
 
     @property
     def unbiased_score(self) -> Score | None:
-        """The best policy's score, if it is exact or on held-out episodes."""
+        """The best policy's exact score, or that on held-out episodes; None without either."""
         exact = self.best_score is not None and self.best_score.exact
         return self.best_score if exact else self.validation
 
@@ -106,7 +106,7 @@ class Search:
 
     @property
     def reported_score(self) -> Score | None:
-        """The score shown as the best: the unbiased one, or `best_score` where there is none."""
+        """The score to show for the best policy: the unbiased one, or `best_score` without one."""
         return self.unbiased_score or self.best_score
 
     @property
@@ -115,7 +115,7 @@ class Search:
         return revised(self.task, self.attempts)
 
     def keep(self, assessment: Assessment) -> Attempt:
-        """Remember an assessed attempt and its episodes; an accepted one is the best from now on."""
+        """Add an assessed attempt and its episodes; an accepted attempt is the best from now on."""
         score = self.best_score = assessment.best_score
         validation = self.validation = assessment.validation
         standing = replace(
@@ -129,14 +129,14 @@ class Search:
         return self.add(replace(assessment.attempt, standing=standing))
 
     def add(self, attempt: Attempt) -> Attempt:
-        """Add the next attempt, just made or read from a record."""
+        """Add the next attempt, new or read from a record."""
         self.attempts.append(attempt)
         self.tried.add(attempt)
         if attempt.accepted:
             self.best = attempt
         return attempt
 
-    def settle(self, last: Attempt) -> None:
+    def replace_last(self, last: Attempt) -> None:
         """Replace the last attempt by its final version, with the run's totals and the best policy's validation."""
         recorded, validation = self.attempts[-1], self.validation
         if last is recorded:
@@ -162,11 +162,11 @@ class Search:
         return [replace(first, number=first.number + k) for k in range(config.candidates)]
 
     def earlier_turns(self, config: RunConfig) -> Sequence[Message]:
-        """The earlier turns that a prompt carries: none, unless the conversation is continued."""
+        """Return the earlier turns that a prompt carries: none, unless the conversation is continued."""
         return self.turns if config.conversation == "continued" else ()
 
     def context(self, number: int, config: RunConfig) -> Context:
-        """A snapshot for the prompt of attempt `number`."""
+        """Return the context of the prompt of attempt `number`: a snapshot of the search."""
         observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
         standing = self.attempts[-1].standing if self.attempts else Standing()
         exact = self.mdp is not None
@@ -211,7 +211,7 @@ def revised(task: Task, attempts: Sequence[Attempt]) -> Plant:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The input that a prompt is rendered from, and that the `builtin` provider searches with.
+    """The input from which a prompt is rendered; also the input of the provider `builtin`.
 
     Attributes:
         best: the policy to revise: the best of the run, or of a lineage.

@@ -1,7 +1,7 @@
 """The user's messages to a run in progress: comments for the model, pause and continue.
 
-They are stored in an append-only file of the run's folder. The user's commands and the run itself write to it. The run
-records which prompt carried which comments, so that a resumed run renders the same prompt to the same reply.
+They are stored in an append-only file in the run's folder, to which the user's commands and the run itself write. The
+run records which prompt carried which comments, so that a resumed run renders the same prompt for the recorded reply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "comments.jsonl"
 KIND = "comments"
 MOST_CHARACTERS = 2_000  # of a comment
 MOST_TOGETHER = 8_000  # characters of all comments that one prompt carries
-SECONDS_BETWEEN_LOOKS = 0.25  # while a run is paused
+POLL_SECONDS = 0.25  # between two reads of the file while a run is paused
 _REMEDY = "delete it; the comments in it are then lost"
 
 _Number = Annotated[int, Field(ge=0, le=2**53)]
@@ -90,7 +90,7 @@ class UserMessages:
 
 
 def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, ...]:
-    """Return the numbers of existing comments, each once, as many as fit into a prompt; a file may list more."""
+    """Return the numbers of existing comments, each once, as far as they fit into a prompt; a file may list more."""
     known = [number for number in dict.fromkeys(numbers) if 0 < number <= len(comments)]
     lengths = itertools.accumulate(len(comments[number - 1].text) for number in known)
     return tuple(number for number, length in zip(known, lengths, strict=True) if length <= MOST_TOGETHER)
@@ -226,7 +226,7 @@ class Steering:
         size = -1
         while size == self._size() or self.read().paused:
             size = self._size()
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
         tell(False)
 
     def _size(self) -> int:

@@ -1,4 +1,4 @@
-"""The template texts that a run used: the full texts, a digest to compare them by, and every change during the run."""
+"""The templates that a run used: their texts, a digest by which runs are compared, and changes during the run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ def templates_identity(versions: Sequence[TemplateTexts]) -> str:
     It is a digest of the templates. If templates changed during the run, it lists all digests, each with its first
     attempt. It is empty for a run that recorded none.
     """
-    if not versions:
-        return ""
     if not templates_changed(versions):
-        return versions[0].digest
+        return versions[0].digest if versions else ""
     return ", ".join(f"{version.digest} from attempt {version.since}" for version in versions)
 
 

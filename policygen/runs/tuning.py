@@ -1,4 +1,4 @@
-"""The limits that the search keeps to and prompts state: those of tuning a proposal, and the standard of a new best."""
+"""The limits that the search keeps and prompts state: those of tuning, and of the comparison with the best policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_FOR_CMA = 100  # constants; for more, `auto` chooses another method
 CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
-LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
+LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
 MOST_ROUNDS = 25  # real episodes for tuning a proposal in a plant, one after each fit
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
@@ -118,7 +118,7 @@ def tuning_limits(
 
 
 def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, constants: int = 0) -> Method:
-    """Return `method`, or the method that `auto` stands for.
+    """Return the method that `method` stands for: `auto`, and `model` for a table of choices, stand for others.
 
     Args:
         choices: whether entries of a table are tuned that are choices.
@@ -135,8 +135,8 @@ def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, cons
 def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     """Return the number of episodes for tuning attempt `number`, from those left to the run (None: no limit).
 
-    Without a number in the settings, the remaining episodes are divided among the remaining proposals. One more share
-    is for the best policies at the end, with all episodes that no proposal could use.
+    Without a number in the settings, the remaining episodes are divided among the remaining proposals and the tuning at
+    the end of the run, which also gets the episodes that no proposal could use.
     """
     episodes = config.refine.episodes
     if config.refine.method == "model":  # needs few episodes and leaves the others
@@ -157,6 +157,6 @@ def rest_of_round(number: int, config: RunConfig) -> int:
 
 
 def constants_for(episodes: int) -> int:
-    """Return the number of constants for which `episodes` suffice: to come closer to the optimum by a factor of e."""
+    """Return the number of constants that `episodes` bring closer to the optimum by a factor of e."""
     candidates = episodes * (1 - VALIDATION_SHARE) / SEEDS_PER_GENERATION
     return round(candidates / CANDIDATES_PER_CONSTANT)

@@ -1,4 +1,4 @@
-"""The choice among several proposing models: from recorded attempts alone, so that a resumed run chooses the same."""
+"""Choose which of several models proposes next, from recorded attempts alone: a resumed run chooses the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, .
     return tuple(found)
 
 
-def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
+def choose_model(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
     """Return the model that proposes attempt `number`.
 
     Args:
@@ -77,10 +77,11 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
 
     A model's value is the gain of its proposals divided by their cost, relative to the best model's (as in
     ShinkaEvolve, arXiv 2509.19349). The cost is in dollars if all models have a price, else in replies. `waiting` are
-    models already chosen in this round, whose proposals are not scored yet: they count as choices without gain or cost.
+    the models already chosen in this round, whose proposals are not scored yet: each counts as a choice without gain.
     """
     asked = _asked(attempts)
-    counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
+    # The first policy of a run has no gain, because there was no best before it.
+    counted = [attempt for attempt in asked if not attempt.accepted or attempt.comparison.gain is not None]
     tried = Counter(waiting) + Counter(attempt.requests.model for attempt in counted)
     turns = Counter(waiting) + Counter(attempt.requests.model for attempt in asked)
     untried = [model for model in models if not tried[model]]
@@ -90,7 +91,7 @@ def _next_model(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seq
 
 
 def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:
-    """Return gain by cost of each model."""
+    """Return the gain of each model divided by its cost."""
     gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
     priced = True
     for attempt in attempts:
@@ -106,12 +107,9 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
 
 
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts that a model proposed; not random actions, later tuning, or a policy given by --start."""
     asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning")
     return [attempt for attempt in asked if attempt.requests.model != START]
-
-
-def _is_first_policy(attempt: Attempt) -> bool:
-    return attempt.accepted and attempt.comparison.gain is None
 
 
 def _gain(attempt: Attempt) -> float:

@@ -1,3 +1,1 @@
-"""The loop."""
-
-from __future__ import annotations
+"""The search: the main loop, the tuning of proposals, and a run from its start to its end."""

@@ -1,4 +1,4 @@
-"""Assess a proposal: score it, tune it, and compare it with the best so far."""
+"""Assess a proposal: score it, tune it, and compare it with the best policy so far."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
-# Tuning changes a constant in proportion to its size; weights of standardised observations count as at least this.
+# Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
 STANDARDISED_STEP = 2.5
 
 
@@ -96,7 +96,7 @@ def assess(
 
 
 def in_a_sentence(error: Exception) -> str:
-    """Return an exception's message; one not written for users begins with its type."""
+    """Return an exception's message as one line; unless it was written for users, its type precedes it."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
@@ -166,7 +166,7 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
-    """Validate the best policy, on more than the usual episodes if it seems optimal."""
+    """Return the best policy's validation score, on more episodes while it may reach the stop score by luck alone."""
     best, score, target = search.incumbent, search.validation, stop_score(search.task, runner.config)
     if best is None or target is None:
         return score
@@ -181,18 +181,16 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
 
 
 def _proposed(proposal: Proposal, lineage: Lineage) -> Attempt:
-    """Return an attempt that records the proposal and its requests; scores follow later."""
+    """Return an attempt with the proposal and its requests, not yet scored."""
     replies = [exchange.reply for exchange in proposal.exchanges]
-    costs = [0.0 if reply.cached else reply.usd for reply in replies]
-    prices = [reply.usd for reply in replies]
     requests = Requests(
         model=proposal.model,
         calls=sum(exchange.requests for exchange in proposal.exchanges),
         repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
-        usd=_total(costs),
-        price=_total(prices),
+        usd=_total([0.0 if reply.cached else reply.usd for reply in replies]),
+        price=_total([reply.usd for reply in replies]),
         llm_seconds=sum(reply.seconds for reply in replies),
     )
     return Attempt(
@@ -218,10 +216,10 @@ def _total(costs: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Better:
-    """The better one of a proposal and its tuned form.
+    """The better of a proposal and its tuned form.
 
     Attributes:
-        watched: the episodes of tuning that were recorded step by step.
+        watched: the real episodes that tuning in a plant recorded; they go to the replay buffer.
     """
 
     policy: Policy
@@ -285,15 +283,16 @@ def _tuned(
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
-    """Restrict two scores to the seeds that both were played on; the budget may cut one short."""
+    """Restrict two scores to the seeds that both have; one may have fewer, because the budget ended."""
     common = min(one.episodes, other.episodes)
     return first_episodes(one, common), first_episodes(other, common)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
-    """Return the state of this policy's last tuning; else the revised policy's, for the constants that both share.
+    """Return the state from which tuning this policy continues: that of its last tuning, else one from its parent.
 
-    None if there is no such state, or if this tuning has a new objective: other constants may matter now.
+    A parent's state holds for the constants that both share. None if there is no such state, or if this tuning has a
+    new objective: other constants may matter now.
     """
     digest, objective = text_digest(policy), _objective(new.shaping)
     for attempt in reversed(search.attempts):
@@ -329,14 +328,13 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
     )
     if refined.plant is not None:
         cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
-    outcome = ""
-    what = "entries" if refined.method in FOR_TABLES else "constants"
+    what, remark = "entries" if refined.method in FOR_TABLES else "constants", ""
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method not in LEARNERS:
-        outcome += "; its potential was not used: only q and sarsa use one"
+        remark = "; its potential was not used: only q and sarsa use one"
     result = _to(before.value, after.value) if before is not None else f"{after.value:.4g}"
-    return f"{refined.method} over {refined.constants} {what}, {cost}: {after.prefix}{result}{outcome}"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {after.prefix}{result}{remark}"
 
 
 def _to(before: float, after: float) -> str:
@@ -345,16 +343,16 @@ def _to(before: float, after: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """The verdict of a comparison, and the winner's score on all episodes played for it."""
+    """The verdict of a comparison, and the score of its winner on all episodes played for the comparison."""
 
     verdict: Verdict
     best_score: Score
 
 
 def _contest(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> _Contest:
-    """Compare two policies: by the requirements that they violate, else by their returns.
+    """Compare a policy with the best: by the hard requirements that they violate, else by their returns.
 
-    Both are played on the same additional episodes until one is significantly better or the budget ends.
+    Both play the same additional episodes while the policy is ahead, but not significantly, and the budget allows.
     """
     best, best_score, score = search.incumbent, search.best_score, performance.score
     assert score is not None
@@ -370,7 +368,8 @@ def _contest(policy: Policy, performance: Performance, search: Search, runner: E
             break
         wanted, affordable = times * runner.config.episodes, True
         while score.episodes < wanted and affordable:
-            # Where steps are limited, an episode may prove much shorter than what has to be left for it: one by one.
+            # Where steps are limited, an episode is counted at full length before it is played, but may be much
+            # shorter: episodes that are played one by one leave steps for more of them.
             longer = wanted if runner.config.max_steps is None else score.episodes + 1
             if affordable := runner.affords(longer, score, best_score):
                 score, best_score = runner.prolong(policy, score, longer), runner.prolong(best, best_score, longer)

@@ -1,4 +1,4 @@
-"""Decide which policy is best, by a paired test on common seeds, and when to stop. Nothing here plays an episode."""
+"""Decide which policy is the best, by a paired test on common seeds, and when to stop. No episode is played here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     """Judge whether the challenger is better than the best, on the challenger's seeds.
 
     Args:
-        best: score on the same seeds, and possibly more; or exact, like the challenger's.
+        best: score on the same seeds, and possibly on more; exact if the challenger's is.
         last: whether no further episodes will be played for this comparison.
     """
     gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
@@ -82,7 +82,7 @@ def decided(challenger: Score, best: Score) -> bool:
 
 
 def undecided(verdict: Verdict) -> Verdict:
-    """Return the verdict on a close comparison when too few episodes are left to decide it."""
+    """Return the verdict on a close comparison that too few episodes are left to decide: the best stays."""
     words = f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
     return replace(verdict, accepted=False, words=words, close=False)
 
@@ -176,9 +176,9 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
 
 def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the best rejected policy whose tuning was still improving; None if there is none.
+    """Return the attempt with the best policy among those whose tuning was still improving; None if there is none.
 
-    Policies that differ from the best only in their numbers do not count: tuning continues from the best.
+    Policies that differ from the run's best only in their numbers do not count: tuning continues from the best.
     """
     proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
     best = best_of(proposals)
@@ -190,12 +190,11 @@ def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
         if attempt.score is not None
         and attempt.tuned.tuning is not None
         and attempt.tuned.tuning.climbing
-        and _structure(attempt) != _structure(best)
+        and _text_without_numbers(attempt) != _text_without_numbers(best)
     ]
     return max(candidates)[-1] if candidates else None
 
 
-def _structure(attempt: Attempt) -> str:
-    """Return a policy's text without its numbers."""
+def _text_without_numbers(attempt: Attempt) -> str:
     text = attempt.policy.to_text(plain=True) if attempt.policy is not None else ""
     return re.sub(r"([-+] ?)?(?<!\w)[\d.]+(e[-+]?\d+)?", "0", text)

@@ -21,7 +21,7 @@ from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to
 from policygen.search.refine.tunable import Trials
 from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
-from policygen.search.steer import check_shown, steered
+from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
 
@@ -35,10 +35,11 @@ def new_search(
 
 
 def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
-    """Improve the policy of `search.task`, one attempt at a time, until iterations or a budget are used up or it stops.
+    """Improve the policy of `search.task`, one attempt at a time, until there is a reason to stop.
 
-    Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state, and at the end
-    the reason for stopping. A search that already has attempts continues after its last complete iteration.
+    Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state. At the end,
+    `search.stopped` is the reason: all iterations are done, a budget is used up, the target is reached, or the search
+    makes no progress. A search that already has attempts continues after its last complete iteration.
 
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
@@ -57,7 +58,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     search.stopped = reason
                     break
                 runner.isolate(request_log.has_recorded)
-                scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
+                scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
                 asked = propose_round(proposer, prompts, scorable, request_log)
@@ -75,11 +76,11 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
             search.stopped = str(error)
         yield from _tune_leftover(search, runner)
         if search.attempts:
-            search.settle(runner.with_final_counts(search.attempts[-1]))
+            search.replace_last(runner.with_final_counts(search.attempts[-1]))
 
 
 def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Tune a policy whose tuning was still improving, and the best, with the remaining episodes; no model is asked."""
+    """Tune an earlier policy that was still improving, then the best, with the episodes left; no model is asked."""
     while (turn := _next_tuning(search, runner)) is not None:
         chosen, trials = turn
         proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
@@ -97,8 +98,8 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
     if reason_to_stop(search.convincing_score, search.task, runner.config):
         return None
     unfinished = best_unfinished(search.attempts)
-    left = 1 + (unfinished is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
-    if left == 2 and unfinished is not None and (trials := runner.last_trials(number, left)) is not None:
+    turns = 1 + (unfinished is not None) - sum(attempt.kind == "tuning" for attempt in search.attempts)
+    if turns == 2 and unfinished is not None and (trials := runner.last_trials(number, turns)) is not None:
         return unfinished, trials
-    trials = runner.last_trials(number, 1) if left > 0 else None
+    trials = runner.last_trials(number, 1) if turns > 0 else None
     return (best, trials) if trials is not None else None

@@ -1,4 +1,4 @@
-"""Checks of a run's sources: the templates of its prompts, and the run whose replies it replays."""
+"""Check where a run's prompts and replies come from: its templates, and the run whose replies it replays."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 class TemplateWatch:
     """Records in a run folder the templates of its prompts, and the attempts at which they changed.
 
-    Changed template files are reloaded, so a run may use several versions. There is no warning if the provider reads no
-    prompts.
+    Changed template files are reloaded, so a run may use several versions of a template.
     """
 
     def __init__(self, config: RunConfig, logbook: Logbook) -> None:
@@ -36,7 +35,8 @@ class TemplateWatch:
         """Record the current templates for attempt `number`, if they changed.
 
         Warns:
-            UserWarning: they changed during the run, which then represents neither version.
+            UserWarning: they changed during the run, whose score then belongs to no single version. Not if the
+                provider reads no prompts.
         """
         files = {name: (path, path.stat().st_mtime_ns) for name, path in list_resources("templates", ".j2").items()}
         if files == self._seen:  # reading and parsing them can take longer than a prompt

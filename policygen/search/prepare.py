@@ -21,7 +21,7 @@ from policygen.tasks.user_env import limit_of
 
 DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
 DEFAULT_FINAL: int = RunConfig.model_fields["final_episodes"].default
-LONG_EPISODE = 50  # steps; a task with longer episodes plays the default number of episodes
+LONG_EPISODE = 50  # steps; a task with episodes of at least this length plays the default number of them
 # With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
 # even if common seeds do not help.
 MOST_EPISODES = 400
@@ -39,7 +39,7 @@ def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
         try:
             Equations(task, known_plant(task))
         except PolicyError as error:
-            raise UsageError(f"`reward`, `ends` or `starts` of {task.name} is no plant: {error}") from None
+            raise UsageError(f"`reward`, `ends` or `starts` of {task.name} cannot be used: {error}") from None
     return task, with_sample_size(task, config)
 
 
@@ -106,11 +106,9 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
     Seeds are the same for all runs, and steps are counted, not seconds: n depends only on the task and its settings.
     """
-    found = (
-        None
-        if {"episodes", "final_episodes"} <= config.model_fields_set
-        else _episodes_if_short(task, config.step_timeout)
-    )
+    if {"episodes", "final_episodes"} <= config.model_fields_set:
+        return config
+    found = _episodes_if_short(task, config.step_timeout)
     if found is None:
         return config
     chosen = {"episodes": _affordable(found, config), "final_episodes": found * DEFAULT_FINAL // DEFAULT_EPISODES}
@@ -118,7 +116,7 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
 
 def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
-    """Return the number of episodes per score if they are short and noisy, else None."""
+    """Return the number of episodes per score for short episodes with varying returns; None for others."""
     limit = _limit(task)
     if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
         return None
@@ -142,7 +140,7 @@ def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
 
 
 def _limit(task: Task) -> int | None:
-    """Return the step limit of the task; None for the default limit."""
+    """Return the step limit of the task or of its environment; None if neither has one."""
     if task.max_steps != DEFAULT_MAX_STEPS:
         return task.max_steps
     env = make_env(task, cut=False)
@@ -153,7 +151,7 @@ def _limit(task: Task) -> int | None:
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:
-    """Limit the number by `max_episodes`, but not below the usual one."""
+    """Return `episodes`, reduced to what `max_episodes` allows, but not below the default."""
     if config.max_episodes is None:
         return episodes
     share = (config.max_episodes - config.warmup_episodes) // (config.iterations * config.candidates + 1)

@@ -19,7 +19,7 @@ from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.reading import read_example
 from policygen.runs.request_log import llm_options
 from policygen.runs.steering import Steering
-from policygen.runs.turns import whose_turn
+from policygen.runs.turns import choose_model
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.origin import own_templates
@@ -31,7 +31,7 @@ from policygen.tasks.load import load_task
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A rendered prompt and a remark on its size and cost."""
+    """A rendered prompt, and a line on its size, its cost and its templates."""
 
     prompt: Prompt
     remark: str
@@ -54,7 +54,8 @@ def preview(
         PolicygenError: wrong input, or a broken template.
     """
     folder = find_run(name)
-    if (folder / "config.toml").is_file():
+    is_run = (folder / "config.toml").is_file()
+    if is_run:
         loaded = load_run(folder, trust=trust)
         search = loaded.search
         config = effective_config(
@@ -73,8 +74,7 @@ def preview(
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:
-        limit = step_timeout_of(config_file, assignments, {})
-        task = load_task(name, trust=trust, step_timeout=limit)
+        task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
         source = config.demonstrations
@@ -83,14 +83,14 @@ def preview(
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
-    if (folder / "config.toml").is_file():
-        comments = Steering(folder).comments_for(context.number)
-        context = replace(context, comments=tuple(comment.text for comment in comments))
+    if is_run:
+        comments = tuple(comment.text for comment in Steering(folder).comments_for(context.number))
+        context = replace(context, comments=comments)
     prompt = render_prompt(context, config, search.earlier_turns(config))
     models = specs_of(config.llm)
-    chosen = whose_turn(context.number, context.attempts, models, config)
+    chosen = choose_model(context.number, context.attempts, models, config)
     asked = read_spec(chosen)
-    price = ""
+    price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:
         usd = cost(llm_options(config), chosen, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"

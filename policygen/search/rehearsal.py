@@ -105,7 +105,7 @@ def _score(search: Search) -> Score:
 
 
 def _buffer(search: Search, config: RunConfig) -> ReplayBuffer:
-    """Return the run's first episodes as those of placeholder policies: half terminated, half truncated."""
+    """Return a buffer with the run's first episodes for the placeholder attempts: half terminated, half truncated."""
     trajectories = [
         replace(episode.trajectory, terminated=k % 2 == 0, truncated=k % 2 == 1)
         for k, episode in enumerate(list(search.buffer)[:8])

@@ -58,7 +58,7 @@ def resume(
     """
     logbook = Logbook(folder)
     logbook.config()  # raises if it is not a run folder
-    logbook.hold()
+    logbook.lock()
     try:
         return _resumed(logbook, provider, assignments, trust=trust, env=env)
     except BaseException:
@@ -84,7 +84,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
-        run.answers = ()  # `builtin` costs nothing, and may answer differently after more episodes
+        run.answers = ()  # `builtin` costs nothing, and may propose other policies after more episodes
         logbook.forget_exchanges(kept)
     if isinstance(provider, OrderedProvider):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
@@ -96,7 +96,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
-    """Load a run as of its last whole round, with `builtin` in place of its provider; changes no file.
+    """Load a run as it was after its last whole round, with `builtin` as its provider; changes no file.
 
     Attempts of an unfinished round are dropped; their replies remain as `answers`. Episodes missing in the saved buffer
     are replayed from their seeds.
@@ -129,7 +129,7 @@ def _read(
     trust: bool,
     env: Any = None,
 ) -> Run:
-    """Read a run as it was after these attempts."""
+    """Return the run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
     search, ledger = new_search(task, config, logbook.example(), logbook.demonstrations()), Ledger(config)
@@ -237,14 +237,14 @@ def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunCon
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)
     for number, attempt in enumerate(proposals):
-        if attempt.stopped or (number and _was_short(proposals[number - 1].standing.episodes, before, now)):
+        if attempt.stopped or (number and _may_have_been_limited(proposals[number - 1].standing.episodes, before, now)):
             kept = number
             break
     return kept - max(0, kept - 1) % now.candidates
 
 
-def _was_short(played: int, before: RunConfig, now: RunConfig) -> bool:
-    """Whether the old limit may have changed an attempt that began after `played` episodes."""
+def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bool:
+    """Whether the old limit of episodes may have changed an attempt that began after `played` episodes."""
     if before.max_episodes is None or before.max_episodes == now.max_episodes:
         return False
     # Upper bound of an attempt's episodes and reserve: its score, confirmation and validation of a best policy, both

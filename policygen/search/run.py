@@ -40,14 +40,14 @@ from policygen.tasks.task import Task
 
 @dataclass
 class Run:
-    """One run: iterate over `attempts()`, then `finish()`."""
+    """A run: iterate over `attempts()`, then call `finish()`."""
 
     config: RunConfig
     proposer: Proposer
     logbook: Logbook
     search: Search
     ledger: Ledger
-    answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded answers that no recorded attempt has used
+    answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded exchanges that no recorded attempt has used
     final: Score | None = None
     perturbed: Score | None = None
     cache: Cache | None = None
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def llm_calls(self) -> int:
-        """Number of requests to a language model, repeated ones included."""
+        """Number of requests to a language model, retries included."""
         return self.ledger.calls if self.proposer.is_language_model else 0
 
     @property
@@ -102,7 +102,7 @@ class Run:
                 recorded = attempt
                 yield attempt
             if recorded is not None and self.search.attempts[-1] is not recorded:
-                self.logbook.settle(self.search.attempts)
+                self.logbook.rewrite_last(self.search.attempts)
         except BaseException:
             self.logbook.release()  # another process may continue the run
             raise
@@ -120,7 +120,7 @@ class Run:
         return summary
 
     def break_off(self) -> None:
-        """Write results and costs so far, marked as unfinished, and release the run to other processes."""
+        """Write the results and costs so far, marked as unfinished, and let other processes continue the run."""
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
                 self.logbook.write_summary(replace(summarise(self, 0.0), finished=False, stopped="interrupted"))
@@ -135,7 +135,7 @@ def start(
 
     Args:
         name: name of the folder; by default from task, provider, time and seed.
-        trust: whether demonstrations may be a model whose file runs code.
+        trust: whether demonstrations and the baseline may be a model whose file runs code.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -211,7 +211,7 @@ def summarise(run: Run, seconds: float) -> Summary:
 
 
 def _is_optimal(final: Score | None, optimum: float) -> bool:
-    """Whether a final score reaches the optimum, a mean: exactly, by the bound of its value, or in every episode."""
+    """Whether a final score reaches the optimum of the mean: exactly, by its one-sided bound, or in every episode."""
     if final is None:
         return False
     every = bool(final.returns) and min(final.returns) >= optimum

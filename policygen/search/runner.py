@@ -1,12 +1,12 @@
-"""Play a run's episodes on its own seeds; each is charged before it is played."""
+"""Play the episodes of a run on the seeds of the run; each episode is charged before it is played."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,8 @@ class Performance:
     violations: tuple[Violations, ...] = ()
 
 
-class EpisodeRunner:
-    """Plays and counts the episodes of one run; it decides nothing."""
+class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
+    """Plays and counts the episodes of one run; it judges no policy."""
 
     def __init__(
         self,
@@ -82,14 +82,8 @@ class EpisodeRunner:
         self._reserved = 0
         self._started = time.perf_counter() - (search.attempts[-1].standing.wall_seconds if search.attempts else 0.0)
 
-    def __enter__(self) -> EpisodeRunner:
-        self.players.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.players.__exit__(kind, error, trace)
+    def __exit__(self, *exception: object) -> None:
+        self.players.close()
 
     # --- play
 
@@ -101,10 +95,10 @@ class EpisodeRunner:
         """Play one episode per seed.
 
         Args:
-            tuning: whether its steps count as those of tuning.
+            tuning: whether their steps count as those of tuning.
 
         Raises:
-            BudgetExhausted: they would exceed the limit; none is played.
+            BudgetExhausted: the episodes would exceed the limit; none is played.
         """
         self.ledger.charge_episodes(len(seeds))
         trajectories = self.players.play(actor, seeds)
@@ -112,7 +106,7 @@ class EpisodeRunner:
         return trajectories
 
     def play_randomly(self) -> Performance:
-        """Play the warm-up: the score of random actions."""
+        """Play the warm-up and score random actions; without warm-up episodes the score is None."""
         seeds, limit = warm_up_seeds(self.config), self.config.max_steps
         if not seeds:
             return Performance(None)
@@ -141,10 +135,10 @@ class EpisodeRunner:
         return self._extended("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
-        """Score a policy on `episodes` validation episodes, or as many as are left; no policy is selected by these.
+        """Score a policy on `episodes` validation episodes, or as many as are left; they never select a policy.
 
         Args:
-            score: earlier score on the first of these episodes.
+            score: earlier score on the first of these episodes; returned as it is if it has enough, or none are left.
         """
         played = score.episodes if score is not None else 0
         if self.left is not None:
@@ -172,7 +166,7 @@ class EpisodeRunner:
         measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.left), self.config.refine
         if episodes and refining.method == "model" and self.config.max_steps is not None:
-            # `left` counts episodes of full length. They may be much shorter, so the search asks before each one.
+            # `left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
         return self._trials(number, episodes, measure)
 
@@ -198,7 +192,9 @@ class EpisodeRunner:
             nonlocal played
             if not played:
                 self.tell(TuningProgress(number, 0, episodes, None, since))
-            trajectories = self._play_many(policies, seeds)
+            self.ledger.charge_episodes(len(policies) * len(seeds))
+            trajectories = self.players.play_many(policies, seeds)
+            self.ledger.count_steps(sum(t.length for some in trajectories for t in some), tuning=True)
             found = np.array([[t.episode_return for t in some] for some in trajectories])
             played += len(policies) * len(seeds)
             self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
@@ -237,15 +233,18 @@ class EpisodeRunner:
             return self.left is None or self.left > self.config.episodes
 
         seen = [episode.trajectory for episode in self._buffer] if self.config.refine.method == "model" else []
-        pursued = objectives if measure is not None and measure.objective is not None else None
-        rest = (practice, measure, pursued, watch, seen, affords_one)
-        return Trials(returns, seeds, episodes, *rest, aggregate=aggregate)
-
-    def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        self.ledger.charge_episodes(len(policies) * len(seeds))
-        played = self.players.play_many(policies, seeds)
-        self.ledger.count_steps(sum(t.length for trajectories in played for t in trajectories), tuning=True)
-        return played
+        return Trials(
+            returns,
+            seeds,
+            episodes,
+            practice,
+            measure,
+            objectives=objectives if measure is not None and measure.objective is not None else None,
+            watch=watch,
+            seen=seen,
+            affords_one=affords_one,
+            aggregate=aggregate,
+        )
 
     # --- counting
 
@@ -319,7 +318,7 @@ def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -
 
 
 def warm_up_actor(task: Task, config: RunConfig) -> RandomActor:
-    """Return the actor of the warm-up; it repeats each action for a few steps if the run's steps are limited."""
+    """Return the actor of the warm-up; if the steps of the run are limited, it repeats each action for a few steps."""
     return (RandomActor if config.max_steps is None else HeldRandomActor)(task, config.seed)
 
 
@@ -338,7 +337,8 @@ FRAGILITY_EPISODES = 20
 def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ...]:
     """Return the perturbations under which a run's best policy is scored once more at the end.
 
-    None where steps are limited, because the plant may be real, and where the task is perturbed already.
+    Empty if the setting `fragility` is off, if steps are limited (the plant may be real), if the task is perturbed
+    already, or if it is a user's own environment.
     """
     if not config.fragility or config.max_steps is not None or task.perturb or task.given is not None:
         return ()
@@ -365,7 +365,7 @@ def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | N
     """Score the baseline that the settings name on the seeds of the final score, or exactly; None without one.
 
     Raises:
-        UsageError: there is no such agent, or only a file names one that runs code.
+        UsageError: there is no such agent, or an untrusted file names one whose code would run.
         PolicyError: it cannot be read, or fails.
     """
     if config.baseline is None:

@@ -1,4 +1,4 @@
-"""Between rounds: wait while the run is paused, and add the user's comments to the prompts."""
+"""Between rounds, wait while the run is paused, and add the user's comments to the prompts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.runs.steering import Steering
 
-_KNOWN_BY = 40  # characters of a comment that identify it in a prompt
+_IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
-def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
+def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
     """Wait until the run is not paused, and return the round's contexts with the user's comments.
 
     Raises:
@@ -49,10 +49,10 @@ def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Contex
 def check_shown(
     contexts: Sequence[Context], prompts: Sequence[Prompt], config: RunConfig, request_log: RequestLog
 ) -> None:
-    """Report a template of the user that does not show comments."""
+    """Tell the user if a prompt does not show all comments, because its template does not."""
     for context, prompt in zip(contexts, prompts, strict=True):
         request = prompt.messages[-1].content
-        if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
+        if any(comment.split("\n")[0][:_IDENTIFYING] not in request for comment in context.comments):
             name = improve_template(config)
             request_log.tell(SteeringNotice(f"template {name} does not show comments; {_ADD}"))
             return
@@ -62,7 +62,7 @@ def pause(folder: Path, paused: bool = True) -> bool:
     """Pause a run before its next prompt, or let it continue; return whether that changed its state.
 
     Raises:
-        UsageError: it is finished, or its last prompt is sent.
+        UsageError: the run is finished, or all its prompts are sent.
         LogbookError: it is not a run folder, or its file of comments is damaged or cannot be written.
     """
     logbook = Logbook(folder)
@@ -72,9 +72,9 @@ def pause(folder: Path, paused: bool = True) -> bool:
         raise UsageError(
             f"{folder} is finished: there is nothing to {what}; extend it with: {_resume_command(logbook, config)}"
         )
-    if paused and _all_asked(folder, config):
+    if paused and _are_all_prompts_sent(folder, config):
         raise UsageError(
-            f"{_all_sent(config)}: there is no prompt left to wait for; after the run, extend it with: "
+            f"{_all_sent_words(config)}: there is no prompt left to wait for; after the run, extend it with: "
             f"{_resume_command(logbook, config)}"
         )
     return Steering(folder).pause(paused)
@@ -94,9 +94,9 @@ def why_comment_has_no_effect(folder: Path) -> str:
         return (
             f"the run is finished: no prompt will carry a comment; extend it first: {_resume_command(logbook, config)}"
         )
-    if _all_asked(folder, config):
+    if _are_all_prompts_sent(folder, config):
         return (
-            f"{_all_sent(config)}: none will carry a comment; after the run, extend it and comment then: "
+            f"{_all_sent_words(config)}: none will carry a comment; after the run, extend it and comment then: "
             f"{_resume_command(logbook, config)}"
         )
     name = improve_template(config)
@@ -104,22 +104,20 @@ def why_comment_has_no_effect(folder: Path) -> str:
         texts = used_templates((name,), {"kind": config.policy})
     except TemplateError:  # the template is missing here: use the texts recorded by the run
         texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
-    return (
-        ""
-        if not texts or "comments" in variables_of(texts.values())
-        else f"template {name} does not show comments; {_ADD}"
-    )
+    if not texts or "comments" in variables_of(texts.values()):
+        return ""
+    return f"template {name} does not show comments; {_ADD}"
 
 
 def _resume_command(logbook: Logbook, config: RunConfig) -> str:
     return logbook.resume_command("--iterations", str(2 * config.iterations))
 
 
-def _all_sent(config: RunConfig) -> str:
+def _all_sent_words(config: RunConfig) -> str:
     return f"the prompts of all {config.iterations} iterations are sent"
 
 
-def _all_asked(folder: Path, config: RunConfig) -> bool:
+def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
     """Whether the prompts of the last iteration are sent; they are all made before the first of them is sent.
 
     In an interrupted run a prompt without a reply does not count, because it will be sent again.

@@ -8,7 +8,7 @@ import pytest
 
 from policygen.runs.attempt import Attempt, Comparison, Requests
 from policygen.runs.config import RunConfig
-from policygen.runs.turns import Share, shares, whose_turn
+from policygen.runs.turns import Share, choose_model, shares
 
 MODELS = ("x:a", "x:b", "x:c")
 
@@ -24,7 +24,7 @@ def played(count: int, gains: dict[str, float], prices: dict[str, float | None],
     """Attempts of which every one of a model gains the same, whose turn it is decides."""
     attempts, models = [RANDOM], tuple(gains)
     for number in range(1, count + 1):
-        model = whose_turn(number, attempts, models, config(**settings))
+        model = choose_model(number, attempts, models, config(**settings))
         gain = gains[model] if number > 1 else None
         attempts.append(
             Attempt(
@@ -77,15 +77,15 @@ def test_a_round_is_decided_by_what_was_before_it(candidates: int) -> None:
     for attempt in attempts[1:]:
         first = attempt.number - (attempt.number - 1) % candidates
         for known in (attempts[:first], attempts[: attempt.number], attempts):
-            assert whose_turn(attempt.number, known, MODELS, settings) == attempt.requests.model
+            assert choose_model(attempt.number, known, MODELS, settings) == attempt.requests.model
 
 
 def test_tuning_and_strangers_count_for_nobody() -> None:
     attempts = played(9, {"x:a": 0.1, "x:b": 1.0, "x:c": 0.0}, {})
-    expected = whose_turn(10, attempts, MODELS, config())
+    expected = choose_model(10, attempts, MODELS, config())
     better = replace(attempts[2], comparison=Comparison(1e9))
     others = [replace(better, requests=Requests("x:gone")), replace(better, kind="tuning")]
-    assert whose_turn(10, [*attempts, *others], MODELS, config()) == expected
+    assert choose_model(10, [*attempts, *others], MODELS, config()) == expected
 
 
 def test_shares_say_what_each_contributed() -> None:

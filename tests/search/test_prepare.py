@@ -108,7 +108,7 @@ def test_a_prompt_says_the_number_that_the_run_has(line: Line) -> None:
 @pytest.mark.parametrize(
     ("stated", "reason"),
     [
-        ('reward = "-speed"', "`reward`, `ends` or `starts` of swing is no plant: "),
+        ('reward = "-speed"', "`reward`, `ends` or `starts` of swing cannot be used: "),
         ('starts = { angle = "uniform(0, 1)" }', "`angle` is not observed"),
         ('starts = { rate = "about 0" }', "`about 0` is not a start; write `normal(MEAN, DEVIATION)`"),
     ],

@@ -132,7 +132,7 @@ def make_missing(folder: Path) -> list[str]:
     logbook.config()
     if logbook.summary() is None:
         return []
-    logbook.hold()
+    logbook.lock()
     try:
         remove_parts(folder)
         attempts = logbook.attempts()

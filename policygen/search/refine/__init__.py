@@ -1,1 +1,1 @@
-"""Numerical search around a proposal: structure comes from the model, numbers from here."""
+"""The tuning of a proposal: the model chooses its structure, a numerical search its numbers."""

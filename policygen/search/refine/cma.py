@@ -49,7 +49,7 @@ def cma_es(
 
     Args:
         state: final state of an earlier search of these constants, which ended at this policy.
-        population: candidates of a generation, at least.
+        population: least number of candidates in a generation.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
@@ -113,7 +113,7 @@ def cma_es(
 
 
 def _needed(one: Vector, other: Vector) -> int:
-    """Return the number of seeds for comparing candidates, from their returns on two halves of SEEDS_PER_GENERATION.
+    """Return the number of seeds for the next generations, from the returns on two halves of SEEDS_PER_GENERATION.
 
     The better the two orders agree, the fewer seeds are needed, and the more generations are affordable.
     """
@@ -149,7 +149,7 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 
 
 def _climbing(levels: Sequence[float]) -> bool:
-    """Whether the last generations rose by more than twice the standard error."""
+    """Whether the mean return rose over the last generations, by a slope of more than twice its standard error."""
     recent = levels[-STALL:]
     if len(recent) < LEAST_CLIMB:
         return False
@@ -163,7 +163,7 @@ def _in_z(shape: Vector | None, x: Vector) -> Vector:
 
 
 def _covariance(search: Any, shape: Vector | None) -> Vector:
-    """Return the search's covariance in z, step size included."""
+    """Return the covariance matrix of the search distribution in z, step size included."""
     deviations = np.asarray(search.result.stds)
     if len(deviations) == 1:
         covariance = np.diag(deviations**2)
@@ -291,7 +291,7 @@ def carry_over(
 
 
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
-    """Return pairs of equal constants of two policies: same place, same order, about the same value."""
+    """Return the pairs of indices of constants that two policies share: same place and order, about the same value."""
     pairs = []
     for place in dict.fromkeys(new.places):
         here, there = _constants_in(new, place), _constants_in(old, place)
@@ -302,6 +302,6 @@ def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
 
 
 def _constants_in(tunable: Tunable, place: str) -> list[tuple[int, str]]:
-    """Return number and value of each constant in a place, rounded as people and models round numbers they repeat."""
+    """Return the index of each constant in a place, and its value as text, rounded as models round what they repeat."""
     values = tunable.values.tolist()
     return [(i, f"{values[i]:.2g}") for i in range(tunable.size) if tunable.places[i] == place]

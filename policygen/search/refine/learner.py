@@ -1,4 +1,4 @@
-"""A tabular learner of action values that replays all steps so far and starts from an adviser's table.
+"""A tabular learner of action values; it replays all steps so far, and an adviser's table guides it.
 
 Q-learning (Watkins 1989) or expected SARSA (van Seijen et al. 2009) that replays every recorded step (Lin 1992) until
 the values settle. With a table and equally weighted targets, that is value iteration on the observed frequencies
@@ -113,7 +113,7 @@ class TransitionCounts:
 
 
 def _counted(keys: Cells, size: int) -> tuple[Cells, Cells]:
-    """Return the distinct integers below `size`, in order, and their counts."""
+    """Return the distinct keys, in ascending order, and the count of each; all keys are below `size`."""
     if size > 4 * len(keys):
         return np.unique(keys, return_counts=True)
     counts = np.bincount(keys, minlength=size)  # needs no sorting
@@ -174,7 +174,8 @@ class Learner:
         visits = self._transitions.add(self._steps)
         self._steps = []
         self._visits += visits
-        known = (self._transitions.tried > 0).reshape(self.values.shape)
+        shape = self.values.shape
+        known = (self._transitions.tried > 0).reshape(shape)
         if self._advised is not None:
             advised = self.values.reshape(-1)[self._advised]  # as known before
             self._agreements += visits * (np.isfinite(advised) & (advised >= self.values.max(axis=0)))
@@ -185,9 +186,8 @@ class Learner:
         defaults = np.where(guessed, self._default_value, -np.inf)
         self.values[known & np.isinf(self.values)] = self._default_value
         self._settle(self.values, defaults)
-        self._errors = self._transitions.errors(self._discount * self._ahead(self.values, defaults)).reshape(
-            known.shape
-        )
+        ahead = self._discount * self._ahead(self.values, defaults)
+        self._errors = self._transitions.errors(ahead).reshape(shape)
         best = self.values.max(axis=0)[known.any(axis=0)]
         self._default_value, self._value_spread = float(best.min()), float(best.std())
         self._settle(self._optimistic, np.full(self._cells, -np.inf), self._errors.reshape(-1))
@@ -197,9 +197,8 @@ class Learner:
         """Return the table to propose, shape (cells,): the safest of the tried or advised actions."""
         cautious = self.values - CAUTION * self._errors
         if self._advised is not None:
-            cautious -= (
-                ADVICE_ADVANTAGE * self._value_spread / np.maximum(self._transitions.tried, 1.0).reshape(cautious.shape)
-            )
+            tried = np.maximum(self._transitions.tried, 1.0).reshape(cautious.shape)
+            cautious -= ADVICE_ADVANTAGE * self._value_spread / tried
             cautious.reshape(-1)[self._advised] = self._advised_values(self.values, self._advised, CAUTION)
         best: npt.NDArray[np.int64] = cautious.argmax(axis=0)
         return best
@@ -222,9 +221,8 @@ class Learner:
         weights = self._discount * transitions.counts / transitions.tried[transitions.pairs]
         for _ in range(SWEEPS):
             ahead = self._ahead(values, least)
-            fresh = (
-                paid + np.bincount(transitions.pairs, weights * ahead[transitions.after], minlength=len(flat))[known]
-            )
+            later = np.bincount(transitions.pairs, weights * ahead[transitions.after], minlength=len(flat))
+            fresh = paid + later[known]
             change = np.abs(fresh - flat[known]).max()
             flat[known] = fresh
             flat[unknown] = -np.inf if bonus is None else fresh.max() + bonus[unknown]
@@ -232,25 +230,21 @@ class Learner:
                 break
 
     def _ahead(self, values: Vector, least: Vector) -> Vector:
-        """Return the values of cells, shape (cells,), from those of their actions."""
+        """Return the value of each cell, shape (cells,): that of its best action, or for SARSA of its behaviour."""
         best = np.maximum(values.max(axis=0), least)
         if not self._expected:
             return np.asarray(best)
         mean = np.where(np.isfinite(values), values, best).mean(axis=0)
         return np.asarray(best + self._random_share * (mean - best))
 
-    def _random_shares(self) -> Vector:
-        """Return the share of random actions in every cell, shape (cells,)."""
-        share = FIRST_RANDOM_SHARE / (1.0 + self._visits / VISITS_TO_HALVE)
-        if self._advised is not None:
-            share *= 1.0 - self._agreements / np.maximum(self._visits, 1.0)
-        return np.maximum(share, LEAST_RANDOM_SHARE)
-
     def _plan(self) -> None:
-        """Set each cell's chosen action and random share until the next replay."""
+        """Set the action chosen in each cell and the share of random ones; both hold until the next replay."""
         optimistic = self._optimistic
         if self._advised is not None:
             optimistic = optimistic.copy()
             optimistic.reshape(-1)[self._advised] = self._advised_values(optimistic, self._advised, 1.0)
         self._chosen: npt.NDArray[np.int64] = optimistic.argmax(axis=0)
-        self._random_share = self._random_shares()
+        share = FIRST_RANDOM_SHARE / (1.0 + self._visits / VISITS_TO_HALVE)
+        if self._advised is not None:
+            share *= 1.0 - self._agreements / np.maximum(self._visits, 1.0)
+        self._random_share = np.maximum(share, LEAST_RANDOM_SHARE)

@@ -1,4 +1,4 @@
-"""Connect tabular learners to episodes, and evaluate an adviser before learning."""
+"""Actors for tabular learners: they convert observations to cells and choices to actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CellView:
     Attributes:
         cells, actions: how many there are; with several actuators, actions are all combinations.
         read: converts n observations to cells.
-        act: converts n action numbers to the environment's own form.
+        act: converts n action indices to the environment's own form.
     """
 
     cells: int
@@ -51,25 +51,25 @@ def cell_view(policy: TablePolicy, states: int | None = None) -> CellView:
 
 
 def choices_of(task: Task) -> tuple[int, ...]:
-    """Return the number of labels of each actuator; 0 for a number."""
+    """Return the number of labels of each actuator; 0 for an actuator that takes numbers."""
     return tuple(len(actuator.labels) for actuator in task.actuators)
 
 
 def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
-    """Return the number of the table's action in every cell, shape (cells,)."""
+    """Return the index of the table's action in every cell, shape (cells,); it counts combinations of actuators."""
     actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
     return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
 
 
 def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
-    """Return the table with other actions, given by their numbers."""
+    """Return the table with other actions, given by their indices as in `entries_of`, shape (cells,)."""
     actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
     return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.written)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapedReward:
-    """The reward that a learner gets: the objective in place of the environment's reward, plus the potential's share.
+    """The reward of a learner: the objective, or the environment's reward without one, plus the potential's share.
 
     Attributes:
         measure: holds objective and potential; either may be missing.
@@ -126,7 +126,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerActor:
-    """A learner as an actor, which converts observations to cells and choices to actions."""
+    """An actor whose choices a learner makes."""
 
     learner: Learner | Trial
     view: CellView
@@ -139,7 +139,7 @@ class LearnerActor:
 
 
 class CellDecider:
-    """The decisions and the learning of a learner in n episodes."""
+    """The decider of a `LearnerActor`: a learner decides in n episodes and learns from them."""
 
     def __init__(
         self, learner: Learner | Trial, view: CellView, episodes: int, shaped_reward: ShapedReward | None

@@ -1,8 +1,8 @@
-"""Tune a proposal numerically: the model chooses the structure, this search the numbers.
+"""Tune a proposal: the model chooses its structure, a numerical search its numbers.
 
-It tunes the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
-It tunes the entries of a table of choices one by one, by learning, or exactly.
-The result is the same policy with other numbers, so the model can read it as text.
+A search tunes the constants of a policy (coefficients, constants inside `let`, bin edges, the levels of a continuous
+table) or the entries of a table of choices. The result is the same policy with other numbers, so the model can read it
+as text.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def refine(
     """Tune a policy's numbers within a budget of episodes.
 
     Args:
-        trials: player of candidates, with its seeds and budget.
-        floor: least size of a constant's first step. With 0, steps are proportional to the constants, which respects
-            physical units and keeps zeros. Above 0, features (`let`) are not tuned.
-        state: final state of an earlier search of the policy, from which `cma` continues; its floor has priority.
+        trials: plays the candidates on its seeds, within its budget.
+        floor: least size that a constant counts as having, except in features (`let`). First steps are proportional to
+            size; a floor of 0 respects physical units and keeps zeros.
+        state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
 
     Raises:
         PolicyError: the method does not support this policy or task.
 
     Returns:
-        The tuned policy, or None if there is nothing to tune or the budget is too small for one generation.
+        The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
     """
     if method == "q" or method == "sarsa":
         return q_learning(policy, method, trials, rng_seed, mdp)
@@ -70,7 +70,7 @@ def refine(
 
 
 def _with_objective(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
-    """Return the MDP with its rewards replaced by the objective, if there is one.
+    """Return the MDP with the objective as its reward, if there is an objective.
 
     Raises:
         PolicyError: the objective has memory.

@@ -62,7 +62,7 @@ def tune_in_plant(
 
     Args:
         trials: plays the real episodes, one by one, and holds those played before.
-        plant: the equations to fit; missing ones are identified from the data.
+        plant: the equations to fit, by default those of the task; missing ones are identified from the data.
         floor, state: see `refine`.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
@@ -90,13 +90,13 @@ def tune_in_plant(
         watched += real
         seen += real
         if inside.seeks_end and not any(one.terminated for one in seen):
-            continue  # no judge need see it; what the episode showed may let the next search reach the end
+            continue  # no episode has reached the end yet: fit this one too, and search again
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
             disappointing = real[0].episode_return < found.predicted - _tolerance(seen, found.predicted)
             if disappointing and not inside.pursues_objective:
-                continue  # it started unlike the predicted episodes; the next fit includes it
+                continue  # the predicted episodes had other starts; the next fit includes this one
             others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
             better = max(others, key=lambda one: one.predicted)
             if better.predicted <= found.predicted + _tolerance(seen, better.predicted):
@@ -120,7 +120,7 @@ def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> Fitted
 
 
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
-    """Whether the members of the plant agree with each other, and with a real episode from the same start."""
+    """Whether the plant's members predict similar returns for a real episode's start, and the return it had."""
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
     predicted = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
@@ -130,7 +130,7 @@ def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequenc
 
 
 def _ceiling(seen: Sequence[Trajectory], max_steps: int) -> float:
-    """Return the highest possible return if no step pays more than those seen; infinity if none pays anything."""
+    """Return the highest possible return if no step pays more than those seen; infinity if none of them paid."""
     most = max(float(trajectory.rewards.max()) for trajectory in seen)
     return most * max_steps if most > 0 else math.inf
 
@@ -149,6 +149,8 @@ class _PlantSearch:
     """Searches inside one fitted plant.
 
     Attributes:
+        pursues_objective: whether they maximise an objective instead of the return.
+        seeks_end: whether the reward asks for the end of the episode.
         explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
     """
 
@@ -168,21 +170,13 @@ class _PlantSearch:
         self._penalty = Penalty(self._task, INNER_EPISODES)
         self._aggregate = aggregate
         self._measure = measure if measure is not None and measure.objective is not None else None
+        self.pursues_objective = self._measure is not None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
-        self.explores = flat and self._margin is None and self._measure is None
+        self.seeks_end = self._margin is not None
+        self.explores = flat and not self.seeks_end and not self.pursues_objective
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._least = fitted.reward_outside * fitted.equations.task.max_steps
-
-    @property
-    def seeks_end(self) -> bool:
-        """Whether the end of an episode is what the reward asks for."""
-        return self._margin is not None
-
-    @property
-    def pursues_objective(self) -> bool:
-        """Whether predictions are of an objective instead of the return."""
-        return self._measure is not None
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
@@ -200,11 +194,11 @@ class _PlantSearch:
         return _Found(refined, self.predictions([refined.policy])[0]) if refined is not None else None
 
     def predictions(self, policies: Sequence[Policy]) -> list[float]:
-        """Return the score of each policy in the plant, on the same seeds."""
+        """Return the score of each policy in the plant, or what the searches maximise instead, on equal seeds."""
         return [float(value) for value in self._values(self._compared(policies))]
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
-        """Return the place of the best policy in the plant: it violates requirements least, or has the most return."""
+        """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""
         played = self._compared(policies)
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
 

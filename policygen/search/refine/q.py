@@ -31,10 +31,10 @@ from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
-TRIED = (4, 32)  # least and most episodes for the advice, and as many for random actions
-SIDE_BY_SIDE = (8, 128)  # least and most episodes between replays: small batches learn sooner from earlier episodes
-BATCHES = 100  # number of batches, if there are enough episodes ...
-GROWTH = 16  # ... a batch has at least 1/16 of the episodes so far
+TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
+BATCHES = 100  # number of batches into which the episodes are divided ...
+BATCH_EPISODES = (8, 128)  # ... and least and most episodes of one, before it grows; small ones learn sooner
+GROWTH = 16  # a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
 
@@ -54,7 +54,7 @@ class LearningBudget:
 
 
 def discount_of(task: Task) -> float:
-    """Return the discount for learning: its horizon, 1 / (1 - discount), is twice the step limit.
+    """Return the discount of a learner; its horizon, 1 / (1 - discount), is twice the step limit of the task.
 
     Scores are undiscounted returns within the limit; with a horizon beyond it, late rewards count nearly in full.
     """
@@ -79,14 +79,14 @@ def learn_tables(
     trials: list[Trial] = []
     shaped_reward = ShapedReward(budget.measure, budget.discount) if budget.measure is not None else None
     if advice is not None:
-        count = int(np.clip(TRIAL_SHARE * budget.episodes, *TRIED))
+        count = int(np.clip(TRIAL_SHARE * budget.episodes, *TRIAL_EPISODES))
         trials = [Trial(view, table, rng) for table in (advice, None)]
         returns = []
         for trial in trials:
             returns.append(budget.practice(LearnerActor(trial, view, shaped_reward), budget.seeds(played, count)))
             played += count
-        if not is_better(*returns):
-            advice = None  # no better than random actions
+        if not is_better(*returns):  # than random actions
+            advice = None
     learner = Learner(view.cells, view.actions, budget.discount, rng, advice=advice, expected=expected)
     for trial in trials:
         for step in trial.steps:
@@ -94,7 +94,7 @@ def learn_tables(
         learner.replay()
     if trials:
         yield played, learner.best()
-    size = int(np.clip(budget.episodes // BATCHES, *SIDE_BY_SIDE))
+    size = int(np.clip(budget.episodes // BATCHES, *BATCH_EPISODES))
     while played < budget.episodes:
         count = min(max(size, played // GROWTH), budget.episodes - played)
         budget.practice(LearnerActor(learner, view, shaped_reward), budget.seeds(played, count))

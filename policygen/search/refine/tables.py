@@ -1,4 +1,4 @@
-"""Methods that improve the entries of a table: `policy-iteration` where the MDP is known, `coordinate` elsewhere.
+"""Improve the entries of a table: `policy-iteration` where the MDP is known, `coordinate` elsewhere.
 
 `coordinate` changes one entry at a time, and keeps a change that improves the return on the same episodes.
 """
@@ -20,9 +20,9 @@ from policygen.search.refine.learner_actor import cell_view, entries_of, with_en
 from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined, Trials
 
-SWEEPS = 2  # over all entries, if the budget allows ...
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... this number of seeds per comparison
-SIDE_BY_SIDE = 8  # random changes compared at a time otherwise
+SWEEPS = 2  # over all entries, if the budget allows this number of seeds per comparison:
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION
+COMPARED = 8  # random changes compared at a time otherwise
 
 Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
 Change = tuple[int, int, int]  # cell, actuator and new label
@@ -103,8 +103,8 @@ def _sweeps(entries: Entries, counts: Sequence[int], seeds: int) -> Iterator[_Ro
 
 def _draws(entries: Entries, counts: Sequence[int], episodes: int, rng: np.random.Generator) -> Iterator[_Round]:
     """Yield changes of random cells, on new seeds each round, until the episodes are used."""
-    for number in range(episodes // ((SIDE_BY_SIDE + 1) * SEEDS_PER_GENERATION)):
-        found = [_changes(entries, counts, int(cell)) for cell in rng.integers(len(entries), size=SIDE_BY_SIDE)]
+    for number in range(episodes // ((COMPARED + 1) * SEEDS_PER_GENERATION)):
+        found = [_changes(entries, counts, int(cell)) for cell in rng.integers(len(entries), size=COMPARED)]
         drawn = [changes[rng.permutation(len(changes))[0]] for changes in found]
         yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
 

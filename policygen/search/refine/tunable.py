@@ -1,4 +1,4 @@
-"""Conversion of a policy to a vector of its constants, and back."""
+"""The input and the result of tuning, and a policy as a vector of its constants."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Trials:
         episodes: maximum number of episodes in all.
         practice: plays for learners; if the MDP is known, it draws the episodes from the MDP.
         measure: the objective and the potential, if there are any.
-        objectives: plays like `returns`, and returns the `aggregate` of the objective's sums. A search maximises the
-            objective if there is one, and chooses the policy to keep by the returns.
+        objectives: plays like `returns`, and returns the `aggregate` of the episodes' sums of the objective. A search
+            maximises the objective if there is one, but chooses the policy to keep by the returns.
         watch: plays one policy and returns its episodes.
-        seen: the episodes in the replay buffer.
+        seen: the episodes in the replay buffer; empty unless the method is `model`.
         affords_one: whether another episode may be played.
-        plant: the equations of motion that replies have written, for `model`.
+        plant: the equations of motion of the task, as revised by replies; for `model`.
         aggregate: the statistic of a candidate's episodes that the run maximises.
         first_step: first changes of a constant, as a share of its size, where `cma` begins anew.
     """
@@ -85,9 +85,9 @@ class Refined:
         spread: for each constant its place (`let x`, an output, `bins x` or `levels`) and the final standard deviation
             of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
-        climb: the mean of the first and of the last generation.
-        watched: real episodes that the search recorded step by step.
-        plant: the plant that it fitted to them.
+        climb: mean score of the candidates of the first and of the last generation; None for other methods than `cma`.
+        watched: the real episodes of `model`, recorded step by step.
+        plant: the plant that `model` fitted to them.
     """
 
     policy: Policy
