@@ -311,7 +311,7 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
     roomy = render_prompt(context, config)
     assert context.incumbent is not None
     long = len(context.incumbent.to_text())
-    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_550})
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_500})
     assert roomy.estimated_tokens > tight.prompt_tokens
     _, request = texts(render_prompt(context, tight))
     assert context.incumbent.to_text() in request
