@@ -6,7 +6,9 @@ it proposes the plain structure, then tuned policies for further tuning. A stall
 policy with two labels exchanged, or from the plain structure (`starts`).
 
 With `--memory`, further terms are the phase of a clock and an integral of each input. Sine and cosine of the phase, and
-of twice the phase, give every output a rhythm of its own amplitude and shift.
+of twice the phase, give every output a rhythm of its own amplitude and shift. If some outputs have names of a left and a
+right side, as a walker's legs do, every other search begins with equations that are mirror images of each other, the
+left ones half a period later; tuning keeps them so (`Tunable`), and has half as many weights to find.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from policygen.llm.messages import NO_MODEL
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.policy import Policy
-from policygen.proposers.starts import policy_to_continue, with_labels_exchanged
-from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
+from policygen.proposers.starts import is_plain, policy_to_continue, with_labels_exchanged
+from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_text, with_names
 from policygen.quantities.tree import Name, Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
@@ -35,6 +37,7 @@ _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight
 CLOCK, SUM = "clock", "sum_"
 RATE = 0.3  # first rate of the clock in radians a step: a rhythm of 21 steps
 _WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) for wave in ("sin", "cos"))
+_LEFT_WAVES = tuple((f"left_{name}", wave.replace(CLOCK, f"({CLOCK} + pi)")) for name, wave in _WAVES)
 _FASTER = 0.5  # step of the logarithm of the clock's rate, where the step of a weight is 1
 
 
@@ -55,14 +58,14 @@ def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
 
 def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
     """Return all names that memory defines."""
-    return (CLOCK, *_memory_terms(inputs))
+    return (CLOCK, *(name for name, _ in _LEFT_WAVES), *_memory_terms(inputs))
 
 
 def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
     """Return the definitions of `memory_names`; tuning changes only the clock's rate in them."""
     return [
         f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
-        *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
+        *(f"let {name} = fixed({wave})" for name, wave in (*_WAVES, *_LEFT_WAVES)),
         *(f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs),
     ]
 
@@ -95,8 +98,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
-        if (first := _first_proposed(context)) is not None:
-            return "The plain structure again, for another numerical search.", first.to_text()
+        if plain := _plain_structures(context):
+            again = with_sides(plain[0].to_text(), mirrored=context.memory and len(plain) % 2 == 0)
+            return "The plain structure again, for another numerical search.", again
         matrix, rate = np.zeros(shape), RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif isinstance(best, LinearPolicy) and not _is_own(best, terms):
@@ -120,7 +124,17 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     remembered: list[str] = []
     if context.memory:
         remembered = _memory_lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
-    return note, _standardised_policy(context, inputs, remembered, terms, matrix)
+    text = _standardised_policy(context, inputs, remembered, terms, matrix)
+    return note, with_sides(text, mirrored=True) if context.memory and context.tuning is not None else text
+
+
+def with_sides(text: str, *, mirrored: bool) -> str:
+    """Return equations whose left outputs have the weights of the right ones, of the other side's terms if mirrored."""
+    lines = dict(line.split(" = ", 1) for line in text.splitlines())
+    pairs = sides({name.removeprefix("let ") for name in lines})
+    right = [name for name in lines if name in pairs and not name.startswith("let ") and "left" not in name.split("_")]
+    lines |= {pairs[name]: with_names(lines[name], pairs) if mirrored else lines[name] for name in right}
+    return "\n".join(f"{name} = {line}" for name, line in lines.items())
 
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
@@ -139,13 +153,10 @@ def _policy_to_tune(context: Context) -> Policy | None:
     return policy_to_continue(_own(context))
 
 
-def _first_proposed(context: Context) -> Policy | None:
-    """Return the plain structure as first proposed: the buffer may have evicted the episodes that scaled it."""
-    proposed = (one.proposed for one in _own(context) if one.number > 0)
-    return next(
-        (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
-        None,
-    )
+def _plain_structures(context: Context) -> list[LinearPolicy]:
+    """Return the plain structures proposed so far: the buffer may have evicted the episodes that scaled them."""
+    proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
+    return [one for one in proposed if isinstance(one, LinearPolicy) and is_plain(one)]
 
 
 def _own(context: Context) -> list[Attempt]:

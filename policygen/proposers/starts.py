@@ -109,10 +109,15 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
-    """Whether a proposal starts a search: it repeats its model's first one, or exchanges labels of a best policy."""
+    """Whether a proposal starts a search: it is its model's first one, plain, or exchanges labels of a best policy."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
-    return attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+    return is_plain(attempt.policy) or attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+
+
+def is_plain(policy: Policy | None) -> bool:
+    """Whether all weights of a policy are zero, so that a search starts from it."""
+    return isinstance(policy, LinearPolicy) and not policy.weights.any() and not policy.bias.any()
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
