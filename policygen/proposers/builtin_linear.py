@@ -6,9 +6,9 @@ it proposes the plain structure, then tuned policies for further tuning. A stall
 policy with two labels exchanged, or from the plain structure (`starts`).
 
 With `--memory`, further terms are the phase of a clock and an integral of each input. Sine and cosine of the phase, and
-of twice the phase, give every output a rhythm of its own amplitude and shift. If some outputs have names of a left and a
-right side, as a walker's legs do, every other search begins with equations that are mirror images of each other, the
-left ones half a period later; tuning keeps them so (`Tunable`), and has half as many weights to find.
+of twice the phase, give every output a rhythm of its own amplitude and shift. If outputs and inputs have names of a
+left and a right side, as those of a walker's legs, every other search begins with equations that are mirror images of
+each other, the left ones half a period later and all without integrals. Tuning keeps them so (`Tunable`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from policygen.llm.messages import NO_MODEL
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.normalise import PREFIX, definitions
+from policygen.policies.normalise import PREFIX, definitions, is_definition
 from policygen.policies.policy import Policy
 from policygen.proposers.starts import is_plain, policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_text, with_names
@@ -91,18 +91,20 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
-    rate, faster = rate_of(best), 0.0
+    rate, faster, mirrored = rate_of(best), 0.0, False
     if context.tuning is not None:
         # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
         if (tuned := _policy_to_tune(context)) is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
-        if plain := _plain_structures(context):
-            again = with_sides(plain[0].to_text(), mirrored=context.memory and len(plain) % 2 == 0)
-            return "The plain structure again, for another numerical search.", again
-        matrix, rate = np.zeros(shape), RATE
-        note = "A linear map over standardised quantities, for a numerical search to tune from the start."
+        searches = len(_plain_structures(context))
+        mirrored = context.memory and searches % 2 == 0 and _has_sides(context.task)
+        terms = [term for term in terms if not (mirrored and term.startswith(SUM))]
+        matrix, rate = np.zeros((len(terms) + 1, shape[1])), RATE
+        note = (
+            f"A linear map over standardised quantities, for {'another' if searches else 'a'} numerical search to tune."
+        )
     elif isinstance(best, LinearPolicy) and not _is_own(best, terms):
         step = _FIRST_SHARE * _step_size(context)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
@@ -125,15 +127,21 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     if context.memory:
         remembered = _memory_lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
     text = _standardised_policy(context, inputs, remembered, terms, matrix)
-    return note, with_sides(text, mirrored=True) if context.memory and context.tuning is not None else text
+    return note, _mirrored(text) if mirrored else text
 
 
-def with_sides(text: str, *, mirrored: bool) -> str:
-    """Return equations whose left outputs have the weights of the right ones, of the other side's terms if mirrored."""
+def _has_sides(task: Task) -> bool:
+    """Whether numbers among the actions, and inputs, have names of a left and a right side."""
+    numbers = {actuator.name for actuator in task.actuators if not actuator.is_choice}
+    return bool(sides(numbers) and sides({*inputs_of(task)}))
+
+
+def _mirrored(text: str) -> str:
+    """Return the equations with those of the left outputs as mirror images of the right ones."""
     lines = dict(line.split(" = ", 1) for line in text.splitlines())
     pairs = sides({name.removeprefix("let ") for name in lines})
-    right = [name for name in lines if name in pairs and not name.startswith("let ") and "left" not in name.split("_")]
-    lines |= {pairs[name]: with_names(lines[name], pairs) if mirrored else lines[name] for name in right}
+    right = [name for name in lines if name in pairs and "left" not in name.split("_")]
+    lines |= {pairs[name]: with_names(lines[name], pairs) for name in right}
     return "\n".join(f"{name} = {line}" for name, line in lines.items())
 
 
@@ -154,7 +162,7 @@ def _policy_to_tune(context: Context) -> Policy | None:
 
 
 def _plain_structures(context: Context) -> list[LinearPolicy]:
-    """Return the plain structures proposed so far: the buffer may have evicted the episodes that scaled them."""
+    """Return the policies proposed so far from which searches started."""
     proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
     return [one for one in proposed if isinstance(one, LinearPolicy) and is_plain(one)]
 
@@ -217,9 +225,12 @@ def _standardised_policy(
     the definitions that follow them.
     """
     task = context.task
-    first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
-    first = first or [e.trajectory.observations for e in context.buffer]
-    lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
+    if plain := _plain_structures(context):  # the buffer may have lost the episodes that scaled it
+        lines = [f"let {name} = {to_text(node)}" for name, node in plain[0].lets if is_definition(name, node)]
+    else:
+        first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
+        first = first or [e.trajectory.observations for e in context.buffer]
+        lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
     lines += remembered
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
         weighed = [f"{_digits(weight)}*{name}" for weight, name in zip(column, terms, strict=False)]

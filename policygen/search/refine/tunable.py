@@ -105,9 +105,8 @@ class Refined:
 class Tunable:
     """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
 
-    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves. If a line for the left side
-    is the mirror image of one for the right side, with the same numbers, the two stay mirror images: both lines' numbers
-    are one set of constants.
+    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves. Lines for the left and the
+    right side that are mirror images of each other stay so: their numbers are one set of constants.
     """
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
@@ -252,7 +251,7 @@ def _mirror_images(lines: Sequence[tuple[str, Node]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in texts:
         other = with_names(name, pairs)
-        if name not in found and other != name and with_names(texts[name], pairs) == texts.get(other):
+        if name not in found and texts[name] != with_names(texts[name], pairs) == texts.get(other):
             found[other] = name
     return found
 
