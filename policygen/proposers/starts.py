@@ -105,10 +105,15 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
-    """Whether a proposal starts a search: it repeats its model's first one, or exchanges labels of a best policy."""
+    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first one."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
-    return attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+    return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+
+
+def has_zero_weights(policy: Policy | None) -> bool:
+    """Whether all weights and biases of equations are 0."""
+    return isinstance(policy, LinearPolicy) and not policy.weights.any() and not policy.bias.any()
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
