@@ -14,11 +14,11 @@ from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import (
     Diagnosis,
     LLMOptions,
-    counted,
     dropped_warning,
     join_paragraphs,
     short_text,
     split_thinking,
+    token_count,
 )
 from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, requested_wait
 from policygen.llm.keys import require_key
@@ -31,7 +31,7 @@ try:
 except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # counts of a prompt cache
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # not included in `input_tokens`
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 
@@ -76,13 +76,13 @@ class Anthropic(HostedModel):
         split = split_thinking("".join(block.text for block in blocks if block.type == "text"))
         thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
-        read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
+        read = [token_count(usage, name) for name in ("input_tokens", *_CACHED)]
         finish = short_text(message.stop_reason)
         return Reply(
             text=split.text,
             model=short_text(message.model) or self.model,
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
-            tokens_out=counted(usage, "output_tokens"),
+            tokens_out=token_count(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or split.unclosed,
             reasoning=join_paragraphs(*thinking, split.reasoning),
             finish_reason=finish,

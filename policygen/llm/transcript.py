@@ -1,7 +1,7 @@
 """The transcript of a run: a line for each request before it is sent, and a line for its reply or error.
 
-The first line makes a request count even if a crash loses its reply. The second holds the messages and the reply. A
-long message is written once, with its digest; if it is soon sent again, only the digest is written.
+Because of the first line, a request is charged even if a crash loses its reply. The second line holds the messages and
+the reply. A long message is written once, with its digest; if it is sent again soon, only the digest is written.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 
 KIND = "transcript"
 REMEDY = "it records the run's spending: restore it from a copy, or start a new run"
-_SHORT = 200  # a message of fewer characters is written again instead of its digest
-_RECENT = 200  # messages that are kept; a conversation has fewer
+_SHORT = 200  # a message of fewer characters is always written out
+_RECENT = 200  # messages whose digests are remembered; a conversation has fewer
 _MOST_REQUESTS = 10_000  # requests of one exchange, retries included
 KILLED = "the run was killed while it waited for the reply"
 
@@ -50,12 +50,12 @@ class _SentRecord:
     request: int
 
 
-# Pydantic's compiled core: a long run has tens of thousands of lines.
+# Pydantic validates in compiled code: a long run has tens of thousands of lines.
 _EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_SentRecord)
 
 
 class Transcript:
-    """Reads and writes `transcript.jsonl`; raises LogbookError if it is damaged, or cannot be read or written."""
+    """The file `transcript.jsonl`; its methods raise LogbookError if it is damaged, or cannot be read or written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -157,7 +157,7 @@ class Transcript:
         return content
 
     def _lost(self, digest: str) -> str | None:
-        """Search the whole file for the message with a digest; None if there is none."""
+        """Search the whole file for the message with a digest that is no longer remembered; None if there is none."""
         for record in read_lines(self.path):
             messages = record.get("messages")
             for message in messages if isinstance(messages, list) else ():
@@ -169,7 +169,7 @@ class Transcript:
 
 
 class _Recent(OrderedDict[str, str]):
-    """The last messages by their digests; a long run has too many to keep all."""
+    """The last `_RECENT` messages by their digests; a long run has too many to keep all."""
 
     def __setitem__(self, digest: str, content: str) -> None:
         super().__setitem__(digest, content)

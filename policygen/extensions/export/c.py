@@ -21,8 +21,9 @@ from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays,
 from policygen.extensions.export.writing import comment_text, number
 from policygen.quantities.compiled import INFINITE
 
-_TESTED_STEPS = 200  # of an episode
-# Share of its range by which a number may differ from the one that was played, and why; by `Options.float32`.
+_TESTED_STEPS = 200  # of each episode
+# Difference allowed between a number and the one that was played, as a share of the largest magnitude within its limits
+# (at least 1), and the reason; by `Options.float32`.
 TOLERANCES = {
     False: (1e-6, "an action is rounded to 24 bits, 6e-8"),
     True: (1e-4, "numbers have 24 bits, 6e-8; 1,700 roundings may add up, or cancellation cost three digits"),
@@ -116,13 +117,13 @@ static int pg_highest(const double *scores, int count)
 
 
 def in_single(code: str) -> str:
-    """Rewrite C code without comments on numbers: types, constants and functions of `math.h` in single precision."""
+    """Rewrite types, constants and functions of `math.h` for single precision; comments must hold no such numbers."""
     code = _DOUBLE.sub(lambda found: constant(float(found[0])), re.sub(r"\bdouble\b", "float", code))
     return _FUNCTION.sub(r"\1f", code)
 
 
 def constant(value: float) -> str:
-    """Write a constant in single precision."""
+    """Write a float constant."""
     with np.errstate(over="ignore"):
         text = str(np.float32(value))
     if "inf" in text:
@@ -181,7 +182,7 @@ class C(Source):
         )
 
     def fill(self, name: str, values: Sequence[str]) -> None:
-        """Set the elements of the array, which is an argument."""
+        """Set the elements of the array `name`."""
         for k, value in enumerate(values):
             self.add(f"{name}[{k}] = {value}")
 
@@ -196,7 +197,7 @@ class C(Source):
 
 
 def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Return observations (n, d) and actions (n, m) of the first steps of an episode, as they are tested."""
+    """Return the observations (n, d) and actions (n, m) of the steps that are tested: the first of an episode."""
     steps = min(episode.length, _TESTED_STEPS)
     return episode.observations[:steps].astype(np.float64), np.asarray(episode.actions[:steps], np.float64).reshape(
         steps, -1
@@ -216,18 +217,18 @@ class PolicyInC(PolicyWithArrays, C):
             self.body = list(map(in_single, self.body))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of one file with everything."""
+        """Yield the lines of one file that needs no header."""
         yield from self._comment()
         yield from ("#include <math.h>", "", *self.used_helpers(), *self.data, *self._declarations(), "")
         yield from self._definitions()
 
     def source(self) -> str:
-        """Write the .c file that includes `header`."""
+        """Return the text of the .c file, which includes the header."""
         lines = [f'#include "{self.name}.h"', "#include <math.h>", "", *self.used_helpers(), *self.data]
         return "\n".join([*lines, *self._definitions(), ""])
 
     def header(self) -> str:
-        """Write a header file: how to call the policy, its structure and its functions."""
+        """Return the text of the header: how to call the policy, its structure and its functions."""
         guard = f"{self.name.upper()}_H"
         wrapped = ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
         closed = ["", "#ifdef __cplusplus", "}", "#endif", f"#endif /* {guard} */", ""]
@@ -236,19 +237,18 @@ class PolicyInC(PolicyWithArrays, C):
         )
 
     def test_program(self, episodes: Sequence[Trajectory]) -> str:
-        """Write a program that compares the decisions of the exported policy with those in some episodes.
+        """Return a program that compares the decisions of the exported policy with those in some episodes.
 
-        Its exit code is 0 if no more differ than those that single precision is known to change.
+        Its exit code is 0 if at most as many differ as single precision changes.
         """
-        name, width = self.program.name, len(self.task.observations)
+        name, width = self.name, len(self.task.observations)
         parts, steps = len(self.task.actuators), [tested_steps(episode) for episode in episodes]
         rows = [[*one, *other] for seen, acts in steps for one, other in zip(seen.tolist(), acts.tolist(), strict=True)]
         starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
-        allowed = self.ties(episodes) if self.options.float32 else 0
-        kind = "float" if self.task.has_numbers else "int"
+        allowed = self.differing_in_single(episodes) if self.options.float32 else 0
         passed = ", &memory" if self.has_memory else ""
-        call = f"{name}_act(rows[i]{passed}{'' if self.returns_one else ', action'})"
-        call = f"action[0] = {call}" if self.returns_one else call
+        call = f"{name}_act(rows[i]{passed}{'' if self.discrete else ', action'})"
+        call = f"action[0] = {call}" if self.discrete else call
         call = f"wrong += {name}_step(rows[i]{passed}, action) != 0" if self.options.on_nan else call
         broken: list[str] = []
         if self.options.on_nan and self.program.observed:
@@ -268,7 +268,7 @@ class PolicyInC(PolicyWithArrays, C):
             "{",
             "    unsigned long i, k, wrong = 0;",
             *([f"    struct {name}_memory memory;"] if self.has_memory else []),
-            f"    {kind} action[{parts}];",
+            f"    {self._kind} action[{parts}];",
             f"    for (i = 0; i < {len(rows)}; ++i) {{",
             *([f"        if (starts[i])\n            {name}_reset(&memory);"] if self.has_memory else []),
             f"        {call};",
@@ -287,7 +287,7 @@ class PolicyInC(PolicyWithArrays, C):
         return "\n".join(
             [
                 f"/* Decisions in {len(episodes)} episodes of {comment_text(self.task.name)}.",
-                f" * A number may differ by {share:g} of its range: {reason}.",
+                f" * A number may differ by {share:g} of its largest size, or of 1 if that is less: {reason}.",
                 expected,
                 f" * cc {name}_test.c {name}.c -lm */",
                 f'#include "{name}.h"',
@@ -298,8 +298,8 @@ class PolicyInC(PolicyWithArrays, C):
             ]
         )
 
-    def ties(self, episodes: Sequence[Trajectory]) -> int:
-        """Count the decisions of some episodes that differ in single precision, as far as they are tested."""
+    def differing_in_single(self, episodes: Sequence[Trajectory]) -> int:
+        """Count the tested decisions that single precision changes."""
         single, wrong = Points(np.float32), 0
         for episode in episodes:
             memory: list[npt.NDArray[Any]] = []
@@ -311,7 +311,7 @@ class PolicyInC(PolicyWithArrays, C):
         return wrong
 
     def _tolerance(self) -> list[float]:
-        """Return for each actuator the largest difference that is tolerated."""
+        """Return for each actuator the largest difference that the test allows."""
         share, _ = TOLERANCES[self.options.float32]
         return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
 
@@ -319,7 +319,7 @@ class PolicyInC(PolicyWithArrays, C):
         return in_single(code) if self.options.float32 else code
 
     def _at_zero(self, index: int) -> str:
-        """Write the value of an actuator that is closest to zero; for a choice, its first label."""
+        """Write the value of an actuator that is closest to zero; for a choice, the index of its first label."""
         actuator = self.task.actuators[index]
         value = self.literal(0 if actuator.is_choice else min(max(0.0, actuator.low), actuator.high))
         return f"(float){value}" if self.task.has_numbers and actuator.is_choice else value
@@ -364,12 +364,12 @@ class PolicyInC(PolicyWithArrays, C):
         words = Counter(re.findall(r"\w+", "\n".join(self.body)))
         unused = [name for name in self.names.values() if words[name] == 1]  # declared but never read
         yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
-        yield "    return action;\n}" if self.returns_one else "}"
+        yield "    return action;\n}" if self.discrete else "}"
         if self.options.on_nan:
             yield from self._guard()
 
     def _guard(self) -> Iterator[str]:
-        """Yield the function that checks that observations are finite before it decides."""
+        """Yield the function that checks that observations are finite, and only then decides."""
         parts = range(len(self.fallback))
         memory = ", memory" if self.memory else ""
         known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
@@ -380,13 +380,13 @@ class PolicyInC(PolicyWithArrays, C):
         yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
         yield "        return 1;\n    }"
         act = f"{self.name}_act(observation{memory}"
-        yield f"    action[0] = {act});" if self.returns_one else f"    {act}, action);"
+        yield f"    action[0] = {act});" if self.discrete else f"    {act}, action);"
         if self.holds:
             yield from (f"    memory->held[{k}] = action[{k}];" for k in parts)
         yield "    return 0;\n}"
 
     def _about_status(self) -> Iterator[str]:
-        """Yield sentences about the reaction of the function to an observation that is not finite."""
+        """Yield sentences that describe what the function does if an observation is not finite."""
         zero = ", ".join(
             f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
             for a, value in zip(self.task.actuators, self.fallback, strict=True)
@@ -417,13 +417,13 @@ class PolicyInC(PolicyWithArrays, C):
 
     def _prototype(self) -> str:
         arguments = self._arguments(bool(self.memory))
-        if not self.returns_one:
+        if not self.discrete:
             arguments.append(f"{self._kind} action[{len(self.task.actuators)}]")
-        return f"{'int' if self.returns_one else 'void'} {self.name}_act({', '.join(arguments)})"
+        return f"{'int' if self.discrete else 'void'} {self.name}_act({', '.join(arguments)})"
 
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""
-        if self.returns_one:
+        if self.discrete:
             self.add(f"const int action = (int){values[0]}")
             return
         whole = [self.task.has_numbers and actuator.is_choice for actuator in self.task.actuators]
@@ -436,7 +436,7 @@ class PolicyInC(PolicyWithArrays, C):
         return self.as_number.format(self.compared["=="].format(f"(double){part}", number(label)))
 
     def find_row(self, bins: Sequence[str], count: int) -> None:
-        """Compare the bins with one row after the other; the last row matches any bins."""
+        """Write a loop that compares the bins with each row; the last row matches any bins."""
         self.body += [
             f"    const unsigned long bins[{len(bins)}] = {{",
             *(f"        {text}," for text in bins),

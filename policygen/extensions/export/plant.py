@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -32,15 +33,15 @@ _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and M
 
 
 class PlantSource(Source):
-    """A plant as a simulator, with the numbers of `plant.equations`; members of an ensemble are not read.
+    """A plant as a simulator, with the numbers of `plant.equations`; members of an ensemble are ignored.
 
-    Locals are named `q_` (quantities before the step, and parts of the action), `p_` (predictions) and `n_` (quantities
-    after the step).
+    The names of locals begin with `q_` (quantities before the step, parts of the action), `p_` (predictions) or `n_`
+    (quantities after the step).
 
     Attributes:
-        own: prefix of the name of a value that is kept from step to step.
-        refusal: a statement that ends the step unless a test holds.
-        reward: the variable that is set to the reward.
+        own: text before the name of a value that is kept from step to step.
+        refusal: template of the statement that rejects an action; its argument is the test that the action is valid.
+        reward: the variable that receives the reward.
         resetting, stepping: lines of the functions that begin an episode and take a step.
 
     Raises:
@@ -76,6 +77,10 @@ class PlantSource(Source):
         self.resetting, self.body = self.body, []
         self._step()
         self.stepping, self.body = self.body, self.resetting + self.body
+
+    @abstractmethod
+    def fill(self, name: str, values: Sequence[str]) -> None:
+        """Set the elements of the array `name`, which the code returns, to these values."""
 
     def _reset(self) -> None:
         self.add(f"{self.own}random = seed")
@@ -114,11 +119,11 @@ class PlantSource(Source):
         for i, name in enumerate(names):
             if name in read:
                 self.define(self.names[name], self._state(i))
-        self._define(self.definitions, read)
+        self._define_needed(self.definitions, read)
         tests = [self.call("finite_test", "paid")]
         for i, (name, node) in enumerate(zip(names, moved, strict=True)):
             predicted, inside = self.identifiers.new("p", name), self.names[next_of(name)]
-            if i >= width:  # a hidden state has no region
+            if i >= width:  # a hidden state may take any value
                 self.define(inside, self.write(node))
                 continue
             self.define(predicted, self.write(node))
@@ -126,7 +131,7 @@ class PlantSource(Source):
             known = self.choice.format(equal(predicted, predicted), predicted, "0.0")
             self.define(inside, self.call("clip", known, number(self.plant.low[i]), number(self.plant.high[i])))
             tests.append(equal(inside, predicted))
-        self._define(later, read)
+        self._define_needed(later, read)
         self.define("ends", self.write(ends))
         self.define("paid", self.write(reward))
         self.define("failed", self.no.format(functools.reduce(self.both.format, tests)), integer=True)
@@ -148,7 +153,7 @@ class PlantSource(Source):
         self.fill("observation", seen)
 
     def _take_action(self, read: Collection[str]) -> None:
-        """Refuse an invalid action, and define the parts of the action that are read."""
+        """Reject an invalid action, and define the parts of the action that are read."""
         parts, tests = list(map(self.part, range(len(self.task.actuators)))), []
         bounds = np.array([limits[:2] for limits in self.task.limits.bounds], np.float32).tolist()
         for k, actuator in enumerate(self.task.actuators):
@@ -163,7 +168,7 @@ class PlantSource(Source):
                 kept = part_of_action(self.task, name)
                 self.define(self.names[name], self.chosen(parts[kept.actuator or 0], kept.label))
 
-    def _define(self, definitions: Lets, read: Collection[str]) -> None:
+    def _define_needed(self, definitions: Lets, read: Collection[str]) -> None:
         for name, node in definitions:
             if name in read:
                 self.define(self.names[name], self.write(node))
@@ -172,7 +177,7 @@ class PlantSource(Source):
         return f"{self.own}state[{index}]"
 
     def _seen(self, index: int, value: str) -> str:
-        """Write an observation: in single precision, and within the limits of the task."""
+        """Write an observation in single precision, clipped to the limits of the task."""
         observation = self.task.observations[index]
         low, high = np.array([observation.low, observation.high], np.float32).tolist()
         text = self.call("single", value)
@@ -192,7 +197,7 @@ class PlantSource(Source):
         return self.heading("A simulator of", [*usage, "", *notes], lines)
 
 
-class PlantInC(PlantSource, C):
+class PlantInC(C, PlantSource):
     """A plant as C99."""
 
     own = "plant->"
@@ -230,7 +235,7 @@ static double pg_normal(uint64_t *random)
         """Yield the first comment, helpers, constants, the structure and functions."""
         name, width = f"{short_name(self.task)}_plant", len(self.task.observations)
         kind = "float" if self.task.has_numbers else "int"
-        action = "int action" if self.returns_one else f"const {kind} action[{len(self.task.actuators)}]"
+        action = "int action" if self.discrete else f"const {kind} action[{len(self.task.actuators)}]"
         noise = [", int noise"] if self.noise else []
         reset = f"void {name}_reset(struct {name} *plant, uint64_t seed{''.join(noise)}, double observation[{width}])"
         step = f"int {name}_step(struct {name} *plant, {action}, double observation[{width}], double *reward)"
@@ -253,7 +258,7 @@ static double pg_normal(uint64_t *random)
         yield from (step, "{", *self.stepping, "    return failed || ends != 0.0;", "}")
 
 
-class PlantInPython(PlantSource, Python):
+class PlantInPython(Python, PlantSource):
     """A plant as plain Python."""
 
     own = "self."
