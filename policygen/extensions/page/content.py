@@ -1,4 +1,4 @@
-"""The content of the pages of a run and of a policy: scores, policy, attempts and costs as text, before layout."""
+"""The content of the pages of a run and of a policy, before layout: scores, policy, attempts, costs and settings."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
 
-LONGEST_ABOUT = 1_000  # characters of the task's description before the rest is folded away
+LONGEST_ABOUT = 1_000  # characters; of a longer description of the task a part is folded away
 _LARGEST_SETTINGS = 2**20  # bytes
-# Settings that the command writes as options; it writes the others as --set.
+# Settings that `command_of` writes as options; it writes the others as --set.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
-_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
-_NEVER = ("task", "jobs")
+# Settings that it also writes if they are the default, which depends on the task or may change.
+_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")
+_NEVER = ("task", "jobs")  # the task is an argument of the command; `jobs` changes no result
 
 
 class Headline(NamedTuple):
-    """The final score or the best so far, its interval, and how it was obtained."""
+    """The final score or the best so far, its interval, and its basis, all in words."""
 
     score: str
     interval: str
@@ -48,13 +49,13 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The task as pages describe it."""
+    """The content that the pages of runs and policies share: the task."""
 
     task: Task
 
     @property
     def about(self) -> tuple[str, str]:
-        """The description of the task: the visible part, and the folded rest."""
+        """The description of the task: the visible part, and the rest, which is folded away."""
         text = self.task.about
         if len(text) <= LONGEST_ABOUT:
             return text, ""
@@ -80,7 +81,7 @@ class TaskContent:
 
 @dataclass(frozen=True)
 class PolicyContent(TaskContent):
-    """The content of the page of one policy, which was scored on fresh episodes."""
+    """The content of a policy's page; the policy was scored on fresh episodes."""
 
     kind: str
     score: Score
@@ -92,7 +93,7 @@ class PolicyContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """Whether the score solves the task; empty if unknown."""
+        """`solved` or `not solved`; empty if the task states no threshold."""
         solved = self.task.solved
         return "" if solved is None else "solved" if self.score.value >= solved else "not solved"
 
@@ -104,7 +105,7 @@ class PolicyContent(TaskContent):
 
 @dataclass(frozen=True)
 class RunContent(TaskContent):
-    """The content of the page of a run, finished or not."""
+    """The content of a run's page, finished or not."""
 
     folder: Path
     config: RunConfig
@@ -149,7 +150,7 @@ class RunContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """Whether the run is finished, and whether its score solves the task; empty if unknown."""
+        """`unfinished`, `the best known score`, `solved` or `not solved`; empty if the task states no threshold."""
         summary = self.summary
         if summary is None:
             return "unfinished"
@@ -199,7 +200,7 @@ class RunContent(TaskContent):
 
     @property
     def replay(self) -> str:
-        """The command that replays the recorded replies; empty if there are none."""
+        """The command that replays the recorded replies; empty if the provider reads no prompts."""
         if not reads_prompts(self.config.llm):
             return ""
         place, here = self.folder.resolve(), Path.cwd()
@@ -230,7 +231,7 @@ def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> Sho
 
 
 def proposals_words(llm: str) -> str:
-    """Name the proposer, without folders of the machine that ran it."""
+    """Return the name of the proposer, without folders of the machine that ran it."""
     name, _, argument = llm.partition(":")
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
 
@@ -240,6 +241,7 @@ def _between(interval: tuple[float, float] | None) -> str:
 
 
 def _words(score: Score | FinalScore, which: str = "") -> str:
+    """Return a score with its interval and its episodes, in words; `which` describes the episodes."""
     episodes = f"{which} {kind_of_episodes(score.engine)}" if which else "episodes"
     basis = ", ".join(filter(None, (_between(score.ci95), f"over {score.episodes} {episodes}")))
     return f"{score.prefix}{number(score.value)} ({'exact' if score.exact else basis})"
@@ -261,7 +263,7 @@ def _references(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
 
 
 def _headline(score: Score | FinalScore, which: str = "") -> Headline:
-    """Return the headline of a score on fresh episodes; `which` says more about these."""
+    """Return the headline of a score on fresh episodes; `which` is added to their description."""
     if score.exact:
         return Headline(number(score.value), "", "exact: computed from the environment's transition table")
     basis = f"{score.aggregate.of_returns} over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
@@ -269,7 +271,7 @@ def _headline(score: Score | FinalScore, which: str = "") -> Headline:
 
 
 def _range(low: float, high: float) -> str:
-    # Environments often state an unbounded end as the largest float.
+    # Many environments state the largest float where a value is unbounded.
     ends = ["" if abs(end) > 1e30 else f"{end:.4g}" for end in (low, high)]
     return f"{ends[0] or 'unbounded'} to {ends[1] or 'unbounded'}" if any(ends) else "unbounded"
 
@@ -280,7 +282,7 @@ def _range(low: float, high: float) -> str:
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return the costs of a run by name: requests, tokens, episodes, time."""
     costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
-    if summary is not None:  # it also counts requests of attempts that never ended
+    if summary is not None:  # the summary also counts requests of attempts that never ended
         costs = replace(
             costs,
             requests=summary.requests,
@@ -305,7 +307,7 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
 
 
 def command_of(config: RunConfig, task: Task) -> str:
-    """Return the command that starts a run with the same settings; empty if only a program can.
+    """Return the command that starts a run with the same settings; empty if only a user's program can start it.
 
     It includes --trust if a task file names a module or a path, or if demonstrations come from a model.
     """

@@ -23,7 +23,7 @@ MOST_POLICIES = 24  # policies that are shown as text
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run of the sweep: its cell, progress and score; `final` is None without a policy."""
+    """A run of the sweep: its cell, state and cost, and its final score, which is None without a policy."""
 
     cell: Cell
     state: str
