@@ -265,9 +265,9 @@ def _entry_of(read: Spec) -> ProviderEntry:
         raise UsageError("mcp is no model provider: to serve a coding assistant, run policygen mcp TASK or RUN")
     if read.entry is None:
         close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
-        meant = f" (did you mean {' or '.join(_usage(one) for one in close)}?)" if close else ""
+        suggestion = f" (did you mean {' or '.join(_usage(one) for one in close)}?)" if close else ""
         raise UsageError(
-            f"no model provider is called {read.name!r}{meant}; write one of {', '.join(map(_usage, PROVIDERS))}"
+            f"no model provider is called {read.name!r}{suggestion}; write one of {', '.join(map(_usage, PROVIDERS))}"
         )
     return read.entry
 

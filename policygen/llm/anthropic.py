@@ -37,7 +37,7 @@ _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reache
 
 
 class Anthropic(HostedModel):
-    """`anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
+    """The provider `anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
 
     timed_out, unreachable = anthropic.APITimeoutError, anthropic.APIConnectionError
     refused, failed = anthropic.APIStatusError, anthropic.AnthropicError
@@ -90,11 +90,7 @@ class Anthropic(HostedModel):
 
     def _look_up(self) -> Diagnosis:
         found = self._client.models.retrieve(self.model)
-        lines = [f"Anthropic answers at {self.base_url} and knows {found.id}"]
-        if found.max_input_tokens:
-            written = found.max_tokens or "an unknown number"
-            lines.append(f"it reads up to {found.max_input_tokens} tokens and writes up to {written}")
-        return Diagnosis(True, tuple(lines))
+        return self._found(found.id, found.max_input_tokens, found.max_tokens)
 
     def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.api_message or error.message)

@@ -105,7 +105,6 @@ class Provider(Protocol):
         Raises TransientProviderError if a retry may help, RejectedParameter if leaving out that parameter may help,
         and ProviderError otherwise.
         """
-        ...
 
 
 @runtime_checkable
@@ -114,7 +113,6 @@ class ListedProvider(Provider, Protocol):
 
     def diagnose(self) -> Diagnosis:
         """Check the key and the server, and report what the server says about the model."""
-        ...
 
 
 @runtime_checkable
@@ -124,7 +122,6 @@ class KeyedProvider(Protocol):
     @property
     def key_goes_to(self) -> str:
         """A clause such as `the key in OPENAI_API_KEY goes to api.openai.com`."""
-        ...
 
 
 @runtime_checkable
@@ -133,7 +130,6 @@ class AdaptableProvider(Protocol):
 
     def drop(self, parameter: str) -> bool:
         """Stop sending `parameter`; False if it was dropped before or is required."""
-        ...
 
 
 @runtime_checkable
@@ -142,7 +138,6 @@ class OrderedProvider(Protocol):
 
     def skip(self, replies: int) -> None:
         """Skip replies that an interrupted run has used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

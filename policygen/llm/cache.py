@@ -63,13 +63,13 @@ def cache_key(
     """
     if isinstance(provider, OrderedProvider):
         return None
-    asked = {
+    request = {
         **{name: getattr(options, name) for name in _SETTINGS},
         **{"spec": provider.spec, "model": provider.model, "base_url": getattr(provider, "base_url", options.base_url)},
         **{"seed": seed, "attempt": attempt, "request": repair, "request_seed": prompt.seed},
         "messages": [asdict(message) for message in prompt.messages],
     }
-    text = redacted(json.dumps([_VERSION, asked], sort_keys=True))
+    text = redacted(json.dumps([_VERSION, request], sort_keys=True))
     return CacheKey(provider.spec, options.max_output_tokens, hashlib.sha256(text.encode(errors="replace")).hexdigest())
 
 

@@ -29,7 +29,7 @@ _NAMES |= {"topP": "top_p", **{name: name for name in SAMPLING}}
 
 
 class Gemini(HostedModel):
-    """`gemini:MODEL`, with the key in GOOGLE_API_KEY or GEMINI_API_KEY (the first wins, as in Google's own tools)."""
+    """The provider `gemini:MODEL`, with the key in GOOGLE_API_KEY or else, as in Google's tools, GEMINI_API_KEY."""
 
     timed_out, unreachable = httpx2.TimeoutException, httpx2.HTTPError
     refused = failed = errors.APIError
@@ -92,13 +92,8 @@ class Gemini(HostedModel):
 
     def _look_up(self) -> Diagnosis:
         found = self._client.models.get(model=self.model)
-        lines = [f"Gemini answers at {self.base_url} and knows {found.name or self.model}"]
-        if found.input_token_limit:
-            written = found.output_token_limit or "an unknown number"
-            lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
-        if found.temperature is not None:
-            lines.append(f"its temperature is {found.temperature:g} unless set")
-        return Diagnosis(True, tuple(lines))
+        temperature = [] if found.temperature is None else [f"its temperature is {found.temperature:g} unless set"]
+        return self._found(found.name or self.model, found.input_token_limit, found.output_token_limit, *temperature)
 
     def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.message or error)

@@ -78,9 +78,9 @@ class LlamaCpp:
         }
         answer = _Answer(began + options.timeout_seconds)
         with ThreadPoolExecutor(1) as executor:  # llama.cpp would swallow Ctrl-C in the main thread
-            asked = executor.submit(self._server.handle_chat_completions, json.dumps(request).encode(), answer.take)
+            future = executor.submit(self._server.handle_chat_completions, json.dumps(request).encode(), answer.take)
             try:
-                asked.result()
+                future.result()
             except (RuntimeError, ValueError) as error:  # the template is a program of the model's author
                 reason = str(error).strip().rpartition("\n")[2]  # the lines before it quote the template
                 raise ProviderError(
@@ -89,7 +89,7 @@ class LlamaCpp:
             finally:
                 answer.ends = began
         if answer.error.get("type") == _TOO_LONG:
-            raise too_long(self.model, answer.error["n_prompt_tokens"], self.context)
+            raise prompt_too_long(self.model, answer.error["n_prompt_tokens"], self.context)
         if answer.error:
             raise ProviderError(f"{self.model} failed to answer: {shown(answer.error.get('message'))}")
         split = split_thinking("".join(answer.pieces))
@@ -111,7 +111,7 @@ class LlamaCpp:
 
         cpu = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
         device = next((one["name"] for one in xllamacpp.get_device_info() if one["type"] != cpu), "cpu")
-        return size_of_model(self._header.parameters, self._path.stat().st_size, device, self.context)
+        return describe_model(self._header.parameters, self._path.stat().st_size, device, self.context)
 
 
 def template_variables(options: LLMOptions) -> dict[str, Any]:
@@ -120,16 +120,16 @@ def template_variables(options: LLMOptions) -> dict[str, Any]:
     return effort | (options.extra_body or {})
 
 
-def size_of_model(parameters: int, size: int, device: str, context: int) -> Diagnosis:
-    """Describe a model in this process: parameters, `size` in bytes, device, and context in tokens."""
+def describe_model(parameters: int, size: int, device: str, context: int) -> Diagnosis:
+    """Describe a model in this process: number of parameters, size in bytes, device, and context in tokens."""
     line = (
         f"{parameters / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {device}, context of {context:,} tokens"
     )
     return Diagnosis(True, (line,))
 
 
-def too_long(model: str, tokens: int, context: int) -> ProviderError:
-    """Return the error of a prompt that does not fit into the context of a model in this process."""
+def prompt_too_long(model: str, tokens: int, context: int) -> ProviderError:
+    """Return the error for a prompt that does not fit into the context of a model in this process."""
     return ProviderError(
         f"the prompt has {tokens} tokens and {model} takes {context}: shorten prompts (--set prompt_tokens=N, or a "
         "--template of your own), or use a model with a longer context"
@@ -203,7 +203,7 @@ def read_header(path: Path) -> Header:
     except (struct.error, ValueError, OverflowError, MemoryError, RecursionError, KeyError):
         raise UsageError(f"{path} is damaged: its GGUF header cannot be read") from None
     if fields.get("split.count", 1) != 1:
-        raise UsageError(f"{path} is one of {fields['split.count']} parts: join them by llama-gguf-split --merge")
+        raise UsageError(f"{path} is one of {fields['split.count']} parts: join them with llama-gguf-split --merge")
     return Header(fields, parameters)
 
 

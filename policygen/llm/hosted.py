@@ -64,8 +64,8 @@ def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderE
 def connection_fault(server: str, url: str, error: BaseException, *, start: str) -> ProviderError:
     """Return the exception for an unreachable server.
 
-    If this machine refuses the connection, the error is final and `start` tells how to start the server; otherwise it
-    is transient.
+    It is transient, except for a connection that this machine refuses (`start` then tells how to start the server) and
+    an answer that cannot be decoded.
     """
     host = urlsplit(url).hostname or url
     local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
@@ -220,6 +220,13 @@ class HostedModel:
         except PolicygenError as error:
             return Diagnosis(False, (*lines, str(error)))
         return Diagnosis(found.ok, (*lines, *found.lines))
+
+    def _found(self, name: str, reads: int | None, writes: int | None, *more: str) -> Diagnosis:
+        """Return the diagnosis for a known model; `reads` and `writes` are its limits in tokens."""
+        lines = [f"{self._server.name} answers at {self.base_url} and knows {name}"]
+        if reads:
+            lines.append(f"it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}")
+        return Diagnosis(True, (*lines, *more))
 
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         """Send one request with the sampling parameters `sent`, and read the answer."""

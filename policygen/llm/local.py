@@ -12,7 +12,7 @@ from typing import Any
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
-from policygen.llm.gguf import LlamaCpp, size_of_model, template_variables, too_long
+from policygen.llm.gguf import LlamaCpp, describe_model, prompt_too_long, template_variables
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -71,7 +71,7 @@ class LocalModel:
         encoded = encoded.to(self._model.device)
         tokens_in = int(encoded["input_ids"].shape[1])
         if tokens_in >= self.context:
-            raise too_long(self.model, tokens_in, self.context)
+            raise prompt_too_long(self.model, tokens_in, self.context)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(prompt.seed if prompt.seed is not None else torch.seed())
             try:
@@ -104,7 +104,7 @@ class LocalModel:
         tensors = [*self._model.parameters(), *self._model.buffers()]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         count = self._model.num_parameters()  # numel() would count two packed weights of 4 bits as one
-        return size_of_model(count, size, self._model.device.type, self.context)
+        return describe_model(count, size, self._model.device.type, self.context)
 
     def _sampling(self) -> dict[str, Any]:
         """Return the sampling arguments that the options state; at temperature 0 the likeliest token is chosen."""
@@ -147,8 +147,8 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        own = folder if (folder / "tokenizer_config.json").exists() else base
-        tokenizer = transformers.AutoTokenizer.from_pretrained(own, local_files_only=True, trust_remote_code=False)
+        place = folder if (folder / "tokenizer_config.json").exists() else base
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         model = _load(base)
         if adapter is not None:
             model = _adapted(model, folder, adapter)
@@ -200,7 +200,7 @@ def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
 
 
 def _check_files(folder: Path, weights: str) -> None:
-    """Refuse a folder without safetensors, or one that asks for code of its own."""
+    """Raise UsageError for a folder without safetensors, or one whose files ask to run code."""
     if not any(folder.glob(weights)):
         pickled = next((one.name for kind in ("*.bin", "*.pt", "*.pth") for one in folder.glob(kind)), None)
         why = f"{pickled} runs code when loaded, so save it as safetensors" if pickled else "no model is there"
@@ -212,7 +212,7 @@ def _check_files(folder: Path, weights: str) -> None:
 
 def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
     if adapter.get("peft_type") != "LORA":
-        raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; LoRA is supported")
+        raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; only LoRA is supported")
     import peft
 
     config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})

@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.25
 
 
 class Manual:
-    """`manual` asks in the terminal, `manual:DIR` through files DIR/prompt-001.md and DIR/reply-001.md.
+    """The provider `manual`, which asks in the terminal; `manual:DIR` asks through DIR/prompt-001.md, DIR/reply-001.md.
 
     A reply file of an interrupted run is read again. If a prompt file holds another prompt, its number is skipped.
     """

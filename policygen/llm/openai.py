@@ -47,7 +47,7 @@ _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 class _Chat(HostedModel):
-    """The base class of the three providers.
+    """The base class of the providers of this module.
 
     `limits` holds the two names of the parameter that limits the length of a reply, the likelier first. Only a request
     shows which of them a model accepts.
@@ -168,7 +168,7 @@ class _Chat(HostedModel):
 
 
 class OpenAI(_Chat):
-    """`openai:MODEL`, with the key in OPENAI_API_KEY."""
+    """The provider `openai:MODEL`, with the key in OPENAI_API_KEY."""
 
     limits = ("max_completion_tokens", "max_tokens")
 
@@ -179,7 +179,7 @@ class OpenAI(_Chat):
 
 
 class Compatible(_Chat):
-    """`compatible:MODEL` at `LLMOptions.base_url`; the key, if the server wants one, in OPENAI_COMPATIBLE_API_KEY."""
+    """The provider `compatible:MODEL` at `LLMOptions.base_url`, with the key, if any, in OPENAI_COMPATIBLE_API_KEY."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
@@ -192,7 +192,7 @@ class Compatible(_Chat):
 
 
 class Ollama(_Chat):
-    """`ollama:MODEL` on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
+    """The provider `ollama:MODEL`, on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         url = options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", ""))

@@ -123,7 +123,7 @@ class Transcript:
         yield from _unanswered(waiting)
 
     def last_sent_and_answered(self) -> tuple[int, int]:
-        """Return the last attempt with a sent request, and the last one with a reply; 0 if there is none."""
+        """Return the numbers of the last attempt with a sent request and of the last with a reply; 0: there is none."""
         sent = answered = 0
         for record in read_lines(self.path):
             one = record.get("sent")
@@ -137,13 +137,13 @@ class Transcript:
         if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
             raise PolicyError(f"a request: impossible numbers (attempt {record.attempt}, {record.requests} requests)")
         messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
-        asked = (record.attempt, record.request, Prompt(messages))
+        request = (record.attempt, record.request, Prompt(messages))
         if record.reply is None:
-            return FailedExchange(*asked, record.requests, record.error or "")
+            return FailedExchange(*request, record.requests, record.error or "")
         for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
             if not (math.isfinite(value) and value >= 0):
                 raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
-        return Exchange(*asked, record.reply, record.requests)
+        return Exchange(*request, record.reply, record.requests)
 
     def _content(self, message: _MessageRecord, contents: _Recent) -> str:
         content = message.content

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Arithmetic(ABC, Generic[V]):
-    """An arithmetic: how constants and operations are computed with one kind of values."""
+    """Arithmetic with one kind of values: its constants and operations."""
 
     @abstractmethod
     def number(self, value: float) -> V:

@@ -117,7 +117,7 @@ static int pg_highest(const double *scores, int count)
 
 
 def in_single(code: str) -> str:
-    """Rewrite types, constants and functions of `math.h` for single precision; comments must hold no such numbers."""
+    """Rewrite types, constants and functions of `math.h` for single precision; comments must hold no decimals."""
     code = _DOUBLE.sub(lambda found: constant(float(found[0])), re.sub(r"\bdouble\b", "float", code))
     return _FUNCTION.sub(r"\1f", code)
 
@@ -141,11 +141,7 @@ class C(Source):
     as_number = "(double)({0})"
     choice = "pg_where({0}, {1}, {2})"
     nonzero = "!pg_same({0}, 0.0)"
-    compared: ClassVar[Mapping[str, str]] = {
-        **Source.compared,
-        "==": "pg_same({0}, {1})",
-        "!=": "!pg_same({0}, {1})",
-    }
+    compared: ClassVar[Mapping[str, str]] = {**Source.compared, "==": "pg_same({0}, {1})", "!=": "!pg_same({0}, {1})"}
     functions: ClassVar[Mapping[str, str]] = {
         **Source.functions,
         "/": "{0} / ({1} + 0.0)",  # there is no negative zero
@@ -243,7 +239,11 @@ class PolicyInC(PolicyWithArrays, C):
         """
         name, width = self.name, len(self.task.observations)
         parts, steps = len(self.task.actuators), [tested_steps(episode) for episode in episodes]
-        rows = [[*one, *other] for seen, acts in steps for one, other in zip(seen.tolist(), acts.tolist(), strict=True)]
+        rows = [
+            [*one, *other]
+            for seen, actions in steps
+            for one, other in zip(seen.tolist(), actions.tolist(), strict=True)
+        ]
         starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
         allowed = self.differing_in_single(episodes) if self.options.float32 else 0
         passed = ", &memory" if self.has_memory else ""
@@ -303,11 +303,11 @@ class PolicyInC(PolicyWithArrays, C):
         single, wrong = Points(np.float32), 0
         for episode in episodes:
             memory: list[npt.NDArray[Any]] = []
-            for row, acts in zip(*tested_steps(episode), strict=True):
+            for row, played in zip(*tested_steps(episode), strict=True):
                 values = single.read(self.program, row[None], memory)
                 action = single.decided(self.program, values, 1)
                 memory = single.remembered(self.program, values, action)
-                wrong += int((np.abs(np.ravel(action) - acts) > self._tolerance()).sum())
+                wrong += int((np.abs(np.ravel(action) - played) > self._tolerance()).sum())
         return wrong
 
     def _tolerance(self) -> list[float]:
@@ -404,22 +404,19 @@ class PolicyInC(PolicyWithArrays, C):
     def _kind(self) -> str:
         return "float" if self.task.has_numbers else "int"
 
-    def _arguments(self, has_memory: bool) -> list[str]:
-        memory = [f"struct {self.name}_memory *memory"] if has_memory else []
-        return [f"const {self.real} observation[{len(self.task.observations)}]", *memory]
-
     def _entry(self) -> str:
         """Write the head of the function to call."""
-        if not self.options.on_nan:
-            return self._prototype()
-        arguments = [*self._arguments(self.has_memory), f"{self._kind} action[{len(self.task.actuators)}]"]
-        return f"int {self.name}_step({', '.join(arguments)})"
+        return self._head("int", "step", self.has_memory, True) if self.options.on_nan else self._prototype()
 
     def _prototype(self) -> str:
-        arguments = self._arguments(bool(self.memory))
-        if not self.discrete:
-            arguments.append(f"{self._kind} action[{len(self.task.actuators)}]")
-        return f"{'int' if self.discrete else 'void'} {self.name}_act({', '.join(arguments)})"
+        """Write the head of the function that decides."""
+        return self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
+
+    def _head(self, returned: str, name: str, has_memory: bool, has_action: bool) -> str:
+        arguments = [f"const {self.real} observation[{len(self.task.observations)}]"]
+        arguments += [f"struct {self.name}_memory *memory"] * has_memory
+        arguments += [f"{self._kind} action[{len(self.task.actuators)}]"] * has_action
+        return f"{returned} {self.name}_{name}({', '.join(arguments)})"
 
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""

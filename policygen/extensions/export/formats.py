@@ -55,15 +55,15 @@ def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory]
     Raises:
         PolicyError: this kind of policy cannot be exported.
     """
-    made = PolicyInC(program_of(policy), facts, options)
-    files = {f"{made.name}.c": made.source(), f"{made.name}.h": made.header()}
-    return {**files, f"{made.name}_test.c": made.test_program(episodes)} if episodes else files
+    code = PolicyInC(program_of(policy), facts, options)
+    files = {f"{code.name}.c": code.source(), f"{code.name}.h": code.header()}
+    return {**files, f"{code.name}_test.c": code.test_program(episodes)} if episodes else files
 
 
 def differing_in_single(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[int, int]:
     """Return how many decisions single precision changes, and how many decisions the test program compares."""
-    made = PolicyInC(program_of(policy), options=Options(float32=True))
-    return made.differing_in_single(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
+    code = PolicyInC(program_of(policy), options=Options(float32=True))
+    return code.differing_in_single(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:

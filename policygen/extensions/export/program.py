@@ -75,10 +75,8 @@ class Program:
     @cached_property
     def remembered_values(self) -> tuple[RememberedValue, ...]:
         """The remembered values, in the order of the memory."""
-        return tuple(map(self._remembered_value, self.policy.remembers))
-
-    def _remembered_value(self, name: str) -> RememberedValue:
-        return RememberedValue(name) if name in self.policy.reader.names else part_of_action(self.policy.task, name)
+        task, names = self.policy.task, self.policy.reader.names
+        return tuple(RememberedValue(n) if n in names else part_of_action(task, n) for n in self.policy.remembers)
 
 
 def short_name(task: Task) -> str:

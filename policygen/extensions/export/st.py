@@ -71,15 +71,12 @@ _HELPERS = {
     ),
     "pg_square": ("a", "pg_square := a * a;"),
     "pg_prev": ("known : BOOL;\n    a, b", "pg_prev := SEL(known AND a = a, b, a);"),
-    "pg_finite": (
-        "a",
-        f"pg_finite := SEL(a <> a, SEL(ABS(a) > {_MOST!r}, a, pg_sign(a) * {INFINITE!r}), 0.0);",
-    ),
+    "pg_finite": ("a", f"pg_finite := SEL(a <> a, SEL(ABS(a) > {_MOST!r}, a, pg_sign(a) * {INFINITE!r}), 0.0);"),
 }
 
 
 class PolicyInST(PolicySource):
-    """A policy as a function block. Inputs are named `q_`, outputs `u_`, and remembered values `m_`."""
+    """A policy as a function block. Names begin with `q_` (inputs), `u_` (outputs) or `m_` (remembered values)."""
 
     about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
     both = "{0} AND {1}"

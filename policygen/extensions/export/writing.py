@@ -158,7 +158,7 @@ def plain_ascii(text: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """Make `text` safe for a comment in C, Python or Structured Text: it cannot end it or add another line to it."""
+    """Return `text` made safe for comments in C, Python and Structured Text: it ends no comment and adds no line."""
     quiet = plain_ascii(text).replace("\\", "_")
     # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)

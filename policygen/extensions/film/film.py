@@ -187,7 +187,7 @@ def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
 def film(policy: Policy, shown: Sequence[Take], path: str | Path) -> Path:
     """Write a film of some episodes as .gif or .mp4; return the path.
 
-    A GIF has at most 300 frames; an MP4 has no limit.
+    A GIF has about 300 frames at most; an MP4 has no limit.
 
     Raises:
         UsageError: the suffix is unknown, or the package that MP4 needs is missing.

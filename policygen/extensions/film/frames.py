@@ -22,12 +22,12 @@ from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
 
 RATE = 25.0  # most frames per second
-LONGEST_PAUSE = 1.0  # seconds; longest duration of a frame in an episode of few steps
-SHORTEST_FILM = 4.0  # seconds per episode, unless a frame would take longer than LONGEST_PAUSE
+LONGEST_PAUSE = 1.0  # seconds; longest duration to which a frame is stretched in an episode of few steps
+SHORTEST_FILM = 4.0  # seconds per episode for which frames are stretched
 LAST_FRAME = 2.5  # seconds; it says why the episode ended
 SLOW_PACE = 10.0  # steps per second; an environment of at most this pace shows moves rather than motion
 SHORTEST_MOTION = 2.5  # seconds per episode of a faster environment, which is slowed down if needed
-SLOWEST = 0.1  # share of the environment's own pace below which it is never slowed down
+SLOWEST = 0.1  # smallest share of its own pace to which an environment is slowed down
 SMALLEST_TEXT = 13  # pixels; letters of this height are readable on a telephone
 _INK, _GREY, _PAPER, _LINE = "#1a1a1a", "#666666", "#ffffff", "#dddddd"
 

@@ -163,9 +163,9 @@ def attempt_views(
             views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, own_turns))
         if attempt.accepted:
             parent = attempt
-    for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
-        waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
-        views.append(ShownAttempt(asked, turns=waiting))
+    for unscored in sorted(turns.keys() - set(range(len(attempts)))):
+        waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[unscored])
+        views.append(ShownAttempt(unscored, turns=waiting))
     return views
 
 

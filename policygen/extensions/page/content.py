@@ -93,7 +93,7 @@ class PolicyContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """`solved` or `not solved`; empty if the task states no threshold."""
+        """The word beside the score: `solved` or `not solved`; empty if the task states no threshold."""
         solved = self.task.solved
         return "" if solved is None else "solved" if self.score.value >= solved else "not solved"
 
@@ -150,7 +150,7 @@ class RunContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """`unfinished`, `the best known score`, `solved` or `not solved`; empty if the task states no threshold."""
+        """The words beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
         summary = self.summary
         if summary is None:
             return "unfinished"

@@ -149,13 +149,7 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
             drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
     text = "\n".join(lines_with_units(plant, task))
     return PlantContent(
-        plant.steps,
-        text,
-        latex,
-        errors_in_words(plant),
-        uncertain_in_words(plant),
-        worst_in_words(plant),
-        drawn,
+        plant.steps, text, latex, errors_in_words(plant), uncertain_in_words(plant), worst_in_words(plant), drawn
     )
 
 

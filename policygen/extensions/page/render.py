@@ -193,7 +193,7 @@ def _security_policy(css: str) -> str:
 @functools.cache
 def jinja_environment() -> jinja2.Environment:
     """Return the Jinja environment of the pages, which escapes values and hides secrets and control characters."""
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -201,15 +201,15 @@ def jinja_environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_without_secrets,
     )
-    made.filters |= {"number": number, "proposals": proposals_words, "score": score_words}
-    made.globals |= {
+    environment.filters |= {"number": number, "proposals": proposals_words, "score": score_words}
+    environment.globals |= {
         "command_of": command_of,
         "environment_words": environment_words,
         "kind_words": KIND_WORDS,
         "share_lines": share_lines,
         "spending": spending,
     }
-    return made
+    return environment
 
 
 def _without_secrets(value: Any) -> Any:

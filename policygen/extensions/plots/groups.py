@@ -308,8 +308,8 @@ def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
         plan = read_plan(sweep)
         for cell in cells_of(plan):
             parts = (text.partition("=") for text in (*plan.settings, *cell.settings))
-            asked = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
-            found[(sweep / cell.key).resolve()] = {name: asked[name] for name in BUDGETS if name in asked}
+            stated = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
+            found[(sweep / cell.key).resolve()] = {name: stated[name] for name in BUDGETS if name in stated}
     return found
 
 

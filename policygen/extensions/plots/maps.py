@@ -182,7 +182,7 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
 
 
 def _bin_label(dimension: Dimension, index: int) -> str:
-    """Return the values of a bin, after its number as rows write it unless the values are that number."""
+    """Return the number of a bin, as rows write it, and its values; for whole numbers only the value."""
     label = dimension.label(index)
     return label if dimension.has_integer_bins else f"{index}: {label}"
 

@@ -66,8 +66,8 @@ def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool =
         "episodes in the map": episodes_in_map,
         "the traces of memory": policy.remembers,
     }
-    lacks = [part for part, wanted in parts.items() if wanted]
-    return f"{what} lacks {', '.join(lacks)}: {reason}" if reason and lacks else ""
+    lacking = [part for part, wanted in parts.items() if wanted]
+    return f"{what} lacks {', '.join(lacking)}: {reason}" if reason and lacking else ""
 
 
 def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
@@ -195,7 +195,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
 def add_beside(
     figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, *, with_map: bool = True
 ) -> None:
-    """Add the map of the actions and traces of memory to the right of a finished picture, which keeps its size.
+    """Add the map of the actions and traces of memory to the right of a finished picture, which keeps its width.
 
     Args:
         why: the reason why there are no episodes, written in place of the traces.

@@ -91,8 +91,7 @@ def _resampled(strata: Sequence[Numbers], count: int) -> list[Numbers]:
 
 def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
     """Return the mean over tasks of the mean over runs; every task counts the same."""
-    result: Numbers = np.mean([np.mean(values, axis=-1) for values in strata], axis=0)
-    return result
+    return np.asarray(np.mean([np.mean(values, axis=-1) for values in strata], axis=0))
 
 
 def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
@@ -166,7 +165,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_pairs(level: float) -> int:
-    """Return the fewest pairs with which a sign-flip test can reach a level: its p-value is at least 2/2^n."""
+    """Return the fewest pairs with which a sign-flip test can reach a level; n pairs reach 2/2^n."""
     return max(1, math.ceil(round(math.log2(2 / level), 9)))
 
 
@@ -218,8 +217,7 @@ def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Band:
 
     def shares(samples: Sequence[Numbers]) -> Numbers:
         per_task = [np.mean(values[..., None] > thresholds, axis=-2) for values in samples]
-        result: Numbers = np.mean(per_task, axis=0)
-        return result
+        return np.asarray(np.mean(per_task, axis=0))
 
     low, high = np.percentile(shares(_resampled(strata, 1_000)), [2.5, 97.5], axis=0)
     return Band(thresholds, shares(strata), low, high)
@@ -266,9 +264,7 @@ def average(xs: Sequence[Numbers], levels: Sequence[Numbers], mean: Callable[...
 def _centre(table: Numbers, axis: int = 0) -> Numbers:
     runs = table.shape[axis]
     if runs < FEWEST_FOR_IQM:
-        mean: Numbers = np.mean(table, axis=axis)
-        return mean
+        return np.asarray(np.mean(table, axis=axis))
     # The weight of each run, in order of level: the part of it that is between the quartiles.
     share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
-    centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
-    return centre
+    return np.asarray(np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share)

@@ -81,7 +81,7 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
     mine, other = first_episodes(attempt.score, count), first_episodes(best.score, count)
     if (mine.exact, mine.seeds) != (other.exact, other.seeds):
         return math.nan, 0
-    # If an attempt was scored on more episodes than usual, the lower of its two scores counts.
+    # The run scores an attempt on more episodes if the usual ones may overestimate it; then the lower score counts.
     return 0.0 if attempt is best else min(mine.value, attempt.score.value) - other.value, count
 
 

@@ -128,7 +128,7 @@ def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) 
 
 
 def smaller(node: Node) -> Iterator[Node]:
-    """Yield the expression with one operation replaced by an argument of it or by 0."""
+    """Yield smaller expressions: one part is replaced by one of its arguments, or by 0."""
     match node:
         case Call("+", (left, right)):
             yield from (left, right)

@@ -81,7 +81,7 @@ def simplify(
 
     Args:
         max_episodes: upper limit of the episodes that candidates play; checks come on top.
-        on_accepted: called with every policy accepted on the shared seeds, each smaller than the last.
+        on_accepted: called with every policy that is accepted on the shared seeds.
 
     Raises:
         UsageError: a number is out of range.

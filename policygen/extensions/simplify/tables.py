@@ -213,13 +213,13 @@ def without_idle_bins(policy: TablePolicy) -> TablePolicy:
     dimensions: list[Dimension] = []
     columns: list[list[tuple[int, ...]]] = []
     for axis, dimension in enumerate(policy.grid.dimensions):
-        asked = [set(rule.bins[axis]) for rule in policy.rules]
-        kept = [i for i in range(len(dimension.edges)) if any((i in bins) != (i + 1 in bins) for bins in asked)]
+        row_bins = [set(rule.bins[axis]) for rule in policy.rules]
+        kept = [i for i in range(len(dimension.edges)) if any((i in bins) != (i + 1 in bins) for bins in row_bins)]
         if not kept:
             continue
         dimensions.append(Dimension(dimension.name, tuple(dimension.edges[i] for i in kept)))
         first = [0, *(i + 1 for i in kept)]  # the first old bin of each new one
-        columns.append([tuple(new for new, old in enumerate(first) if old in bins) for bins in asked])
+        columns.append([tuple(new for new, old in enumerate(first) if old in bins) for bins in row_bins])
     if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))
