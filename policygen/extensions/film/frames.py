@@ -86,8 +86,8 @@ def _timing(length: int, pace: float, look: Look, max_frames: float) -> _Timing:
     every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, max_frames - 1)))
     seconds = every / (pace * faster)
     shown = max(1, length / every)
-    if seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
-        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown)) if pace <= SLOW_PACE else seconds
+    if pace <= SLOW_PACE and seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
+        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown))
     return _Timing(every, seconds, faster)
 
 

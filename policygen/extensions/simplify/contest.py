@@ -27,7 +27,7 @@ class PairedLoss:
 
     Attributes:
         mean: mean difference of the returns; negative is a gain.
-        p: one-sided p-value of the loss.
+        p: one-sided p-value of the loss; 1 for exact scores, so that only `allowed` decides.
         allowed: the largest accepted mean loss.
     """
 
@@ -44,7 +44,7 @@ class PairedLoss:
 def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> PairedLoss:
     """Compute the loss of a smaller policy over the episodes that both scores have."""
     if original.exact:
-        return PairedLoss(original.mean - smaller.mean, 0.0, ROUNDING)
+        return PairedLoss(original.mean - smaller.mean, 1.0, ROUNDING)
     lost, p = paired_gain(original, smaller)
     return PairedLoss(lost, p, margin * max(abs(original.mean), original.std))
 
