@@ -186,8 +186,7 @@ def joined_specs(specs: Sequence[str]) -> str:
 class ProviderPool:
     """Several providers of one run; the proposer chooses one of `providers` for each request.
 
-    Raises:
-        UsageError: one of them is not a language model, replays another run, or is named twice.
+    Raises UsageError if one of them is not a language model, replays another run, or is named twice.
     """
 
     is_language_model = True

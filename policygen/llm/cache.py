@@ -78,8 +78,7 @@ class Cache:
 
     After the first fault during a run it warns once, and returns and stores nothing more.
 
-    Raises:
-        UsageError: the folder cannot be written, or its content is not a cache.
+    Raises UsageError if the folder cannot be written, or its content is not a cache.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -221,8 +220,7 @@ def cache_content(folder: Path) -> CacheContent:
 def clear_cache(folder: Path) -> int:
     """Remove the cache in a folder, even if damaged, and no other file; return the bytes freed.
 
-    Raises:
-        UsageError: it cannot be removed.
+    Raises UsageError if it cannot be removed.
     """
     freed = 0
     for path in _files(folder):

@@ -83,7 +83,7 @@ class Gemini(HostedModel):
             text=split.text,
             model=short_text(response.model_version) or self.model,
             tokens_in=token_count(usage, "prompt_token_count"),
-            # Thoughts are billed as output but token_count separately.
+            # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
             truncated=finish == "MAX_TOKENS" or split.unclosed,
             reasoning=join_paragraphs(*(part.text for part in parts if part.text and part.thought), split.reasoning),

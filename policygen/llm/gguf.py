@@ -1,4 +1,4 @@
-"""`local:FILE.gguf`: a model that runs in this process, by llama.cpp (extra `gguf`)."""
+"""The provider `local:FILE.gguf`: a model in this process, by llama.cpp (extra `gguf`)."""
 
 # Imports inside functions are of an optional package.
 
@@ -39,8 +39,7 @@ class LlamaCpp:
     Every request has a seed, so that a run can be repeated on the same machine. `LLMOptions.extra_body` and
     `reasoning_effort` are variables of the chat template, as in {"enable_thinking": False}.
 
-    Raises:
-        UsageError: the extra is not installed, or the file cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the file cannot be used; the message says why.
     """
 
     is_language_model = True
@@ -59,8 +58,7 @@ class LlamaCpp:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt`; the options, or else the defaults of the file or llama.cpp, set the sampling.
 
-        Raises:
-            ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
+        Raises ProviderError if the prompt does not fit into the model's context, or its chat template refuses it.
         """
         began, options = time.perf_counter(), self._options
         stated = {"temperature": options.temperature, "top_p": options.top_p}
@@ -181,8 +179,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the header of a GGUF file, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; arrays are skipped.
 
-    Raises:
-        UsageError: there is no such file, or it is not one complete GGUF file.
+    Raises UsageError if there is no such file, or it is not one complete GGUF file.
     """
     try:
         with path.open("rb") as file:
@@ -235,8 +232,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 def _load(path: Path, header: Header, context: int) -> Any:
     """Return llama.cpp's server with the model; it listens on no port, only on a socket whose file is deleted.
 
-    Raises:
-        UsageError: the extra is not installed, or llama.cpp refuses the file.
+    Raises UsageError if the extra is not installed, or llama.cpp refuses the file.
     """
     try:
         import xllamacpp

@@ -1,4 +1,4 @@
-"""`local:DIR` or `local:ORGANISATION/NAME`: a model that runs in this process, by transformers (extra `local`)."""
+"""The provider `local:DIR` or `local:ORGANISATION/NAME`: a model in this process, by transformers (extra `local`)."""
 
 # Imports inside functions are of optional packages.
 
@@ -30,11 +30,10 @@ class LocalModel:
 
     A folder may hold a LoRA adapter; its base model is another folder, or a name in the hub. The model runs on CUDA or
     MPS if there is one, else on the CPU. No code from its files runs. Every request has a seed, so that a run can be
-    repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables of the
-    chat template, as in {"enable_thinking": False}.
+    repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables of the chat template, as
+    in {"enable_thinking": False}.
 
-    Raises:
-        UsageError: the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
     """
 
     is_language_model = True
@@ -51,20 +50,15 @@ class LocalModel:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt`; the options, or else the model's own configuration, set the sampling.
 
-        Raises:
-            ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
+        Raises ProviderError if the prompt does not fit into the model's context, or its chat template refuses it.
         """
         import torch
 
         began = time.perf_counter()
-        messages = [asdict(message) for message in prompt.messages]
+        messages, variables = [asdict(message) for message in prompt.messages], template_variables(self._options)
         try:
             encoded = self._tokenizer.apply_chat_template(
-                messages,
-                add_generation_prompt=True,
-                return_tensors="pt",
-                return_dict=True,
-                **template_variables(self._options),
+                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **variables
             )
         except Exception as error:  # the template is a program of the model's author
             raise ProviderError(f"the chat template of {self.model} refuses the prompt: {_first_line(error)}") from None
@@ -130,8 +124,7 @@ def local_model(source: str, options: LLMOptions) -> LocalModel | LlamaCpp:
 def load_chat_model(source: str) -> tuple[Any, Any]:
     """Return the tokenizer and the model in a folder, or of a name in the hub, on the fastest device.
 
-    Raises:
-        UsageError: the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
     """
     try:
         import torch

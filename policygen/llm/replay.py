@@ -21,8 +21,7 @@ class Replay:
 
     Replies keep the recorded model and token counts; they cost 0.
 
-    Raises:
-        UsageError: the run holds no readable replies.
+    Raises UsageError if the run holds no readable replies.
     """
 
     def __init__(self, run: str, options: LLMOptions) -> None:
@@ -39,8 +38,7 @@ class Replay:
     def exchanges(self) -> Iterator[Exchange]:
         """Yield all answered requests, in order; the cost of their replies is set to 0.
 
-        Raises:
-            UsageError: there is no transcript, or it is damaged.
+        Raises UsageError if there is no transcript, or it is damaged.
         """
         if not os.path.lexists(self.path):
             raise UsageError(f"replay:RUN needs a run folder with a {_TRANSCRIPT}: there is no {self.path}")
@@ -54,8 +52,7 @@ class Replay:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Return the next recorded reply; the prompt is ignored.
 
-        Raises:
-            ProviderError: all replies have been replayed.
+        Raises ProviderError if all replies have been replayed.
         """
         if self._next == len(self._replies):
             raise ProviderError(

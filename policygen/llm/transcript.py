@@ -64,8 +64,7 @@ class Transcript:
     def record_sent(self, attempt: int, request: int) -> None:
         """Append a line for a request that is about to be sent; it is on the disk when this returns.
 
-        Raises:
-            LogbookError: it cannot be written; then the request must not be sent.
+        Raises LogbookError if it cannot be written; then the request must not be sent.
         """
         append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
 

@@ -164,9 +164,6 @@ def _starts(nodes: Sequence[Node]) -> dict[str, Node]:
     return found
 
 
-# --- expressions -----------------------------------------------------------------------------------------------------
-
-
 class _Writer(Writer):
     """Writes expressions in LaTeX's mathematics; `names` is not needed."""
 

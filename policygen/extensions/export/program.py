@@ -129,9 +129,6 @@ def _sum(weights: Sequence[tuple[float, int]], bias: float) -> Node:
     return functools.reduce(lambda left, right: Call("+", (left, right)), parts)
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TableData:
     """The compact data of a table: an action code for each cell, and the actions.

@@ -186,9 +186,6 @@ def _changes(before: Policy | None, after: Policy) -> list[str]:
     return changes
 
 
-# --- requests and replies ---------------------------------------------------------------------------------------------
-
-
 def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
     """Return the requests of each attempt by its number, in order.
 

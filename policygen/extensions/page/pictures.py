@@ -107,7 +107,7 @@ def _both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture 
 
 
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the actions as a function of one or two quantities; None if they depend on more."""
+    """Draw the actions over one or two quantities, see `decision_figure`; None if there is no such map."""
     return _both("Decision map", decision_figure, policy, episodes)
 
 

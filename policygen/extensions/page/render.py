@@ -110,9 +110,9 @@ def write_page(
         seeds = episode_seeds(0, "evaluation", _EPISODES)
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
         pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
-    film_shown = film_of(policy) if film and policy is not None else None
-    margins = margins_of(policy) if robust and policy is not None else None
-    write_named(output, render(template, content, playing=film_shown, margins=margins, **pictures))
+    playing = film_of(policy) if film and policy is not None else None
+    robustness = margins_of(policy) if robust and policy is not None else None
+    write_named(output, render(template, content, playing=playing, margins=robustness, **pictures))
     if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lacking, stacklevel=2)
     return output

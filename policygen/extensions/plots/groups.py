@@ -258,9 +258,6 @@ def proposals_label(llm: str) -> str:
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
 
 
-# --- runs that were extended -----------------------------------------------------------------------------------------
-
-
 def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
 

@@ -160,7 +160,10 @@ def _actions(policy: Policy, names: Sequence[str], values: Sequence[Numbers], he
 
 
 def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
-    """Draw the actions over the one or two deciding quantities, with the paths of a few episodes.
+    """Draw the actions over the one or two quantities that decide them, with the paths of a few episodes.
+
+    If more quantities decide the actions of equations, the map is over the two that matter most in the episodes; the
+    others are held at their median.
 
     Args:
         episodes: episodes of this policy. They set the range of the map, and the first MOST_PATHS are drawn. Without
@@ -168,8 +171,8 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         narrow: for a narrow screen: maps of several actuators in a column, each legend below its map, no title.
 
     Returns:
-        None if more than two quantities decide, if one is unbounded and there are no episodes, or if the picture of
-        the table shows this map already.
+        None if there are no such quantities, if one is unbounded and there are no episodes, or if the picture of the
+        table shows this map already.
     """
     action_map = _action_map(policy, episodes)
     if action_map is None:

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-ROOM = (10.0, 7.5)  # most inches for the cells of one actuator
+ROOM = (10.0, 7.5)  # inches: largest width and height of the cells of one actuator
 MOST_PER_LINE, MOST_LINES = 6, 6  # facets in a line, and lines
 MOST_IN_STRIP = 25  # cells; a single dimension with more is folded into rows
-CHARACTERS_PER_INCH, LINE = 12, 0.16  # for the definitions below a picture; inches per line
+CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture: characters, and height of a line in inches
 MOST_TERMS = 40
 LONGEST_TERM = 48  # characters
 LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally below its column

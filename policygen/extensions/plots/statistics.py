@@ -196,7 +196,7 @@ def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
     if std == 0:
         return 2
     effect = abs(mean) / std
-    # The power grows with the seeds.
+    # The power grows with the number of seeds, so bisection finds the first that suffices.
     found = bisect_left(range(MOST_SEEDS + 1), POWER, lo=2, key=lambda seeds: _power(effect, seeds, level))
     return found if found <= MOST_SEEDS else None
 

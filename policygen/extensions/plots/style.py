@@ -40,7 +40,7 @@ _RC: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.fontsize": 9,
     "legend.frameon": False,
-    "figure.dpi": 150,  # also of files
+    "figure.dpi": 150,  # also the resolution of PNG files
     "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # names may contain dollar signs
     "svg.hashsalt": "policygen",  # so that the same picture gives the same file
@@ -109,9 +109,6 @@ def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool) -> None:
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
     if whole:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-# --- cells -----------------------------------------------------------------------------------------------------------
 
 
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
