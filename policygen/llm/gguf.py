@@ -65,7 +65,7 @@ class LlamaCpp:
         request = {
             "messages": [asdict(message) for message in prompt.messages],
             # True is the default of llama.cpp's own server program; through this library it would be False.
-            "chat_template_kwargs": {"enable_thinking": True} | template_variables(options),
+            "chat_template_kwargs": {"enable_thinking": True} | chat_template_variables(options),
             "max_tokens": max_output_tokens,
             "seed": (secrets.randbits(31) if prompt.seed is None else prompt.seed) % _SEEDS,
             "cache_prompt": False,  # else the last bits of a reply would depend on the requests before it
@@ -112,7 +112,7 @@ class LlamaCpp:
         return describe_model(self._header.parameters, self._path.stat().st_size, device, self.context)
 
 
-def template_variables(options: LLMOptions) -> dict[str, Any]:
+def chat_template_variables(options: LLMOptions) -> dict[str, Any]:
     """Return the variables that a user sets in the chat template of a model in this process."""
     effort = {"reasoning_effort": options.reasoning_effort} if options.reasoning_effort else {}
     return effort | (options.extra_body or {})

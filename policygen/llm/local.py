@@ -12,7 +12,7 @@ from typing import Any
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
-from policygen.llm.gguf import LlamaCpp, describe_model, prompt_too_long, template_variables
+from policygen.llm.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -55,7 +55,7 @@ class LocalModel:
         import torch
 
         began = time.perf_counter()
-        messages, variables = [asdict(message) for message in prompt.messages], template_variables(self._options)
+        messages, variables = [asdict(message) for message in prompt.messages], chat_template_variables(self._options)
         try:
             encoded = self._tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **variables

@@ -100,7 +100,7 @@ def ask(
 
     retrying = Retrying(
         retry=retry_if_exception(_is_transient),
-        wait=_wait,
+        wait=_seconds_to_wait,
         stop=stop_after_attempt(options.max_retries + 1),
         sleep=sleep,
         before_sleep=announce,
@@ -161,7 +161,7 @@ def _is_transient(error: BaseException) -> bool:
     return True
 
 
-def _wait(state: RetryCallState) -> float:
+def _seconds_to_wait(state: RetryCallState) -> float:
     error = _last_error(state)
     if isinstance(error, TransientProviderError) and error.retry_after is not None:
         return error.retry_after

@@ -18,7 +18,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program
 from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
-from policygen.extensions.export.writing import comment_text, number
+from policygen.extensions.export.writing import comment_text, double
 from policygen.quantities.compiled import INFINITE
 
 _TESTED_STEPS = 200  # of each episode
@@ -257,12 +257,12 @@ class PolicyInC(PolicyWithArrays, C):
         code = [
             "/* Observations, and then the decision that was played. */",
             f"static {'' if self.options.on_nan else 'const '}double rows[{len(rows)}][{width + parts}] = {{",
-            *("    {" + ", ".join(map(number, row)) + "}," for row in rows),
+            *("    {" + ", ".join(map(double, row)) + "}," for row in rows),
             "};",
             f"static const unsigned char starts[{len(rows)}] = {{",
             *(f"    {', '.join(map(str, starts[i : i + 30]))}," for i in range(0, len(starts), 30)),
             "};",
-            f"static const double tolerance[{parts}] = {{{', '.join(map(number, self._tolerance()))}}};",
+            f"static const double tolerance[{parts}] = {{{', '.join(map(double, self._tolerance()))}}};",
             "",
             "int main(void)",
             "{",
@@ -294,7 +294,7 @@ class PolicyInC(PolicyWithArrays, C):
                 "#include <math.h>",
                 "#include <stdio.h>",
                 "",
-                self._typed("\n".join(code)),
+                self._in_own_precision("\n".join(code)),
             ]
         )
 
@@ -315,7 +315,7 @@ class PolicyInC(PolicyWithArrays, C):
         share, _ = TOLERANCES[self.options.float32]
         return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
 
-    def _typed(self, code: str) -> str:
+    def _in_own_precision(self, code: str) -> str:
         return in_single(code) if self.options.float32 else code
 
     def _at_zero(self, index: int) -> str:
@@ -326,7 +326,7 @@ class PolicyInC(PolicyWithArrays, C):
 
     def used_helpers(self) -> list[str]:
         """Return the definitions of all helpers that the code calls, in order."""
-        return list(map(self._typed, super().used_helpers()))
+        return list(map(self._in_own_precision, super().used_helpers()))
 
     @property
     def _reset(self) -> str:
@@ -430,7 +430,7 @@ class PolicyInC(PolicyWithArrays, C):
         """Write a part of the action as a number; with a label, whether it is chosen."""
         if label is None or not self.task.has_numbers:
             return super().chosen(part, label)
-        return self.as_number.format(self.compared["=="].format(f"(double){part}", number(label)))
+        return self.as_number.format(self.compared["=="].format(f"(double){part}", double(label)))
 
     def find_row(self, bins: Sequence[str], count: int) -> None:
         """Write a loop that compares the bins with each row; the last row matches any bins."""

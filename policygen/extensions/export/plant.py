@@ -15,7 +15,7 @@ from policygen.extensions.export.c import C
 from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
-from policygen.extensions.export.writing import comment_text, number, weighted_sum
+from policygen.extensions.export.writing import comment_text, double, weighted_sum
 from policygen.plants.fit import FittedPlant
 from policygen.plants.record import PlantRecord, lines_with_units
 from policygen.policies.features import Lets
@@ -86,7 +86,7 @@ class PlantSource(Source):
         self.add(f"{self.own}random = seed")
         if self.noise:
             self.add(f"{self.own}noise = noise")
-        self.add(f"{self.own}left = {number(self.task.max_steps)}")
+        self.add(f"{self.own}left = {double(self.task.max_steps)}")
         stated = {name: read_start(text) for name, text in self.equations.plant.starts}
         unstated = [i for i, name in enumerate(self.states) if name not in stated]
         if unstated:
@@ -94,7 +94,7 @@ class PlantSource(Source):
             width = len(self.task.observations)
             starts[:, :width] = starts[:, :width].astype(np.float32)
             self.add_array("pg_starts", starts[:, unstated])
-            self.define("row", self.call("whole", f"{self.call('uniform')} * {number(len(starts))}"), integer=True)
+            self.define("row", self.call("whole", f"{self.call('uniform')} * {double(len(starts))}"), integer=True)
         for i, name in enumerate(self.states):
             if i in unstated:
                 value = f"pg_starts[row][{unstated.index(i)}]"
@@ -129,13 +129,13 @@ class PlantSource(Source):
             self.define(predicted, self.write(node))
             equal = self.compared["=="].format
             known = self.choice.format(equal(predicted, predicted), predicted, "0.0")
-            self.define(inside, self.call("clip", known, number(self.plant.low[i]), number(self.plant.high[i])))
+            self.define(inside, self.call("clip", known, double(self.plant.low[i]), double(self.plant.high[i])))
             tests.append(equal(inside, predicted))
         self._define_needed(later, read)
         self.define("ends", self.write(ends))
         self.define("paid", self.write(reward))
         self.define("failed", self.no.format(functools.reduce(self.both.format, tests)), integer=True)
-        left, outside = f"{self.own}left", number(self.plant.reward_outside)
+        left, outside = f"{self.own}left", double(self.plant.reward_outside)
         self.add(f"{self.reward} = {self.choice.format('failed', f'{outside} * {left}', 'paid')}")
         self.add(f"{left} = {left} - 1.0")
         for slot, name in zip(self.memory, self.equations.remembered, strict=True):
@@ -159,7 +159,7 @@ class PlantSource(Source):
         for k, actuator in enumerate(self.task.actuators):
             if self.task.has_numbers:
                 tests.append(f"{parts[k]} == {parts[k]}")
-                parts[k] = self.call("clip", self.call("single", parts[k]), *map(number, bounds[k]))
+                parts[k] = self.call("clip", self.call("single", parts[k]), *map(double, bounds[k]))
             else:
                 tests.append(self.call("choice_test", parts[k], str(len(actuator.labels))))
         self.add(self.refusal.format(functools.reduce(self.both.format, tests)))
@@ -181,8 +181,8 @@ class PlantSource(Source):
         observation = self.task.observations[index]
         low, high = np.array([observation.low, observation.high], np.float32).tolist()
         text = self.call("single", value)
-        text = self.call("max", text, number(low)) if low > -np.inf else text
-        return self.call("min", text, number(high)) if high < np.inf else text
+        text = self.call("max", text, double(low)) if low > -np.inf else text
+        return self.call("min", text, double(high)) if high < np.inf else text
 
     def plant_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the plant's own text."""

@@ -175,12 +175,12 @@ def table_data(policy: TablePolicy) -> TableData:
     size = len(codes) * bits // 8
     if size <= MAX_DENSE_BYTES:
         return dense
-    rows = np.array(rows_of(policy, codes))
+    rows = np.array(interval_rows(policy, codes))
     rows = rows.astype(np.min_scalar_type(rows.max()))
     return dense if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(dense, rows=rows)
 
 
-def rows_of(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
+def interval_rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
     """Convert the rules to the rows of `TableData.rows`; a set of bins with gaps takes several rows."""
     kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))

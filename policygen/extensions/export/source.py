@@ -18,7 +18,7 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.writing import Identifiers, Writer, comment_text, in_columns, number, weighted_sum
+from policygen.extensions.export.writing import Identifiers, Writer, comment_text, double, in_columns, weighted_sum
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -264,7 +264,7 @@ class PolicySource(Source):
             if actuator.is_choice:
                 values.append(self.highest(outputs[first:end]))
                 continue
-            clipped = self.call("clip", outputs[first], number(low), number(high))
+            clipped = self.call("clip", outputs[first], double(low), double(high))
             values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
 

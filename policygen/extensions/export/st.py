@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, rows_of, table_data
+from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, table_data
 from policygen.extensions.export.source import PolicySource, number_of_cell
-from policygen.extensions.export.writing import Identifiers, comment_text, number
+from policygen.extensions.export.writing import Identifiers, comment_text, double
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
@@ -189,7 +189,7 @@ class PolicyInST(PolicySource):
         """Write the lookup in a table: bins, then conditions for the rows or, if they are many, the cells by action."""
         cells, dimensions = table_data(policy), policy.grid.dimensions
         choices = [actuator.is_choice for actuator in self.task.actuators]
-        bins, rows = list(map(self._bin, dimensions)), rows_of(policy, cells.codes)
+        bins, rows = list(map(self._bin, dimensions)), interval_rows(policy, cells.codes)
         kinds = [[code] for code in range(cells.codes.max() + 1)] if cells.actions is None else cells.actions.tolist()
         actions = [[self.literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
         if len(rows) > MOST_ROWS:
@@ -218,7 +218,7 @@ class PolicyInST(PolicySource):
         name, value = self.identifiers.new("b", dimension.name), self.names[dimension.name]
         self.declare("VAR_TEMP", name, "DINT")
         for k, cut in enumerate(dimension.rounded_edges):
-            self._write(f"{'ELSIF' if k else 'IF'} {value} < {number(cut)} THEN")
+            self._write(f"{'ELSIF' if k else 'IF'} {value} < {double(cut)} THEN")
             self.add(f"{name} := {k}", 2)
         self._write("ELSE")
         self.add(f"{name} := {len(dimension.rounded_edges)}", 2)

@@ -56,7 +56,7 @@ class Writer:
         """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
-                return number(value), SIGN if value < 0 or number(value)[0] == "-" else ATOM
+                return double(value), SIGN if value < 0 or double(value)[0] == "-" else ATOM
             case Name(name):
                 return self.names[name], ATOM
             case Previous(name, start):
@@ -111,15 +111,15 @@ def _bare(node: Node) -> Node:
     return node
 
 
-def number(value: float) -> str:
+def double(value: float) -> str:
     """Format a double for C and Python: the shortest text that reads back as the same number."""
     return repr(float(value))
 
 
 def weighted_sum(weights: Sequence[tuple[float, str]], constant: float) -> str:
     """Write a weighted sum such as `-10.0 * a + b - 0.5`."""
-    parts = [(weight, name if abs(weight) == 1 else f"{number(abs(weight))} * {name}") for weight, name in weights]
-    parts += [(constant, number(abs(constant)))] if constant != 0 or not parts else []
+    parts = [(weight, name if abs(weight) == 1 else f"{double(abs(weight))} * {name}") for weight, name in weights]
+    parts += [(constant, double(abs(constant)))] if constant != 0 or not parts else []
     text = ""
     for size, part in parts:
         sign = "-" if size < 0 else "+"

@@ -146,7 +146,7 @@ def _numbers_shown(attempts: Sequence[Attempt]) -> frozenset[int]:
     return frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
 
 
-def attempt_views(
+def shown_attempts(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
 ) -> list[ShownAttempt]:
     """Return the attempts to show and those in progress.

@@ -14,7 +14,7 @@ from policygen.episodes.aggregate import MEAN
 from policygen.episodes.score import Score, kind_of_episodes
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.page.attempts import ShownAttempt, attempt_views, score_words, turns_of
+from policygen.extensions.page.attempts import ShownAttempt, score_words, shown_attempts, turns_of
 from policygen.extensions.plots.groups import proposals_label
 from policygen.extensions.plots.style import with_unit
 from policygen.files import read_plain, toml_of
@@ -100,7 +100,11 @@ class PolicyContent(TaskContent):
     @property
     def scores(self) -> dict[str, str]:
         """All scores of the policy and of its task, by name."""
-        return {"score": _words(self.score, "fresh"), **_requirements(self.score), **_references(self.task, self.score)}
+        return {
+            "score": _with_episodes(self.score, "fresh"),
+            **_requirement_rows(self.score),
+            **_reference_rows(self.task, self.score),
+        }
 
 
 @dataclass(frozen=True)
@@ -168,16 +172,16 @@ class RunContent(TaskContent):
         final = summary.final if summary is not None else None
         rows = {}
         if summary is not None and final is not None:
-            rows["final score"] = _words(final, "fresh")
+            rows["final score"] = _with_episodes(final, "fresh")
             if final.aggregate != MEAN:
                 rows["mean return"] = number(final.mean)
             if summary.perturbed is not None:
-                rows[f"with {', '.join(summary.perturbed_by)}"] = _words(summary.perturbed)
-            rows |= _requirements(final)
+                rows[f"with {', '.join(summary.perturbed_by)}"] = _with_episodes(summary.perturbed)
+            rows |= _requirement_rows(final)
         if summary is not None and (baseline := summary.baseline) is not None:
-            rows[f"baseline {baseline.name}"] = _words(replace(baseline.score, aggregated=None))
+            rows[f"baseline {baseline.name}"] = _with_episodes(replace(baseline.score, aggregated=None))
             rows["best policy against the baseline"] = baseline.difference
-            rows |= _requirements(baseline.score, "baseline, ")
+            rows |= _requirement_rows(baseline.score, "baseline, ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
@@ -196,7 +200,7 @@ class RunContent(TaskContent):
         gains = [after.value - before.value for after, before in scored if after is not None and before is not None]
         if len(gains) > 1:
             rows["gain of tuning, per attempt"] = f"{number(sum(gains) / len(gains))} on average"
-        return rows | _references(self.task, final)
+        return rows | _reference_rows(self.task, final)
 
     @property
     def replay(self) -> str:
@@ -219,11 +223,11 @@ def read_run(folder: Path) -> RunContent:
     best = best_of(attempts)
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
-    views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
+    views = [_with_comments(view, user, config) for view in shown_attempts(attempts, best, turns)]
     return RunContent(task, folder, config, summary, attempts, best, views, user, versions_of(folder))
 
 
-def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
+def _with_comments(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
     """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()
@@ -236,22 +240,22 @@ def proposals_words(llm: str) -> str:
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
 
 
-def _between(interval: tuple[float, float] | None) -> str:
+def _interval(interval: tuple[float, float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}" if interval is not None else ""
 
 
-def _words(score: Score | FinalScore, which: str = "") -> str:
+def _with_episodes(score: Score | FinalScore, which: str = "") -> str:
     """Return a score with its interval and its episodes, in words; `which` describes the episodes."""
     episodes = f"{which} {kind_of_episodes(score.engine)}" if which else "episodes"
-    basis = ", ".join(filter(None, (_between(score.ci95), f"over {score.episodes} {episodes}")))
+    basis = ", ".join(filter(None, (_interval(score.ci95), f"over {score.episodes} {episodes}")))
     return f"{score.prefix}{number(score.value)} ({'exact' if score.exact else basis})"
 
 
-def _requirements(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
+def _requirement_rows(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
     return {f"{whose}requirement {one.name}": str(one).removeprefix(f"{one.name}: ") for one in score.violations}
 
 
-def _references(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
+def _reference_rows(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
     rows = {}
     if score is not None and not score.exact:
         rows["standard deviation"] = f"{number(score.std)}, of the return per episode"
@@ -267,7 +271,7 @@ def _headline(score: Score | FinalScore, which: str = "") -> Headline:
     if score.exact:
         return Headline(number(score.value), "", "exact: computed from the environment's transition table")
     basis = f"{score.aggregate.of_returns} over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
-    return Headline(number(score.value), _between(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
+    return Headline(number(score.value), _interval(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
 
 
 def _range(low: float, high: float) -> str:

@@ -55,7 +55,7 @@ class Picture:
     scrolls: bool = False  # whether it keeps its size on a narrow screen and can be scrolled
 
 
-def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
+def embedded(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
     """Embed a figure and, if given, its version for narrow screens, as SVG or, if that is too large, as PNG."""
     small = _data_url(narrow) if narrow is not None else ""
     return Picture(_data_url(figure), alt, small, scrolls=bool(not small and figure.get_figwidth() > _MAX_READABLE))
@@ -95,7 +95,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
 def policy_picture(policy: Policy) -> Picture | None:
     """Draw a policy; None if there is no picture of its kind."""
     try:
-        return picture(policy_figure(policy, alone=False), "Picture of the policy")
+        return embedded(policy_figure(policy, alone=False), "Picture of the policy")
     except PolicygenError:
         return None
 

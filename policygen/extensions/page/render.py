@@ -25,9 +25,9 @@ from policygen.extensions.page.content import PolicyContent, RunContent, command
 from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
+    embedded,
     film_of,
     own_episodes,
-    picture,
     plant_content,
     policy_picture,
     signals_picture,
@@ -124,9 +124,9 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
     shared = {
         "curve": curve_picture([run.folder]),
-        "family": picture(family, "Family tree of the attempts") if family is not None else None,
+        "family": embedded(family, "Family tree of the attempts") if family is not None else None,
         "front": front,
-        "sizes": picture(sizes, "Score against size") if sizes is not None else None,
+        "sizes": embedded(sizes, "Score against size") if sizes is not None else None,
     }
     if policy is None or run.best is None:
         return {"plant": None, "text": "", **shared}
@@ -160,7 +160,7 @@ def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[st
     names = names_of(found)
     grid = " and " in names[0]
     narrow = margins_picture(found, narrow=True) if not grid else None
-    drawn = picture(margins_picture(found), "score over the size of each perturbation", narrow)
+    drawn = embedded(margins_picture(found), "score over the size of each perturbation", narrow)
     caption = HEAT if grid else LINES
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
     worst = [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])] if not grid else []

@@ -195,7 +195,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     frame, at = curve.frame, curve.frame[x]
     tried = frame[frame["attempt"] > 0]
-    _references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
+    _draw_references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
     tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
@@ -223,12 +223,12 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
         more = f"\n({'95% interval, ' * (interval is not None)}{curve.final.episodes} fresh episodes)"
         words = f"{_number(curve.final.value, interval)}{' (exact)' if curve.final.exact else more}"
         text = f"final score: {curve.final.prefix}{words}"
-        _diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
+        _draw_diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    _title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
+    _set_title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
+    _label_axes(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
 
 
 def _aggregates(curves: Sequence[Curve]) -> str:
@@ -237,7 +237,7 @@ def _aggregates(curves: Sequence[Curve]) -> str:
     return names.pop() if len(names) == 1 else "score"
 
 
-def _diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
+def _draw_diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
     """Draw a final score with its interval."""
     axes.errorbar([at], [mean], yerr=arms(mean, interval), fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
 
@@ -256,7 +256,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     The position of a group's label in `looks` sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
+    _draw_references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
     start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
     span = max(end - start, 1e-9)
     places = [looks.index(group.label) for group in groups]
@@ -284,8 +284,8 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    _title(axes, f"{groups[0].task}: {subject}")
-    _label(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
+    _set_title(axes, f"{groups[0].task}: {subject}")
+    _label_axes(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
 
 
 def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
@@ -301,7 +301,7 @@ def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
         axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
     text = f"{name}: {_number(mean.value, interval)}{more}"
-    _diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
+    _draw_diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
@@ -358,7 +358,7 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
     return {name: fmean(scores) for name, scores in found.items()}
 
 
-def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
+def _draw_references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
     """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
     for i, (name, level) in enumerate(baselines.items()):
         look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
@@ -374,7 +374,7 @@ def _references(axes: Axes, task: Task, random_scores: Sequence[float], baseline
         axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
 
 
-def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
+def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     axes.set_xlabel(X_AXES[x])
@@ -391,7 +391,7 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
 
 
-def _title(axes: Axes, text: str) -> None:
+def _set_title(axes: Axes, text: str) -> None:
     # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
     place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
     panels = place.get_gridspec().ncols if place is not None else 1

@@ -34,7 +34,7 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole name of each short one that differs, for a caption; of single parts if none is left out."""
+    """Return the whole name for each shortened name, for a caption; part by part if no part is left out."""
     found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")

@@ -92,12 +92,12 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
-            _define(figure, policy)
+            _add_definitions(figure, policy)
         add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
 
 
-def _define(figure: Figure, policy: Policy) -> None:
+def _add_definitions(figure: Figure, policy: Policy) -> None:
     """Write the definitions of the features in use in a strip below the picture, which keeps its size."""
     across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
@@ -249,7 +249,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
     )
-    _explain(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
+    _add_legend(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
 
 
 def _broken(text: str, inches: float) -> str:
@@ -281,7 +281,7 @@ def _bin_ticks(
         axes.tick_params(axis=which, labelrotation=90 if upright else 0)
 
 
-def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
+def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
     """Add a legend of the choices or, for numbers, a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch

@@ -32,7 +32,7 @@ _PREDICTION_MARGIN = 0.25  # share of the real range by which a prediction may l
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class _Signal:
     """A quantity over the steps of an episode."""
 
     name: str
@@ -115,7 +115,7 @@ def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = Fa
         return figure
 
 
-def _panels(task: Task, episode: Trajectory) -> list[list[Signal]]:
+def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
     """Return the signals of an episode by panel."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
@@ -123,10 +123,10 @@ def _panels(task: Task, episode: Trajectory) -> list[list[Signal]]:
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
     return [
-        *_by_panel([Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
-        *_by_panel([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
+        *_by_panel([_Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
+        *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
         *(
-            [Signal(side.text, side.left, limits=((side.requirement, side.right),))]
+            [_Signal(side.text, side.left, limits=((side.requirement, side.right),))]
             for side in compared
             if _limited_observation(side) not in task.observation_names
         ),
@@ -150,9 +150,9 @@ def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, Numbers], 
     )
 
 
-def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
+def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:
     """Return signals by panel: at most `MOST_LINES` of one unit share a panel."""
-    panels: list[list[Signal]] = []
+    panels: list[list[_Signal]] = []
     for signal in signals:
         alike = (panel for panel in panels if signal.unit and panel[0].unit == signal.unit and not signal.labels)
         fitting = next((panel for panel in alike if len(panel) < MOST_LINES), None)
@@ -163,7 +163,7 @@ def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
     return panels
 
 
-def _draw(axes: Axes, signals: Sequence[Signal]) -> None:
+def _draw(axes: Axes, signals: Sequence[_Signal]) -> None:
     for k, signal in enumerate(signals):
         drawn: dict[str, Any] = {"color": OKABE_ITO[k % len(OKABE_ITO)], "linewidth": 1.2, "label": signal.name}
         if signal.labels:

@@ -81,25 +81,25 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for group in groups:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
-        rows += [_named(group) | _of_run(run) for run in members]
-    rows += [_named(group) | _of_group(group) for group in groups if len(group.averaged) > 1]
+        rows += [_group_cells(group) | _run_cells(run) for run in members]
+    rows += [_group_cells(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _named(group: Group[Member]) -> dict[str, Any]:
+def _group_cells(group: Group[Member]) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
-def _of_run(run: Member) -> dict[str, Any]:
+def _run_cells(run: Member) -> dict[str, Any]:
     """Return the cells of a run's row that are known, by column."""
     row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
     row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
     if run.final is not None:
-        row |= {**_scored(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
+        row |= {**_score_cells(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
     return row
 
 
-def _of_group(group: Group[Member]) -> dict[str, Any]:
+def _mean_cells(group: Group[Member]) -> dict[str, Any]:
     """Return the means over finished runs, by column; the mean final score covers only runs that found a policy."""
     omitted = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
@@ -108,12 +108,12 @@ def _of_group(group: Group[Member]) -> dict[str, Any]:
     for column, name in _SPENT.items():
         row[column] = float(np.mean([getattr(run.summary, name) for run in group.averaged]))
     if group.final_score is not None:
-        row |= _scored(group.final_score)
+        row |= _score_cells(group.final_score)
         row["exact"] = all(run.final.exact for run in group.averaged if run.final is not None)
     return row
 
 
-def _scored(score: Score | FinalScore) -> dict[str, Any]:
+def _score_cells(score: Score | FinalScore) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
     return {"final_score": score.value, "low": low, "high": high}
 

@@ -36,7 +36,7 @@ P = TypeVar("P", bound=Policy)
 def simplify_numbers(contest: Contest) -> None:
     """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
-        if size_of_expressions(candidate) < size_of_expressions(contest.current):
+        if total_size(candidate) < total_size(contest.current):
             contest.accept_unless_worse(candidate)
     tried: set[tuple[str, Node]] = set()
     while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
@@ -66,21 +66,21 @@ def without_idle_lets(policy: P) -> P:
     return replace(policy, lets=tuple((name, node) for name, node in policy.lets if name in needed))
 
 
-def size(node: Node) -> int:
+def node_size(node: Node) -> int:
     """Count the names, numbers and operations of an expression."""
     match node:
         case Call("fixed", (inner,)):
-            return size(inner)
+            return node_size(inner)
         case Call(_, arguments):
-            return 1 + sum(map(size, arguments))
+            return 1 + sum(map(node_size, arguments))
         case Previous(_, start):
-            return 1 if start == NOTHING else 1 + size(start)
+            return 1 if start == NOTHING else 1 + node_size(start)
     return 1
 
 
-def size_of_expressions(policy: Policy) -> int:
+def total_size(policy: Policy) -> int:
     """Count the names, numbers and operations of all expressions."""
-    return sum(size(node) for _, node in named_nodes(policy))
+    return sum(node_size(node) for _, node in named_nodes(policy))
 
 
 def relative_scores(policy: Policy) -> Iterator[Policy]:
@@ -115,7 +115,9 @@ def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> No
 def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
     """Yield the policy with one expression replaced by a smaller one not yet `tried` there, largest saving first."""
     named = named_nodes(policy)
-    options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
+    options = [
+        (node_size(node) - node_size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)
+    ]
     for _, i, less in sorted(options, key=lambda option: -option[0]):
         if (named[i][0], less) in tried or contest.exhausted:
             continue

@@ -19,7 +19,7 @@ from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import UsageError
 from policygen.extensions.simplify import simplify as simplify_module
 from policygen.extensions.simplify.contest import Contest, loss_of
-from policygen.extensions.simplify.numbers import relative_scores, size, smaller, with_digits
+from policygen.extensions.simplify.numbers import node_size, relative_scores, smaller, with_digits
 from policygen.extensions.simplify.simplify import MOST_CHECKS, rows_or_terms, simplify, words_of
 from policygen.extensions.simplify.tables import tree_rules, widen_rows, without_idle_bins
 from policygen.policies.policy import Policy
@@ -170,7 +170,7 @@ def test_scores_are_told_relative_to_one_of_them() -> None:
 def test_smaller_expressions_are_smaller_and_leave_fixed_numbers_alone() -> None:
     node = parse_expression("where(a > 0, min(a, b, 1), clip(b, -1, 1)) + fixed(0.5)*prev(a, 2) - b^2", ["a", "b"])
     options = [to_text(less) for less in smaller(node)]
-    assert all(size(less) < size(node) for less in smaller(node))
+    assert all(node_size(less) < node_size(node) for less in smaller(node))
     assert "where(a > 0, min(a, b), clip(b, -1, 1)) + fixed(0.5)*prev(a, 2) - b^2" in options
     assert "clip(b, -1, 1) + fixed(0.5)*prev(a, 2) - b^2" in options
     assert not [text for text in options if "fixed(0)" in text]
