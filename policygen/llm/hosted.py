@@ -96,14 +96,10 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 
     Source: RFC 9110, section 10.2.3.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
-    text = headers.get("retry-after")
-    if text is None:
-        return None
-    seconds = _number(text)
-    if seconds is not None:
+    text = headers.get("retry-after", "")
+    if (seconds := _number(text)) is not None:
         return seconds
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
@@ -137,9 +133,9 @@ def one_line(message: str, key: Key | None) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str) -> float | None:
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         return None
     return max(0.0, value) if math.isfinite(value) else None
