@@ -1,4 +1,4 @@
-"""The table of model providers, and `connect`, which makes one from a spec such as `openai:gpt-5-mini`."""
+"""The table of model providers, and `connect`, which makes a provider from a spec such as `openai:gpt-5-mini`."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class ProviderEntry:
     """An entry of `PROVIDERS`: the properties of a provider, and its class, which is imported on first use.
 
     Attributes:
-        help: a line for users.
+        help: one line for the list of providers.
+        source: the class, as `MODULE:NAME`.
         argument: a word for the part of the spec after the colon; `takes`: whether this part is required.
-        is_language_model: the usual value; a replay instead has the value of the model whose replies it repeats.
+        is_language_model: whether replies come from a language model; a replay takes it from the recorded replies.
         reads_prompts: whether replies depend on the prompt.
         server: `own`: the provider has its own address; `given`: the user states one; empty: there is no server.
     """
 
     help: str
-    module: str
-    class_name: str
+    source: str
     argument: str = "MODEL"
     takes: Literal["required", "optional", "none"] = "required"
     is_language_model: bool = True
@@ -57,64 +57,56 @@ class ProviderEntry:
 
     def load(self) -> Callable[..., Any]:
         """Import the provider's class, and with it the SDK that it uses."""
-        loaded: Callable[..., Any] = getattr(importlib.import_module(self.module), self.class_name)
+        module, _, name = self.source.partition(":")
+        loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return loaded
 
 
 PROVIDERS: dict[str, ProviderEntry] = {
     "builtin": ProviderEntry(
         "plain search behind the same interface; needs no key and is not a language model",
-        "policygen.proposers.builtin",
-        "Builtin",
+        "policygen.proposers.builtin:Builtin",
         takes="none",
         is_language_model=False,
         reads_prompts=False,
     ),
     "random": ProviderEntry(
-        "policies drawn at random, each without regard to the others: the lowest baseline",
-        "policygen.proposers.builtin",
-        "Random",
+        "policies drawn at random, independently of each other: the lowest baseline",
+        "policygen.proposers.builtin:Random",
         takes="none",
         is_language_model=False,
         reads_prompts=False,
     ),
-    "openai": ProviderEntry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI", server="own"),
+    "openai": ProviderEntry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai:OpenAI", server="own"),
     "gemini": ProviderEntry(
-        "Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini", server="own"
+        "Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini:Gemini", server="own"
     ),
     "anthropic": ProviderEntry(
-        "Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic", "Anthropic", server="own"
+        "Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic:Anthropic", server="own"
     ),
     "ollama": ProviderEntry(
-        "a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai", "Ollama", server="given"
+        "a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai:Ollama", server="given"
     ),
     "compatible": ProviderEntry(
         "any server that speaks OpenAI's chat protocol, as compatible:MODEL@URL "
         "(vLLM, llama.cpp, LM Studio, OpenRouter, ...; key, if any, in OPENAI_COMPATIBLE_API_KEY)",
-        "policygen.llm.openai",
-        "Compatible",
+        "policygen.llm.openai:Compatible",
         server="given",
     ),
     "local": ProviderEntry(
         "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
         "Face hub (pip install 'policygen[local]'), or a GGUF file (pip install 'policygen[gguf]')",
-        "policygen.llm.local",
-        "local_model",
+        "policygen.llm.local:local_model",
         argument="DIR",
     ),
     "manual": ProviderEntry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
-        "policygen.llm.manual",
-        "Manual",
+        "policygen.llm.manual:Manual",
         argument="DIR",
         takes="optional",
     ),
     "replay": ProviderEntry(
-        "the recorded replies of an earlier run",
-        "policygen.llm.replay",
-        "Replay",
-        argument="RUN",
-        reads_prompts=False,
+        "the recorded replies of an earlier run", "policygen.llm.replay:Replay", argument="RUN", reads_prompts=False
     ),
 }
 
@@ -143,17 +135,18 @@ def read_spec(spec: str) -> Spec:
 
 
 def check_address(specs: Sequence[str], base_url: str | None) -> None:
-    """Refuse a `base_url` that would redirect hosted models, or models of two kinds of server.
+    """Check that `base_url` can be the address of every model whose spec holds none.
 
-    Raises UsageError for a hosted model without an address of its own, or for models of two kinds of server.
+    Raises UsageError if one of these models has a provider with its own address, or if two of them have different
+    providers.
     """
     named = [(spec, read) for spec in specs if (read := read_spec(spec)).entry and read.argument and not read.address]
     bare = [(spec, read.name) for spec, read in named if PROVIDERS[read.name].server]
     for spec, name in bare if base_url is not None else ():
         if PROVIDERS[name].server == "own":
             raise UsageError(
-                f"--base-url is for compatible: and ollama: models and would not ask {spec} itself: leave it out, or "
-                f"write an address into the model's own name, as in {spec}@{base_url}"
+                f"--base-url is for compatible: and ollama: models, not for {spec}: leave it out, or write the "
+                f"address into the spec, as in {spec}@{base_url}"
             )
         if name != bare[0][1]:
             raise UsageError(
@@ -162,7 +155,7 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
 
 
 def specs_of(spec: str) -> tuple[str, ...]:
-    """Split `openai:a + gemini:b` into single specs; a model's name may hold a plus."""
+    """Split `openai:a + gemini:b` into single specs; if a part names no provider, the plus belongs to a name."""
     parts = [part.strip() for part in spec.split(" + ")]
     return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
 
@@ -186,15 +179,14 @@ def joined_specs(specs: Sequence[str]) -> str:
     Raises UsageError for an unknown provider: joined to others, it would read as part of a model's name.
     """
     for spec in specs if len(specs) > 1 else ():
-        _known(read_spec(spec))
+        _entry_of(read_spec(spec))
     return " + ".join(specs)
 
 
 class ProviderPool:
-    """Providers that take turns; the proposer chooses one of `providers` for each request.
+    """Several providers of one run; the proposer chooses one of `providers` for each request.
 
-    Raises:
-        UsageError: one of them is not a language model, replays another run, or is named twice.
+    Raises UsageError if one of them is not a language model, replays another run, or is named twice.
     """
 
     is_language_model = True
@@ -243,18 +235,18 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     if len(specs) > 1:
         return ProviderPool([connect(one, options) for one in specs])
     read, colon = read_spec(spec), ":" in spec
-    entry = _known(read)
+    entry = _entry_of(read)
     name, argument = read.name, read.argument
     if entry.takes == "required" and not argument:
-        raise UsageError(f"{name!r} alone does not say which {entry.argument}: write {_written(name)}")
+        raise UsageError(f"{name!r} alone does not say which {entry.argument}: write {_usage(name)}")
     if entry.takes == "none" and colon:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
     if entry.takes == "optional" and colon and not argument:
         raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
     if f"://{HIDDEN}@" in read.address:
         raise UsageError(
-            f"the user name and password in {spec} are not stored: give the model again, with them instead of the "
-            "stars, by --llm"
+            f"the user name and password in {spec} are not stored: give the model again with --llm, and write both "
+            "in place of the stars"
         )
     if read.address:
         options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
@@ -266,23 +258,19 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     return provider
 
 
-def _known(read: Spec) -> ProviderEntry:
+def _entry_of(read: Spec) -> ProviderEntry:
     """Return the provider's entry; raise UsageError if there is none."""
     if read.name == "mcp":
-        raise UsageError("mcp is a coding assistant, which needs a server: policygen mcp TASK, or policygen mcp RUN")
+        raise UsageError("mcp is no model provider: to serve a coding assistant, run policygen mcp TASK or RUN")
     if read.entry is None:
         close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
-        meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""
+        suggestion = f" (did you mean {' or '.join(_usage(one) for one in close)}?)" if close else ""
         raise UsageError(
-            f"no model provider is called {read.name!r}{meant}; write one of {', '.join(map(_written, PROVIDERS))}"
+            f"no model provider is called {read.name!r}{suggestion}; write one of {', '.join(map(_usage, PROVIDERS))}"
         )
     return read.entry
 
 
-def _written(name: str) -> str:
+def _usage(name: str) -> str:
     entry = PROVIDERS[name]
-    return {
-        "required": f"{name}:{entry.argument}",
-        "optional": f"{name}[:{entry.argument}]",
-        "none": name,
-    }[entry.takes]
+    return name + {"required": f":{entry.argument}", "optional": f"[:{entry.argument}]", "none": ""}[entry.takes]

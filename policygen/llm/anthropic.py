@@ -14,11 +14,11 @@ from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import (
     Diagnosis,
     LLMOptions,
-    counted,
     dropped_warning,
     join_paragraphs,
     short_text,
     split_thinking,
+    token_count,
 )
 from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, requested_wait
 from policygen.llm.keys import require_key
@@ -31,13 +31,13 @@ try:
 except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # counts of a prompt cache
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # not included in `input_tokens`
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 
 
 class Anthropic(HostedModel):
-    """`anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
+    """The provider `anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
 
     timed_out, unreachable = anthropic.APITimeoutError, anthropic.APIConnectionError
     refused, failed = anthropic.APIStatusError, anthropic.AnthropicError
@@ -76,13 +76,13 @@ class Anthropic(HostedModel):
         split = split_thinking("".join(block.text for block in blocks if block.type == "text"))
         thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
-        read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
+        read = [token_count(usage, name) for name in ("input_tokens", *_CACHED)]
         finish = short_text(message.stop_reason)
         return Reply(
             text=split.text,
             model=short_text(message.model) or self.model,
             tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
-            tokens_out=counted(usage, "output_tokens"),
+            tokens_out=token_count(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or split.unclosed,
             reasoning=join_paragraphs(*thinking, split.reasoning),
             finish_reason=finish,
@@ -90,11 +90,7 @@ class Anthropic(HostedModel):
 
     def _look_up(self) -> Diagnosis:
         found = self._client.models.retrieve(self.model)
-        lines = [f"Anthropic answers at {self.base_url} and knows {found.id}"]
-        if found.max_input_tokens:
-            written = found.max_tokens or "an unknown number"
-            lines.append(f"it reads up to {found.max_input_tokens} tokens and writes up to {written}")
-        return Diagnosis(True, tuple(lines))
+        return self._found(found.id, found.max_input_tokens, found.max_tokens)
 
     def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.api_message or error.message)

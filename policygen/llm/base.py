@@ -1,4 +1,4 @@
-"""The provider protocol, its options and diagnoses, and the separation of thinking from answers."""
+"""The provider protocols, the options of requests, and the separation of thinking from answers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from policygen.errors import ProviderError, UsageError
+from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, hide_login
 
 MOST_TOKENS = 10_000_000
-"""Upper limit of a prompt's and a reply's tokens; larger counts of a server are ignored."""
+"""Upper limit of the tokens of one prompt or reply; a larger count from a server is ignored."""
 
 SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
 """Request parameters that are left out, with a warning, if a model refuses them."""
@@ -73,7 +73,7 @@ class Diagnosis:
     lines: tuple[str, ...]
 
 
-def counted(usage: object, name: str) -> int | None:
+def token_count(usage: object, name: str) -> int | None:
     """Return the token count `name` that a server reports; None if it is missing or not a count."""
     value = getattr(usage, name, None)
     if isinstance(value, float) and value.is_integer():
@@ -82,22 +82,14 @@ def counted(usage: object, name: str) -> int | None:
 
 
 def short_text(value: object) -> str:
-    """Return at most 200 characters of a server's value; empty if it is not a text."""
+    """Return the first 200 characters of a server's value; empty if it is not a string."""
     return value[:200] if isinstance(value, str) else ""
 
 
 def dropped_warning(spec: str, parameter: str) -> str:
-    """Return the warning that a parameter is left out."""
+    """Return the warning that a request parameter is left out."""
     name = {"temperature": "a temperature", "seed": "a sampling seed"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
-
-
-def too_long(model: str, tokens: int, context: int) -> ProviderError:
-    """Return the error of a prompt that does not fit into the context of a model in this process."""
-    return ProviderError(
-        f"the prompt has {tokens} tokens and {model} takes {context}: shorten prompts (--set prompt_tokens=N, or a "
-        "--template of your own), or use a model with a longer context"
-    )
 
 
 class Provider(Protocol):
@@ -113,16 +105,14 @@ class Provider(Protocol):
         Raises TransientProviderError if a retry may help, RejectedParameter if leaving out that parameter may help,
         and ProviderError otherwise.
         """
-        ...
 
 
 @runtime_checkable
 class ListedProvider(Provider, Protocol):
-    """A provider of the table `PROVIDERS`, which `policygen doctor` checks."""
+    """A provider in the table `PROVIDERS`, or a pool of them; `policygen doctor` checks it."""
 
     def diagnose(self) -> Diagnosis:
         """Check the key and the server, and report what the server says about the model."""
-        ...
 
 
 @runtime_checkable
@@ -132,16 +122,14 @@ class KeyedProvider(Protocol):
     @property
     def key_goes_to(self) -> str:
         """A clause such as `the key in OPENAI_API_KEY goes to api.openai.com`."""
-        ...
 
 
 @runtime_checkable
 class AdaptableProvider(Protocol):
-    """A provider that can leave out a request parameter that its model does not take."""
+    """A provider that can leave out a request parameter that its model rejects."""
 
     def drop(self, parameter: str) -> bool:
         """Stop sending `parameter`; False if it was dropped before or is required."""
-        ...
 
 
 @runtime_checkable
@@ -150,12 +138,11 @@ class OrderedProvider(Protocol):
 
     def skip(self, replies: int) -> None:
         """Skip replies that an interrupted run has used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SplitReply:
-    """A reply split into the answer `text` and the `reasoning`; `unclosed`: the thinking never ended."""
+    """A reply split into the answer `text` and the `reasoning`; `unclosed`: its last thinking tag is not closed."""
 
     text: str
     reasoning: str

@@ -1,7 +1,7 @@
 """A cache of replies: a request that an earlier run with the same settings has sent is not sent again.
 
-The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies and digests of
-requests, but no keys and no messages.
+The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies, the specs of their
+models and digests of requests, but no keys and no messages.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
 _VERSION = 2  # increased when the definition of equal requests changes
-_SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")  # that change replies
+# Options that change replies.
+_SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")
 _REPLY = TypeAdapter(Reply)
-_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names another file
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the last bytes of a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """A request in the cache: its provider, the limit of its reply, and a digest of everything that determines it."""
+    """The key of a request: its provider, the limit of its reply, and a digest of everything that affects the reply."""
 
     spec: str
     max_output_tokens: int
@@ -58,27 +59,26 @@ def cache_key(
 
     Args:
         seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
-        attempt, repair: number of the attempt, and of its repair (0: the first request).
+        attempt, repair: number of the attempt, and of the repair in it (0: its first request).
     """
     if isinstance(provider, OrderedProvider):
         return None
-    asked = {
+    request = {
         **{name: getattr(options, name) for name in _SETTINGS},
         **{"spec": provider.spec, "model": provider.model, "base_url": getattr(provider, "base_url", options.base_url)},
         **{"seed": seed, "attempt": attempt, "request": repair, "request_seed": prompt.seed},
         "messages": [asdict(message) for message in prompt.messages],
     }
-    text = redacted(json.dumps([_VERSION, asked], sort_keys=True))
+    text = redacted(json.dumps([_VERSION, request], sort_keys=True))
     return CacheKey(provider.spec, options.max_output_tokens, hashlib.sha256(text.encode(errors="replace")).hexdigest())
 
 
 class Cache:
     """The cached replies in a folder, which several processes may use at a time.
 
-    A fault during a run gives one warning; afterwards every request is sent.
+    After the first fault during a run it warns once, and returns and stores nothing more.
 
-    Raises:
-        UsageError: the folder cannot be written, or its content is not a cache.
+    Raises UsageError if the folder cannot be written, or its content is not a cache.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -96,7 +96,7 @@ class Cache:
             ) from None
 
     def get(self, key: CacheKey) -> Reply | None:
-        """Return the recorded reply with its original price, or None."""
+        """Return the stored reply with its original cost, or None."""
         return self._run_or_disable(lambda: self._get(key))
 
     def put(self, key: CacheKey, reply: Reply) -> None:
@@ -159,12 +159,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _check_journal(path: Path) -> None:
-    """Refuse a super-journal: SQLite would delete the file that it names.
+    """Raise ValueError for a journal that names another file (a super-journal), which SQLite would delete.
 
     The cache never writes one. See "Super-Journals" in SQLite's description of its atomic commit.
-
-    Raises:
-        ValueError: it is one.
     """
     with suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
@@ -191,13 +188,11 @@ def _message_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CacheContent:
-    """The content of a cache: its file and size in bytes, and number and cost of replies by provider and model.
-
-    The cost in USD covers replies of known price, at the time of the request; None if no price is known.
-    """
+    """The content of a cache: its file, the size in bytes, and its replies by spec."""
 
     path: Path
     size: int
+    # spec, number of replies, and the USD paid for those of known price; None if no price is known
     replies: tuple[tuple[str, int, float | None], ...]
 
 
@@ -225,8 +220,7 @@ def cache_content(folder: Path) -> CacheContent:
 def clear_cache(folder: Path) -> int:
     """Remove the cache in a folder, even if damaged, and no other file; return the bytes freed.
 
-    Raises:
-        UsageError: it cannot be removed.
+    Raises UsageError if it cannot be removed.
     """
     freed = 0
     for path in _files(folder):

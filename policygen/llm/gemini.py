@@ -15,7 +15,7 @@ from google import genai
 from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, join_paragraphs, short_text, split_thinking
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, join_paragraphs, short_text, split_thinking, token_count
 from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, rejected_parameter, requested_wait, status_of
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
@@ -23,13 +23,13 @@ from policygen.llm.transport import BoundedClient
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
-# Google's names of the parameters.
+# Google's names of our parameters, as its error messages write them.
 _NAMES = dict.fromkeys(("thinkingLevel", "thinking_level", "Thinking level"), "reasoning_effort")
 _NAMES |= {"topP": "top_p", **{name: name for name in SAMPLING}}
 
 
 class Gemini(HostedModel):
-    """`gemini:MODEL`, with the key in GOOGLE_API_KEY or GEMINI_API_KEY (the first wins, as in Google's own tools)."""
+    """The provider `gemini:MODEL`, with the key in GOOGLE_API_KEY or else, as in Google's tools, GEMINI_API_KEY."""
 
     timed_out, unreachable = httpx2.TimeoutException, httpx2.HTTPError
     refused = failed = errors.APIError
@@ -78,11 +78,11 @@ class Gemini(HostedModel):
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
         split = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
         usage = response.usage_metadata
-        written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
+        written = [token_count(usage, "candidates_token_count"), token_count(usage, "thoughts_token_count")]
         return Reply(
             text=split.text,
             model=short_text(response.model_version) or self.model,
-            tokens_in=counted(usage, "prompt_token_count"),
+            tokens_in=token_count(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
             tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
             truncated=finish == "MAX_TOKENS" or split.unclosed,
@@ -92,13 +92,8 @@ class Gemini(HostedModel):
 
     def _look_up(self) -> Diagnosis:
         found = self._client.models.get(model=self.model)
-        lines = [f"Gemini answers at {self.base_url} and knows {found.name or self.model}"]
-        if found.input_token_limit:
-            written = found.output_token_limit or "an unknown number"
-            lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
-        if found.temperature is not None:
-            lines.append(f"its temperature is {found.temperature:g} unless set")
-        return Diagnosis(True, tuple(lines))
+        temperature = [] if found.temperature is None else [f"its temperature is {found.temperature:g} unless set"]
+        return self._found(found.name or self.model, found.input_token_limit, found.output_token_limit, *temperature)
 
     def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = str(error.message or error)
@@ -131,7 +126,7 @@ def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
 
 
 def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
-    """Whether a 429 is about a daily quota, a quota of zero or spent credit: waiting does not help."""
+    """Whether waiting does not help: a 429 is about a daily quota, a quota of zero, or spent credit."""
     listed = [detail["violations"] for detail in details if isinstance(detail.get("violations"), list)]
     violations = [violation for some in listed for violation in some if isinstance(violation, dict)]
     daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)

@@ -1,4 +1,4 @@
-"""`local:FILE.gguf`: a model that runs in this process, by llama.cpp (extra `gguf`)."""
+"""The provider `local:FILE.gguf`: a model in this process, by llama.cpp (extra `gguf`)."""
 
 # Imports inside functions are of an optional package.
 
@@ -14,17 +14,17 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking, too_long
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
 MOST_CONTEXT = 32_768
-"""Upper limit of the context in tokens: its memory is taken when the model is loaded."""
+"""Upper limit of the context in tokens: llama.cpp allocates its memory when it loads the model."""
 
 _SEEDS = 2**32 - 1  # excluded: llama.cpp reads this number as a request to choose a seed itself
 _TOO_LONG = "exceed_context_size_error"
@@ -39,8 +39,7 @@ class LlamaCpp:
     Every request has a seed, so that a run can be repeated on the same machine. `LLMOptions.extra_body` and
     `reasoning_effort` are variables of the chat template, as in {"enable_thinking": False}.
 
-    Raises:
-        UsageError: the extra is not installed, or the file cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the file cannot be used; the message says why.
     """
 
     is_language_model = True
@@ -59,16 +58,14 @@ class LlamaCpp:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt`; the options, or else the defaults of the file or llama.cpp, set the sampling.
 
-        Raises:
-            ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
+        Raises ProviderError if the prompt does not fit into the model's context, or its chat template refuses it.
         """
         began, options = time.perf_counter(), self._options
-        effort = {"reasoning_effort": options.reasoning_effort} if options.reasoning_effort else {}
         stated = {"temperature": options.temperature, "top_p": options.top_p}
         request = {
-            "messages": [{"role": message.role, "content": message.content} for message in prompt.messages],
-            # True is the default of llama.cpp's own program; asked in this way, it would be False.
-            "chat_template_kwargs": {"enable_thinking": True} | effort | (options.extra_body or {}),
+            "messages": [asdict(message) for message in prompt.messages],
+            # True is the default of llama.cpp's own server program; through this library it would be False.
+            "chat_template_kwargs": {"enable_thinking": True} | chat_template_variables(options),
             "max_tokens": max_output_tokens,
             "seed": (secrets.randbits(31) if prompt.seed is None else prompt.seed) % _SEEDS,
             "cache_prompt": False,  # else the last bits of a reply would depend on the requests before it
@@ -79,18 +76,18 @@ class LlamaCpp:
         }
         answer = _Answer(began + options.timeout_seconds)
         with ThreadPoolExecutor(1) as executor:  # llama.cpp would swallow Ctrl-C in the main thread
-            asked = executor.submit(self._server.handle_chat_completions, json.dumps(request).encode(), answer.take)
+            future = executor.submit(self._server.handle_chat_completions, json.dumps(request).encode(), answer.take)
             try:
-                asked.result()
+                future.result()
             except (RuntimeError, ValueError) as error:  # the template is a program of the model's author
-                reason = str(error).strip().rpartition("\n")[2]  # lines of its source stand before it
+                reason = str(error).strip().rpartition("\n")[2]  # the lines before it quote the template
                 raise ProviderError(
                     f"the chat template of {self.model} refuses the prompt: {shown(reason[:300])}"
                 ) from None
             finally:
                 answer.ends = began
         if answer.error.get("type") == _TOO_LONG:
-            raise too_long(self.model, answer.error["n_prompt_tokens"], self.context)
+            raise prompt_too_long(self.model, answer.error["n_prompt_tokens"], self.context)
         if answer.error:
             raise ProviderError(f"{self.model} failed to answer: {shown(answer.error.get('message'))}")
         split = split_thinking("".join(answer.pieces))
@@ -112,16 +109,34 @@ class LlamaCpp:
 
         cpu = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
         device = next((one["name"] for one in xllamacpp.get_device_info() if one["type"] != cpu), "cpu")
-        line = (
-            f"{self._header.parameters / 1e6:,.1f} million parameters, {self._path.stat().st_size / 2**20:,.0f} MB on "
-            f"{device}, context of {self.context:,} tokens"
-        )
-        return Diagnosis(True, (line,))
+        return describe_model(self._header.parameters, self._path.stat().st_size, device, self.context)
+
+
+def chat_template_variables(options: LLMOptions) -> dict[str, Any]:
+    """Return the variables that a user sets in the chat template of a model in this process."""
+    effort = {"reasoning_effort": options.reasoning_effort} if options.reasoning_effort else {}
+    return effort | (options.extra_body or {})
+
+
+def describe_model(parameters: int, size: int, device: str, context: int) -> Diagnosis:
+    """Describe a model in this process: number of parameters, size in bytes, device, and context in tokens."""
+    line = (
+        f"{parameters / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {device}, context of {context:,} tokens"
+    )
+    return Diagnosis(True, (line,))
+
+
+def prompt_too_long(model: str, tokens: int, context: int) -> ProviderError:
+    """Return the error for a prompt that does not fit into the context of a model in this process."""
+    return ProviderError(
+        f"the prompt has {tokens} tokens and {model} takes {context}: shorten prompts (--set prompt_tokens=N, or a "
+        "--template of your own), or use a model with a longer context"
+    )
 
 
 @dataclass
 class _Answer:
-    """The answer to one request, collected from llama.cpp's stream of events; the time `ends` cuts it off."""
+    """The answer to one request, collected from llama.cpp's stream of events until `ends` (time.perf_counter, in s)."""
 
     ends: float
     pieces: list[str] = field(default_factory=list)
@@ -144,19 +159,19 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a GGUF file: its numbers and texts, and how many parameters its tensors have."""
+    """The header of a GGUF file: its numbers and texts by name, and the number of parameters of its tensors."""
 
     fields: dict[str, Any]
     parameters: int
 
     @property
     def architecture(self) -> str:
-        """The kind of model, such as `llama`."""
+        """The architecture of the model, such as `llama`; empty if the file states none."""
         return str(self.fields.get("general.architecture", ""))
 
     @property
     def context(self) -> int:
-        """Number of tokens for which the model was trained."""
+        """The context length of the model, in tokens; MOST_TOKENS if the file states none."""
         length = self.fields.get(f"{self.architecture}.context_length")
         return length if isinstance(length, int) and 0 < length <= MOST_TOKENS else MOST_TOKENS
 
@@ -164,8 +179,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the header of a GGUF file, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; arrays are skipped.
 
-    Raises:
-        UsageError: there is no such file, or it is not one complete GGUF file.
+    Raises UsageError if there is no such file, or it is not one complete GGUF file.
     """
     try:
         with path.open("rb") as file:
@@ -186,7 +200,7 @@ def read_header(path: Path) -> Header:
     except (struct.error, ValueError, OverflowError, MemoryError, RecursionError, KeyError):
         raise UsageError(f"{path} is damaged: its GGUF header cannot be read") from None
     if fields.get("split.count", 1) != 1:
-        raise UsageError(f"{path} is one of {fields['split.count']} parts: join them by llama-gguf-split --merge")
+        raise UsageError(f"{path} is one of {fields['split.count']} parts: join them with llama-gguf-split --merge")
     return Header(fields, parameters)
 
 
@@ -218,8 +232,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 def _load(path: Path, header: Header, context: int) -> Any:
     """Return llama.cpp's server with the model; it listens on no port, only on a socket whose file is deleted.
 
-    Raises:
-        UsageError: the extra is not installed, or llama.cpp refuses the file.
+    Raises UsageError if the extra is not installed, or llama.cpp refuses the file.
     """
     try:
         import xllamacpp
@@ -231,7 +244,7 @@ def _load(path: Path, header: Header, context: int) -> Any:
     params.n_batch = params.n_ubatch  # Ctrl-C and the time limit are noticed after each batch of the prompt
     params.verbosity, params.ui, params.endpoint_slots, params.n_threads_http = -1, False, False, 1
     params.cache_ram_mib = 0
-    params.force_pure_content_parser = True  # the text stays as the model writes it, with its thinking
+    params.force_pure_content_parser = True  # return the text as the model wrote it, thinking included
     params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep divides the cores by it
         params.cpuparams.n_threads = max(1, int(threads))

@@ -1,4 +1,4 @@
-"""The base class of providers that send requests over HTTP through an SDK, and the faults of their servers."""
+"""The base class of providers that send requests over HTTP through an SDK, and the errors of their servers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import httpx2
 
 from policygen.errors import PolicygenError, ProviderError, TransientProviderError
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, dropped_warning
-from policygen.llm.keys import Key, check_destination, goes_to
+from policygen.llm.keys import Key, check_destination, host_clause
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
-_LONGEST_MESSAGE = 600
+_LONGEST_MESSAGE = 600  # characters of a server's message that are shown
 _LONGEST_READ = 2_000  # characters of a message that are searched: the expressions take quadratic time
 
 _UNSUPPORTED = re.compile(
@@ -42,7 +42,7 @@ _MALFORMED = (AttributeError, TypeError, LookupError, ValueError, ArithmeticErro
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer with an error status: its message, and the wait in s that the server asked for, if it did."""
+    """An answer with an error status: its message, and the `wait` in s that the server asks for, if any."""
 
     status: int
     message: str
@@ -50,7 +50,7 @@ class Refusal:
 
 
 def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderError:
-    """Return the exception for an answer with an error status, transient if the status is."""
+    """Return the exception for an answer with an error status; it is transient for 408, 409, 425, 429 and 5xx."""
     status, message = refusal.status, one_line(refusal.message, key)
     if status in (401, 403):
         which = f"the key in {key.name}" if key else "a request without a key"
@@ -64,7 +64,8 @@ def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderE
 def connection_fault(server: str, url: str, error: BaseException, *, start: str) -> ProviderError:
     """Return the exception for an unreachable server.
 
-    A refused connection on this machine is final, and `start` says how to start the server; elsewhere it is transient.
+    It is transient, except for a connection that this machine refuses (`start` then tells how to start the server) and
+    an answer that cannot be decoded.
     """
     host = urlsplit(url).hostname or url
     local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
@@ -83,7 +84,7 @@ def unreadable(server: str, url: str, why: object, key: Key | None = None) -> Pr
 
 
 def status_of(code: object) -> int:
-    """Return an HTTP status, also from text; 500 if it is not one."""
+    """Return an HTTP status as an int; 500 if `code` is not a number."""
     try:
         return int(str(code))
     except ValueError:
@@ -95,14 +96,10 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 
     Source: RFC 9110, section 10.2.3.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
-    text = headers.get("retry-after")
-    if text is None:
-        return None
-    seconds = _number(text)
-    if seconds is not None:
+    text = headers.get("retry-after", "")
+    if (seconds := _number(text)) is not None:
         return seconds
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
@@ -111,9 +108,10 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
-    """Return which of the parameters `sent` a 400 refuses: the one the server `named`, else the first in its message.
+    """Return which of the parameters `sent` an error message rejects, or None.
 
-    None if it names none of them, or refuses the value's range and not the parameter.
+    It is the one that the server `named` in a field of its own, else the first in the message. A message about the
+    range of a value rejects no parameter.
     """
     message = message[:_LONGEST_READ]
     if _OUT_OF_RANGE.search(message):
@@ -135,9 +133,9 @@ def one_line(message: str, key: Key | None) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str) -> float | None:
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         return None
     return max(0.0, value) if math.isfinite(value) else None
@@ -158,7 +156,8 @@ class Server:
 
     Attributes:
         own_url: the provider's own address; a key may be sent there even if a file chose the address.
-        start: advice if the server does not answer; `missing`: advice if it does not know the model.
+        start: advice if the server does not answer.
+        missing: advice if the server does not know the model; {} stands for the model.
     """
 
     provider_id: str
@@ -172,8 +171,8 @@ class Server:
 class HostedModel:
     """One model on one server. A subclass sends requests through its SDK and explains the SDK's error statuses.
 
-    A subclass names its SDK's exceptions: `timed_out` (no answer in time), `unreachable` (no connection), `refused`
-    (an error status) and `failed` (anything else).
+    A subclass names the exceptions of its SDK: `timed_out` (no answer in time), `unreachable` (no connection),
+    `refused` (an error status) and `failed` (anything else).
     """
 
     is_language_model = True
@@ -187,7 +186,7 @@ class HostedModel:
         self.spec = f"{server.provider_id}:{model}"
         self.model = model
         self.base_url = options.base_url or server.own_url
-        self.key_goes_to = goes_to(server.key, self.base_url)
+        self.key_goes_to = host_clause(server.key, self.base_url)
         self._server = server
         self._key = server.key
         self._options = options
@@ -202,7 +201,7 @@ class HostedModel:
         return True
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
+        """Answer `prompt` with one request; for the errors see `Provider.complete`."""
         stated = {**{name: getattr(self._options, name, None) for name in SAMPLING}, "seed": prompt.seed}
         sent = {name: v for name, v in stated.items() if v is not None and name not in self._dropped}
         with self._translated_errors(sent):
@@ -218,6 +217,13 @@ class HostedModel:
             return Diagnosis(False, (*lines, str(error)))
         return Diagnosis(found.ok, (*lines, *found.lines))
 
+    def _found(self, name: str, reads: int | None, writes: int | None, *more: str) -> Diagnosis:
+        """Return the diagnosis for a known model; `reads` and `writes` are its limits in tokens."""
+        lines = [f"{self._server.name} answers at {self.base_url} and knows {name}"]
+        if reads:
+            lines.append(f"it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}")
+        return Diagnosis(True, (*lines, *more))
+
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         """Send one request with the sampling parameters `sent`, and read the answer."""
         raise NotImplementedError
@@ -227,12 +233,12 @@ class HostedModel:
         raise NotImplementedError
 
     def _refusal(self, error: Any, sent: Mapping[str, Any]) -> Refusal | ProviderError:
-        """Return status and message of an answer; for a special case, such as spent credit, the exception to raise."""
+        """Return status and message of an error answer, or the exception to raise in a special case (spent credit)."""
         raise NotImplementedError
 
     @contextmanager
     def _translated_errors(self, sent: Mapping[str, Any]) -> Iterator[None]:
-        """Raise a PolicygenError in place of each of the SDK's exceptions, and for a malformed answer."""
+        """Raise a PolicygenError in place of an exception of the SDK or of a malformed answer."""
         name = self._server.name
         try:
             yield

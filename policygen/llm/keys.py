@@ -15,7 +15,7 @@ from policygen.errors import UsageError
 from policygen.llm.base import LLMOptions
 from policygen.outgoing import KEY_VARIABLES
 
-# Echoes of keys by servers: a masked word (sk-ab****yz), or the usual shapes of keys.
+# Keys that servers repeat in their messages: masked (sk-ab****yz), or recognised by their prefix.
 _MASKED = re.compile(r"[^\s'\"(]*\*{3,}[^\s'\",)]*")
 _SHAPED = re.compile(r"\b(?:sk|pk|gsk|xai|nvapi|hf)[-_][A-Za-z0-9_\-]{6,}|\bAIza[A-Za-z0-9_\-]{10,}")
 _HIDDEN = "[key]"
@@ -29,7 +29,7 @@ class Key:
     value: str = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """Remove this key from `text`, whole, shortened or masked, and anything else shaped like a key."""
+        """Return `text` with `[key]` in place of this key (whole, shortened or masked) and of any other key."""
         text = text.replace(self.value, _HIDDEN)
         if len(self.value) >= 12:  # a shorter placeholder could be an ordinary word
             text = re.sub(re.escape(self.value[:8]) + r"[^\s'\",)]*", _HIDDEN, text)
@@ -37,10 +37,10 @@ class Key:
 
 
 def keys_from_file(path: Path) -> None:
-    """Set the `KEY_VARIABLES` of a `.env` file that the environment lacks.
+    """Copy the `KEY_VARIABLES` that the environment lacks from a `.env` file into it.
 
-    Nothing else is read or expanded: an untrusted file in the working directory could otherwise choose servers, proxies
-    or code that Python loads.
+    Other variables are ignored and nothing is expanded: an untrusted file in the working directory could otherwise
+    choose servers, proxies or code that Python loads.
 
     Raises UsageError if the file cannot be read.
     """
@@ -56,8 +56,10 @@ def keys_from_file(path: Path) -> None:
             os.environ.setdefault(name, value)
 
 
-def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> None:
-    """Refuse to send `key` to an address that a file chose (except the provider's `own`), or with a file's fields.
+def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
+    """Refuse to send `key` to an address that a file chose, or with request fields from a file.
+
+    The provider's `own` address is allowed, whoever chose it.
 
     Raises UsageError naming the address or the fields, the file and what to do.
     """
@@ -79,15 +81,15 @@ def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> No
     )
 
 
-def goes_to(key: Key | None, url: str) -> str:
-    """Return the clause for `KeyedProvider.key_goes_to`: the key's name and its host."""
+def host_clause(key: Key | None, url: str) -> str:
+    """Return the clause for `KeyedProvider.key_goes_to`, which names the key and its host; empty without a key."""
     if key is None:
         return ""
     return f"the key in {key.name} goes to {urlsplit(url).netloc.rpartition('@')[2]}"
 
 
 def _origin(url: str) -> tuple[str, str]:
-    """Return scheme and host of an address, for comparison."""
+    """Return scheme and host of an address, in lower case."""
     parts = urlsplit(url)
     return parts.scheme.lower(), parts.netloc.lower()
 

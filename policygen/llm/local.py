@@ -1,4 +1,4 @@
-"""`local:DIR` or `local:ORGANISATION/NAME`: a model that runs in this process, by transformers (extra `local`)."""
+"""The provider `local:DIR` or `local:ORGANISATION/NAME`: a model in this process, by transformers (extra `local`)."""
 
 # Imports inside functions are of optional packages.
 
@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking, too_long
-from policygen.llm.gguf import LlamaCpp
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
+from policygen.llm.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
-_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")  # of a hub's repository; nothing that holds code
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")  # downloaded from the hub; none of them holds code
 _ADAPTER = "adapter_config.json"
 # Fields of an adapter's configuration that describe its weights. Others may name modules to import.
 _LORA = (
@@ -27,13 +28,12 @@ _LORA = (
 class LocalModel:
     """A chat model from a folder of safetensors with a tokenizer and a chat template, or from the Hugging Face hub.
 
-    A folder may hold a LoRA adapter; its base model is a folder, or a name that the hub's cache or the hub knows. The
-    model runs on CUDA or MPS if there is one, else on the CPU. No file of it runs code. Every request has a seed, so
-    that a run can be repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables of the
-    chat template, as in {"enable_thinking": False}.
+    A folder may hold a LoRA adapter; its base model is another folder, or a name in the hub. The model runs on CUDA or
+    MPS if there is one, else on the CPU. No code from its files runs. Every request has a seed, so that a run can be
+    repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables of the chat template, as
+    in {"enable_thinking": False}.
 
-    Raises:
-        UsageError: the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
     """
 
     is_language_model = True
@@ -42,8 +42,6 @@ class LocalModel:
     def __init__(self, source: str, options: LLMOptions) -> None:
         self.spec, self.model = f"local:{source}", source
         self._options = options
-        effort = {"reasoning_effort": options.reasoning_effort} if options.reasoning_effort else {}
-        self._template_variables = effort | (options.extra_body or {})
         self._tokenizer, self._model = load_chat_model(source)
         self._model.eval()
         text_config = self._model.config.get_text_config()
@@ -52,23 +50,22 @@ class LocalModel:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt`; the options, or else the model's own configuration, set the sampling.
 
-        Raises:
-            ProviderError: the prompt does not fit into the model's context, or its chat template refuses it.
+        Raises ProviderError if the prompt does not fit into the model's context, or its chat template refuses it.
         """
         import torch
 
         began = time.perf_counter()
-        messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
+        messages, variables = [asdict(message) for message in prompt.messages], chat_template_variables(self._options)
         try:
             encoded = self._tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **self._template_variables
+                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **variables
             )
         except Exception as error:  # the template is a program of the model's author
             raise ProviderError(f"the chat template of {self.model} refuses the prompt: {_first_line(error)}") from None
         encoded = encoded.to(self._model.device)
         tokens_in = int(encoded["input_ids"].shape[1])
         if tokens_in >= self.context:
-            raise too_long(self.model, tokens_in, self.context)
+            raise prompt_too_long(self.model, tokens_in, self.context)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(prompt.seed if prompt.seed is not None else torch.seed())
             try:
@@ -100,15 +97,11 @@ class LocalModel:
         """Describe the model's size, device and context."""
         tensors = [*self._model.parameters(), *self._model.buffers()]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        count = self._model.num_parameters()  # weights of 4 bits are packed, two in a number
-        line = (
-            f"{count / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {self._model.device.type}, context of "
-            f"{self.context:,} tokens"
-        )
-        return Diagnosis(True, (line,))
+        count = self._model.num_parameters()  # numel() would count two packed weights of 4 bits as one
+        return describe_model(count, size, self._model.device.type, self.context)
 
     def _sampling(self) -> dict[str, Any]:
-        """Return the arguments for sampling that the options state; a temperature of 0 chooses the likeliest token."""
+        """Return the sampling arguments that the options state; at temperature 0 the likeliest token is chosen."""
         options = self._options
         if options.temperature == 0:
             return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
@@ -123,7 +116,7 @@ class LocalModel:
 
 
 def local_model(source: str, options: LLMOptions) -> LocalModel | LlamaCpp:
-    """Return the model in a GGUF file, or in a folder or the hub."""
+    """Return the model of a GGUF file, a folder, or a name in the hub."""
     is_file = source.lower().endswith(".gguf") or Path(source).expanduser().is_file()
     return LlamaCpp(source, options) if is_file else LocalModel(source, options)
 
@@ -131,8 +124,7 @@ def local_model(source: str, options: LLMOptions) -> LocalModel | LlamaCpp:
 def load_chat_model(source: str) -> tuple[Any, Any]:
     """Return the tokenizer and the model in a folder, or of a name in the hub, on the fastest device.
 
-    Raises:
-        UsageError: the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
     """
     try:
         import torch
@@ -148,8 +140,8 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        own = folder if (folder / "tokenizer_config.json").exists() else base
-        tokenizer = transformers.AutoTokenizer.from_pretrained(own, local_files_only=True, trust_remote_code=False)
+        place = folder if (folder / "tokenizer_config.json").exists() else base
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         model = _load(base)
         if adapter is not None:
             model = _adapted(model, folder, adapter)
@@ -164,10 +156,10 @@ def _load(base: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     safely = {"dtype": "auto", "local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    # The kind of attention is stated, because a model's configuration may name compiled code to download.
+    # State the attention implementation: otherwise a model's configuration may name compiled code to download.
     try:
         return AutoModelForCausalLM.from_pretrained(base, attn_implementation="sdpa", **safely)
-    except ValueError:  # this kind of model has only the plain implementation
+    except ValueError:  # this architecture has no sdpa implementation
         return AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager", **safely)
 
 
@@ -201,7 +193,7 @@ def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
 
 
 def _check_files(folder: Path, weights: str) -> None:
-    """Refuse a folder without safetensors, or one that asks for code of its own."""
+    """Raise UsageError for a folder without safetensors, or one whose files ask to run code."""
     if not any(folder.glob(weights)):
         pickled = next((one.name for kind in ("*.bin", "*.pt", "*.pth") for one in folder.glob(kind)), None)
         why = f"{pickled} runs code when loaded, so save it as safetensors" if pickled else "no model is there"
@@ -213,7 +205,7 @@ def _check_files(folder: Path, weights: str) -> None:
 
 def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
     if adapter.get("peft_type") != "LORA":
-        raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; LoRA is supported")
+        raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; only LoRA is supported")
     import peft
 
     config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})

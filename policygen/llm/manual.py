@@ -1,4 +1,4 @@
-"""A person with a chat window as the model: prompts are printed or written to files, replies pasted back."""
+"""The provider `manual`: prompts are printed or written to files, and a person with a chat window returns replies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _POLL_SECONDS = 0.25
 
 
 class Manual:
-    """`manual` asks in the terminal, `manual:DIR` through files DIR/prompt-001.md and DIR/reply-001.md.
+    """The provider `manual`, which asks in the terminal; `manual:DIR` asks through DIR/prompt-001.md, DIR/reply-001.md.
 
-    Replies of an interrupted run are used again. A prompt file with another text belongs to another request, so its
-    number is skipped.
+    A reply file of an interrupted run is read again. If a prompt file holds another prompt, its number is skipped.
     """
 
     model = "manual"
@@ -49,7 +48,7 @@ class Manual:
             try:
                 text = self._from_files(self._folder, prompt)
             except (OSError, UnicodeDecodeError, LogbookError) as error:
-                raise ProviderError(f"prompts and replies cannot go through {self._folder}: {error}") from None
+                raise ProviderError(f"cannot exchange prompts and replies in {self._folder}: {error}") from None
         split = split_thinking(text)
         return Reply(text=split.text, model=self.model, reasoning=split.reasoning, truncated=split.unclosed)
 

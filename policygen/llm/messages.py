@@ -7,9 +7,9 @@ from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 
-# English prose and tables have about four characters per token; reported usage replaces the estimate.
+# English prose and tables have about four characters per token. The estimate is used until a server reports a count.
 CHARACTERS_PER_TOKEN = 4.0
-# More than any text has on average; a smaller reported count is wrong.
+# No text has more on average, so a reported count that implies more is wrong.
 MOST_CHARACTERS_PER_TOKEN = 8.0
 
 NO_MODEL = "builtin"
@@ -28,7 +28,7 @@ class Message:
 class Prompt:
     """A request to a model: the rendered messages, and the structured context they came from.
 
-    A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed, if one is sent.
+    A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed; None: none is sent.
     """
 
     messages: tuple[Message, ...]
@@ -37,7 +37,7 @@ class Prompt:
 
     @property
     def system(self) -> str:
-        """All system messages, with an empty line between them; empty without one."""
+        """All system messages, with an empty line between them; empty if there is none."""
         return "\n\n".join(message.content.strip() for message in self.messages if message.role == "system")
 
     @property
@@ -51,7 +51,7 @@ class Prompt:
         return round(self.characters / CHARACTERS_PER_TOKEN)
 
     def followed_by(self, *messages: Message) -> Prompt:
-        """Return the request with further turns at its end."""
+        """Return a request with further messages at its end, and without a sampling seed."""
         return Prompt(self.messages + messages, self.context)
 
 
@@ -84,20 +84,20 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request, the reply to it, the tries it took and the tokens charged."""
+    """A request of an attempt, its reply, and the tokens charged."""
 
     attempt: int
-    request: int
+    request: int  # 0 for the first request of the attempt; repairs count from 1
     prompt: Prompt
     reply: Reply
-    requests: int
+    requests: int  # number of tries until the reply came
     tokens_in: int = 0
     tokens_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FailedExchange:
-    """A request that was never answered, and why; its tries are charged like any other."""
+    """A request without a reply, and the reason; its `requests` tries are charged like those of any other."""
 
     attempt: int
     request: int
@@ -107,9 +107,10 @@ class FailedExchange:
 
 
 def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
-    """Return the tokens to charge for `reply`, in and out: the server's counts, if they are possible for the texts.
+    """Return the tokens to charge for `reply`, in and out.
 
-    Missing counts are estimated, thinking included. A cached reply is charged nothing.
+    A missing count is estimated from the characters, thinking included; a count too small for the text is raised. A
+    reply from a cache, or that no model wrote, is charged nothing.
     """
     if reply.model == NO_MODEL or reply.cached:
         return 0, 0
@@ -123,10 +124,10 @@ def _charged(reported: int | None, characters: int) -> int:
 
 
 def cut_to(reply: Reply, tokens: int) -> Reply:
-    """Truncate a reply to the requested length, in case the server ignored the limit.
+    """Truncate a reply to about `tokens` tokens, in case the server ignored the limit.
 
-    If the server reports tokens, the margin is generous: a correct reply is never cut. Otherwise the estimated charge
-    must not exceed the limit. Thinking is cut before the answer.
+    If the server reports tokens, 8 characters per token are allowed, so a correct reply is never cut. Otherwise 4 are,
+    so the estimated charge does not exceed the limit. Thinking is cut before the answer.
     """
     most = int(tokens * (CHARACTERS_PER_TOKEN if reply.tokens_out is None else MOST_CHARACTERS_PER_TOKEN))
     if reply.characters <= most:

@@ -1,7 +1,7 @@
 """OpenAI, Ollama, and other servers with OpenAI's chat protocol.
 
-A key goes only to its own host: `openai` uses api.openai.com unless an address is given explicitly (OPENAI_BASE_URL is
-not read), and the other two never get OPENAI_API_KEY.
+`openai` sends its key to api.openai.com unless an address is given explicitly (OPENAI_BASE_URL is not read). `ollama`
+and `compatible` never send OPENAI_API_KEY.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import Diagnosis, LLMOptions, counted, join_paragraphs, short_text, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, join_paragraphs, short_text, split_thinking, token_count
 from policygen.llm.hosted import (
     HostedModel,
     Refusal,
@@ -37,7 +37,8 @@ _OLLAMA_URL = "http://localhost:11434/v1"
 
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
-# The estimate of four characters per token is rarely 20 % too high: half of it means that text was cut.
+# The estimate of four characters per token is rarely 20% too high. If a server read less than half of it, for prompts
+# of at least 500 tokens, it cut the prompt.
 _CUT_BELOW = 0.5
 _CUT_FROM_TOKENS = 500
 
@@ -46,10 +47,10 @@ _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 class _Chat(HostedModel):
-    """The base class of the three providers.
+    """The base class of the providers of this module.
 
-    `limits` holds the new and the old name of the parameter that limits a reply, the likelier first: only a request
-    shows which one a model takes.
+    `limits` holds the two names of the parameter that limits the length of a reply, the likelier first. Only a request
+    shows which of them a model accepts.
     """
 
     timed_out, unreachable = openai.APITimeoutError, openai.APIConnectionError
@@ -69,11 +70,11 @@ class _Chat(HostedModel):
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
         if server.provider_id != "openai":
-            # The SDK reads these from the environment; they are for OpenAI only.
+            # The SDK reads both from the environment; only OpenAI may get them.
             self._client.organization = self._client.project = None
 
     def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`, or one name in `limits`; False if it was dropped before or is required."""
+        """Stop sending `parameter`; of the two names in `limits`, only one can be dropped. False if not possible."""
         if parameter not in self.limits:
             return super().drop(parameter)
         if parameter in self._dropped or self._dropped & set(self.limits):
@@ -97,8 +98,8 @@ class _Chat(HostedModel):
         )
         if not isinstance(completion, ChatCompletion):
             raise ProviderError(
-                f"{self._server.name} at {self.base_url} did not answer with a chat completion: "
-                "does the address end as the server's manual says, mostly in /v1?"
+                f"{self._server.name} at {self.base_url} did not answer with a chat completion: check the address "
+                "in the server's manual; it mostly ends in /v1"
             )
         failure = (completion.model_extra or {}).get("error")
         if failure and not completion.choices:  # some routers report an upstream fault with a 200
@@ -107,7 +108,7 @@ class _Chat(HostedModel):
             refusal = Refusal(status if isinstance(status, int) else 502, str(detail.get("message")))
             raise server_fault(self._server.name, refusal, key=self._key)
         usage = completion.usage
-        tokens_in, tokens_out = counted(usage, "prompt_tokens"), counted(usage, "completion_tokens")
+        tokens_in, tokens_out = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         self._check_context(prompt, tokens_in)
         text, thinking, finish = "", "", ""
         if completion.choices:
@@ -149,7 +150,7 @@ class _Chat(HostedModel):
         return tuple(lines)
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
-        """Warn if the server cut the prompt silently; most answer 400 instead."""
+        """Warn if the server cut the prompt without an error; here nothing, because most servers answer 400."""
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
         message = _message(error)
@@ -158,7 +159,7 @@ class _Chat(HostedModel):
             return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
             parameter = rejected_parameter(message, (self._limit, *sent), short_text(error.param))
-            # Another effort would be another experiment: the user must correct the value.
+            # If only the value is wrong, the user must correct it: without it the experiment would be another one.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
@@ -167,7 +168,7 @@ class _Chat(HostedModel):
 
 
 class OpenAI(_Chat):
-    """`openai:MODEL`, with the key in OPENAI_API_KEY."""
+    """The provider `openai:MODEL`, with the key in OPENAI_API_KEY."""
 
     limits = ("max_completion_tokens", "max_tokens")
 
@@ -178,7 +179,7 @@ class OpenAI(_Chat):
 
 
 class Compatible(_Chat):
-    """`compatible:MODEL` at `LLMOptions.base_url`; the key, if the server wants one, in OPENAI_COMPATIBLE_API_KEY."""
+    """The provider `compatible:MODEL` at `LLMOptions.base_url`, with the key, if any, in OPENAI_COMPATIBLE_API_KEY."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
@@ -186,12 +187,12 @@ class Compatible(_Chat):
                 f"compatible:{model} needs the server's address, as in compatible:{model}@http://localhost:8000/v1"
             )
         key, start = find_key("OPENAI_COMPATIBLE_API_KEY"), "start the server, or correct the address"
-        missing = "does it serve {!r}, and does the address end as its manual says, mostly in /v1?"
+        missing = "does it serve {!r}, and is the address complete? it mostly ends in /v1"
         super().__init__(Server("compatible", "the server", "", key, start, missing), model, options)
 
 
 class Ollama(_Chat):
-    """`ollama:MODEL` on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
+    """The provider `ollama:MODEL`, on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         url = options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", ""))
@@ -247,6 +248,7 @@ def _content(message: ChatCompletionMessage) -> str:
 
 
 def _reasoning(message: ChatCompletionMessage) -> str:
+    """Return the thinking that some servers send in a field of its own."""
     extra = message.model_extra or {}
     fields = (extra.get("reasoning"), extra.get("reasoning_content"))
     # Some servers send the same text under both names.
@@ -254,6 +256,7 @@ def _reasoning(message: ChatCompletionMessage) -> str:
 
 
 def _message(error: openai.APIStatusError) -> str:
+    """Return the server's message; the field that holds it depends on the server."""
     body = error.body
     if isinstance(body, dict):
         for name in ("message", "error", "detail"):

@@ -13,10 +13,10 @@ def dollars(usd: float | None) -> str:
 
 
 def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out: int) -> float | None:
-    """Return USD for one request: by the user's prices if given, else by the price list; None if neither has a price.
+    """Return the cost in USD of one request, by the user's prices if given, else by the price list; None if unknown.
 
-    A model on your own machine (`ollama`, `local`) costs 0 per token. A hosted model at another address,
-    `openai:gpt-5-mini@URL`, has no known price. Source: the snapshot inside the installed genai-prices package.
+    A model on your own machine (`ollama`, `local`) costs 0. A hosted model at another address, as in
+    `openai:gpt-5-mini@URL`, has no known price. Source: the price list in the installed package genai-prices.
     """
     if options.price_in is not None and options.price_out is not None:
         return (options.price_in * tokens_in + options.price_out * tokens_out) / 1e6

@@ -1,4 +1,4 @@
-"""Answer with the recorded replies of an earlier run, in their order and without any network."""
+"""The provider `replay`: the recorded replies of an earlier run, in their order and without any network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _REMEDY = "restore it from a copy, or replay another run"
 class Replay:
     """The provider `replay:RUN`, where RUN is the folder of a run.
 
-    Model and token counts are as recorded; the cost is 0.
+    Replies keep the recorded model and token counts; they cost 0.
 
-    Raises:
-        UsageError: the run holds no readable replies.
+    Raises UsageError if the run holds no readable replies.
     """
 
     def __init__(self, run: str, options: LLMOptions) -> None:
@@ -37,10 +36,9 @@ class Replay:
         self.is_language_model = any(reply.model != "builtin" for reply in self._replies)
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Yield all answered requests, in order, with replies that cost 0.
+        """Yield all answered requests, in order; the cost of their replies is set to 0.
 
-        Raises:
-            UsageError: there is no transcript, or it is damaged.
+        Raises UsageError if there is no transcript, or it is damaged.
         """
         if not os.path.lexists(self.path):
             raise UsageError(f"replay:RUN needs a run folder with a {_TRANSCRIPT}: there is no {self.path}")
@@ -54,8 +52,7 @@ class Replay:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Return the next recorded reply; the prompt is ignored.
 
-        Raises:
-            ProviderError: all replies have been replayed.
+        Raises ProviderError if all replies have been replayed.
         """
         if self._next == len(self._replies):
             raise ProviderError(
@@ -66,11 +63,11 @@ class Replay:
         return self._replies[self._next - 1]
 
     def skip(self, replies: int) -> None:
-        """Pass over the replies that an interrupted run has used."""
+        """Skip replies that an interrupted run has used."""
         self._next = min(self._next + replies, len(self._replies))
 
     def diagnose(self) -> Diagnosis:
-        """Say how many replies are recorded, and of which model."""
+        """Describe how many replies are recorded, and of which model."""
         return Diagnosis(True, (f"{self.path} holds {_count(len(self._replies))} of {self.model}",))
 
 

@@ -18,16 +18,16 @@ from policygen.outgoing import redacted
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
-"""Seconds; if a server asks for a longer wait, the request fails."""
+"""Longest wait in s; if a server asks for more, the request fails."""
 
-# 2, 4, 8, ... at most 60 seconds, plus up to 2 so that parallel runs do not retry together. The default of five retries
-# outlasts a rate limit per minute.
+# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The default
+# of five retries outlasts a rate limit per minute.
 _DEFAULT_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait: for the reply of `spec` or, after a transient fault (`reason`), for the next try.
+    """A wait for the reply of the provider `spec` or, if `reason` names a transient fault, for the next try.
 
     `since` and `until` are seconds since the epoch; `until` is None for an unbounded wait.
     """
@@ -61,12 +61,12 @@ def ask(
 ) -> Reply:
     """Return the provider's reply to `prompt`; `Reply.seconds` is the duration of the successful request.
 
-    The reply has at most `max_output_tokens`, no echoed key, and a price, if known, for the charged tokens.
+    The reply has at most `max_output_tokens` and contains no key; `usd` is the price, if known, of the charged tokens.
 
-    `before_try` is called before every request, retries included, and may raise BudgetExhausted, which passes through.
-    After a transient fault it waits as long as the server asks, else exponentially with jitter; `on_wait` is called
-    before each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once.
-    A provider of the user's program may return a plain string.
+    `before_try` is called before every request, retries included; a BudgetExhausted that it raises ends the call. After
+    a transient fault the wait is as long as the server asks, else exponential with jitter. `on_wait` is called before
+    each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once. A
+    provider of the user's program may return a plain string.
 
     Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after `options.max_retries`
     retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
@@ -76,7 +76,7 @@ def ask(
         while True:
             before_try()
             started, now = time.perf_counter(), time.time()
-            bounded = isinstance(provider, KeyedProvider)  # requests to a server; a person may take any time
+            bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
             on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
             try:
                 reply = provider.complete(prompt, max_output_tokens)
@@ -100,7 +100,7 @@ def ask(
 
     retrying = Retrying(
         retry=retry_if_exception(_is_transient),
-        wait=_wait,
+        wait=_seconds_to_wait,
         stop=stop_after_attempt(options.max_retries + 1),
         sleep=sleep,
         before_sleep=announce,
@@ -121,7 +121,7 @@ def _as_reply(answer: object, provider: Provider) -> Reply:
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
-    """Sanitise a reply: limit its length, remove secrets and impossible token counts, and add the price."""
+    """Return the reply with limited length, without secrets and impossible token counts, and with its price."""
     if not provider.is_language_model:
         return reply
     reply = replace(
@@ -136,14 +136,14 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
     reply = cut_to(reply, allowance)
     if reply.usd is not None:
         return reply
-    # If the server names another model, the higher of the two prices counts.
+    # If the server names another model than the one asked for, the higher of the two prices counts.
     charged = charged_tokens(prompt, reply)
     prices = [cost(options, provider.spec, model, *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 
 def _printable(text: str) -> str:
-    """Remove secrets and lone surrogates (possible in JSON), which no file can hold."""
+    """Remove secrets, and replace lone surrogates, which JSON may contain but UTF-8 cannot encode."""
     return redacted(_LONE_SURROGATES.sub("\ufffd", text))
 
 
@@ -156,12 +156,12 @@ def _is_transient(error: BaseException) -> bool:
         return False
     if error.retry_after is not None and error.retry_after > LONGEST_WAIT:
         raise ProviderError(
-            f"the server asked for a wait of {error.retry_after:.0f} s; the most is {LONGEST_WAIT:.0f} s: {error}"
+            f"the server asks to wait {error.retry_after:.0f} s, more than {LONGEST_WAIT:.0f} s: {error}"
         ) from None
     return True
 
 
-def _wait(state: RetryCallState) -> float:
+def _seconds_to_wait(state: RetryCallState) -> float:
     error = _last_error(state)
     if isinstance(error, TransientProviderError) and error.retry_after is not None:
         return error.retry_after

@@ -1,7 +1,7 @@
 """The transcript of a run: a line for each request before it is sent, and a line for its reply or error.
 
-The first line makes a request count even if a crash loses its reply. The second holds the messages and the reply. A
-long message is written once, with its digest; if it is soon sent again, only the digest is written.
+Because of the first line, a request is charged even if a crash loses its reply. The second line holds the messages and
+the reply. A long message is written once, with its digest; if it is sent again soon, only the digest is written.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 
 KIND = "transcript"
 REMEDY = "it records the run's spending: restore it from a copy, or start a new run"
-_SHORT = 200  # a message of fewer characters is written again instead of its digest
-_RECENT = 200  # messages that are kept; a conversation has fewer
+_SHORT = 200  # a message of fewer characters is always written out
+_RECENT = 200  # messages whose digests are remembered; a conversation has fewer
 _MOST_REQUESTS = 10_000  # requests of one exchange, retries included
 KILLED = "the run was killed while it waited for the reply"
 
@@ -50,12 +50,12 @@ class _SentRecord:
     request: int
 
 
-# Pydantic's compiled core: a long run has tens of thousands of lines.
+# Pydantic validates in compiled code: a long run has tens of thousands of lines.
 _EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_SentRecord)
 
 
 class Transcript:
-    """Reads and writes `transcript.jsonl`; raises LogbookError if it is damaged, or cannot be read or written."""
+    """The file `transcript.jsonl`; its methods raise LogbookError if it is damaged, or cannot be read or written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,8 +64,7 @@ class Transcript:
     def record_sent(self, attempt: int, request: int) -> None:
         """Append a line for a request that is about to be sent; it is on the disk when this returns.
 
-        Raises:
-            LogbookError: it cannot be written; then the request must not be sent.
+        Raises LogbookError if it cannot be written; then the request must not be sent.
         """
         append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
 
@@ -123,7 +122,7 @@ class Transcript:
         yield from _unanswered(waiting)
 
     def last_sent_and_answered(self) -> tuple[int, int]:
-        """Return the last attempt with a sent request, and the last one with a reply; 0 if there is none."""
+        """Return the numbers of the last attempt with a sent request and of the last with a reply; 0: there is none."""
         sent = answered = 0
         for record in read_lines(self.path):
             one = record.get("sent")
@@ -137,13 +136,13 @@ class Transcript:
         if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
             raise PolicyError(f"a request: impossible numbers (attempt {record.attempt}, {record.requests} requests)")
         messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
-        asked = (record.attempt, record.request, Prompt(messages))
+        request = (record.attempt, record.request, Prompt(messages))
         if record.reply is None:
-            return FailedExchange(*asked, record.requests, record.error or "")
+            return FailedExchange(*request, record.requests, record.error or "")
         for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
             if not (math.isfinite(value) and value >= 0):
                 raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
-        return Exchange(*asked, record.reply, record.requests)
+        return Exchange(*request, record.reply, record.requests)
 
     def _content(self, message: _MessageRecord, contents: _Recent) -> str:
         content = message.content
@@ -157,7 +156,7 @@ class Transcript:
         return content
 
     def _lost(self, digest: str) -> str | None:
-        """Search the whole file for the message with a digest; None if there is none."""
+        """Search the whole file for the message with a digest that is no longer remembered; None if there is none."""
         for record in read_lines(self.path):
             messages = record.get("messages")
             for message in messages if isinstance(messages, list) else ():
@@ -169,7 +168,7 @@ class Transcript:
 
 
 class _Recent(OrderedDict[str, str]):
-    """The last messages by their digests; a long run has too many to keep all."""
+    """The last `_RECENT` messages by their digests; a long run has too many to keep all."""
 
     def __setitem__(self, digest: str, content: str) -> None:
         super().__setitem__(digest, content)

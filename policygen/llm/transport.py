@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 LONGEST_BODY = 16 * 2**20
-"""Bytes; a reply of some thousand tokens has less than one per cent of this."""
+"""Most bytes of a response body; a reply of some thousand tokens has less than one per cent of this."""
 
 
 class Unreadable(httpx2.DecodingError):
@@ -21,8 +21,8 @@ class BoundedClient(httpx2.Client):
     """A client for the providers' SDKs whose requests end within `seconds`, whatever the server does.
 
     The timeouts of httpx2 bound each read, so a server that drips bytes could hold a request for ever. Here each
-    request has its own connection and daemon thread; when the time is over, the connection is shut down, which ends the
-    thread. Redirects are not followed, because they would receive the key.
+    request has its own connection and daemon thread. When the time is over, the connection is shut down, which ends the
+    thread. Redirects are not followed, because the key would be sent to their target.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -43,7 +43,7 @@ class BoundedClient(httpx2.Client):
 
         def work() -> None:
             try:
-                exchange.response = _whole(send(request, **options))
+                exchange.response = _read_body(send(request, **options))
             except BaseException as error:  # raised again in the waiting thread
                 exchange.error = error
             finally:
@@ -70,28 +70,28 @@ class _RequestInProgress:
         self.done = threading.Event()
         self.response: httpx2.Response | None = None
         self.error: BaseException | None = None
-        self._over = False
+        self._abandoned = False
         self._socket: socket.socket | None = None
 
     def note(self, event: str, info: dict[str, Any]) -> None:
-        """Record the connection once it exists (a trace function of httpcore2); stop the request after its time."""
+        """Record the connection, or raise if the request was abandoned; httpcore2 calls this for each event."""
         stream = info.get("return_value")
         if event.endswith(("connect_tcp.complete", "start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
-        if self._over and not self.done.is_set() and event.endswith(".started") and "close" not in event:
-            raise httpx2.ReadTimeout("the request was given up")
+        if self._abandoned and not self.done.is_set() and event.endswith(".started") and "close" not in event:
+            raise httpx2.ReadTimeout("the request was abandoned")
 
     def abandon(self) -> None:
-        """Close the connection, which wakes the waiting thread."""
-        self._over = True
+        """Shut down the connection if the request still runs; this ends its thread."""
+        self._abandoned = True
         if not self.done.is_set() and self._socket is not None:
             with contextlib.suppress(OSError):
                 # Not SSLSocket.shutdown, which changes the object while the other thread uses it.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-def _whole(response: httpx2.Response) -> httpx2.Response:
-    """Read the body of a response, unless it is too long."""
+def _read_body(response: httpx2.Response) -> httpx2.Response:
+    """Return the response with its body, decoded; raise Unreadable if the body is too long."""
     try:
         chunks, length = [], 0
         for chunk in response.iter_bytes():
@@ -101,10 +101,10 @@ def _whole(response: httpx2.Response) -> httpx2.Response:
                 raise Unreadable(f"the answer is longer than {LONGEST_BODY // 2**20} MB")
     finally:
         response.close()
-    of_the_transfer = ("content-encoding", "content-length", "transfer-encoding")
+    transfer_headers = ("content-encoding", "content-length", "transfer-encoding")
     return httpx2.Response(
         response.status_code,
-        headers=[(k, v) for k, v in response.headers.multi_items() if k.lower() not in of_the_transfer],
+        headers=[(k, v) for k, v in response.headers.multi_items() if k.lower() not in transfer_headers],
         content=b"".join(chunks),
         request=response.request,
         extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1")},

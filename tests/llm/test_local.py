@@ -85,7 +85,7 @@ def test_an_adapter_is_put_on_its_base(model: Path, tmp_path: Path) -> None:
     )
     assert connect(f"local:{tmp_path}", LLMOptions()).complete(PROMPT, 20).text == adapter.complete(PROMPT, 20).text
     (tmp_path / "adapter_config.json").write_text(json.dumps(fields | {"peft_type": "XLORA"}))
-    with pytest.raises(UsageError, match="an adapter of the kind 'XLORA'; LoRA is supported"):
+    with pytest.raises(UsageError, match="an adapter of the kind 'XLORA'; only LoRA is supported"):
         connect(f"local:{tmp_path}", LLMOptions())
     shutil.move(model, gone := tmp_path / "gone")
     try:

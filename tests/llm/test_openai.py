@@ -100,7 +100,7 @@ def test_compatible_needs_an_address() -> None:
 
 
 def test_an_unknown_path_hints_at_the_address(asked: Asked) -> None:
-    with ChatServer() as server, pytest.raises(ProviderError, match="mostly in /v1"):
+    with ChatServer() as server, pytest.raises(ProviderError, match="mostly ends in /v1"):
         asked(connect("compatible:qwen3", LLMOptions(base_url=server.url)))
 
 

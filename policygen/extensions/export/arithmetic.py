@@ -1,4 +1,4 @@
-"""Computation of a policy's steps in an arithmetic of choice: single precision, many points at once, intervals."""
+"""The steps of a policy, computed with another kind of values: single precision, many points at once, intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Arithmetic(ABC, Generic[V]):
-    """A kind of values, and how operations compute with them."""
+    """Arithmetic with one kind of values: its constants and operations."""
 
     @abstractmethod
     def number(self, value: float) -> V:
@@ -29,7 +29,7 @@ class Arithmetic(ABC, Generic[V]):
 
     @abstractmethod
     def applied(self, node: Call | Previous, arguments: Sequence[V]) -> V:
-        """Return an operation's result; the arguments of `prev` are the value remembered and the start."""
+        """Return the result of an operation; the arguments of `prev` are the remembered value and the start."""
 
     @abstractmethod
     def finite(self, value: V) -> V:
@@ -49,7 +49,7 @@ class Arithmetic(ABC, Generic[V]):
         raise AssertionError(node)
 
     def assigned(self, program: Program, values: Mapping[str, V]) -> dict[str, V]:
-        """Return the observed and remembered values with all `Program.assignments`."""
+        """Return `values`, observed and remembered, with those of all `Program.assignments` added."""
         known = dict(values)
         for name, node in program.assignments:
             known[name] = self.finite(self.value(node, known))
@@ -63,22 +63,22 @@ class Points(Arithmetic[Array]):
         self.dtype = dtype
 
     def number(self, value: float) -> Array:
-        """Return an array without dimensions."""
+        """Return the constant as an array of shape ()."""
         return np.asarray(value, self.dtype)
 
     def applied(self, node: Call | Previous, arguments: Sequence[Array]) -> Array:
-        """Return a column."""
+        """Return the result for each row, shape (n,)."""
         if isinstance(node, Previous):
             before, start = arguments
             return np.where(np.isnan(before), start, before)
         return np.asarray(OPERATIONS[node.function].batch(*arguments), self.dtype)
 
     def finite(self, value: Array) -> Array:
-        """Return a column of finite numbers."""
+        """Return finite values, of the same shape."""
         return finite(value)
 
     def read(self, program: Program, rows: Array, memory: Sequence[Array] = ()) -> dict[str, Array]:
-        """Return all values of a step for observations of shape (n, d).
+        """Return all values of one step by name, for observations of shape (n, d).
 
         Args:
             memory: columns of shape (n,), as `remembered` returns them; none at the first step.
@@ -91,7 +91,7 @@ class Points(Arithmetic[Array]):
             return self.assigned(program, values)
 
     def decided(self, program: Program, values: Mapping[str, Array], count: int) -> Array:
-        """Return the actions of `count` steps with these values."""
+        """Return the actions for `count` rows of values, one for each."""
         policy = program.policy
         if isinstance(policy, TablePolicy):
             return policy.grid.look_up(
@@ -101,7 +101,7 @@ class Points(Arithmetic[Array]):
         return policy.chosen(np.stack(outputs, axis=1))
 
     def remembered(self, program: Program, values: Mapping[str, Array], actions: Array) -> list[Array]:
-        """Return the memory after steps with these values and actions."""
+        """Return the memory after a step with these values and actions: columns of shape (n,)."""
         kept = [
             values[one.name] if one.actuator is None else part_of_decision(program.policy.task, one.name)(None, actions)
             for one in program.remembered_values

@@ -18,11 +18,12 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.arithmetic import Points
 from policygen.extensions.export.program import Program
 from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
-from policygen.extensions.export.writing import comment_text, number
+from policygen.extensions.export.writing import comment_text, double
 from policygen.quantities.compiled import INFINITE
 
-_TESTED_STEPS = 200  # of an episode
-# Share of its range by which a number may differ from the one that was played, and why; by `Options.float32`.
+_TESTED_STEPS = 200  # of each episode
+# Difference allowed between a number and the one that was played, as a share of the largest magnitude within its limits
+# (at least 1), and the reason; by `Options.float32`.
 TOLERANCES = {
     False: (1e-6, "an action is rounded to 24 bits, 6e-8"),
     True: (1e-4, "numbers have 24 bits, 6e-8; 1,700 roundings may add up, or cancellation cost three digits"),
@@ -116,13 +117,13 @@ static int pg_highest(const double *scores, int count)
 
 
 def in_single(code: str) -> str:
-    """Rewrite C code without comments on numbers: types, constants and functions of `math.h` in single precision."""
+    """Rewrite types, constants and functions of `math.h` for single precision; comments must hold no decimals."""
     code = _DOUBLE.sub(lambda found: constant(float(found[0])), re.sub(r"\bdouble\b", "float", code))
     return _FUNCTION.sub(r"\1f", code)
 
 
 def constant(value: float) -> str:
-    """Write a constant in single precision."""
+    """Write a float constant."""
     with np.errstate(over="ignore"):
         text = str(np.float32(value))
     if "inf" in text:
@@ -140,11 +141,7 @@ class C(Source):
     as_number = "(double)({0})"
     choice = "pg_where({0}, {1}, {2})"
     nonzero = "!pg_same({0}, 0.0)"
-    compared: ClassVar[Mapping[str, str]] = {
-        **Source.compared,
-        "==": "pg_same({0}, {1})",
-        "!=": "!pg_same({0}, {1})",
-    }
+    compared: ClassVar[Mapping[str, str]] = {**Source.compared, "==": "pg_same({0}, {1})", "!=": "!pg_same({0}, {1})"}
     functions: ClassVar[Mapping[str, str]] = {
         **Source.functions,
         "/": "{0} / ({1} + 0.0)",  # there is no negative zero
@@ -181,7 +178,7 @@ class C(Source):
         )
 
     def fill(self, name: str, values: Sequence[str]) -> None:
-        """Set the elements of the array, which is an argument."""
+        """Set the elements of the array `name`."""
         for k, value in enumerate(values):
             self.add(f"{name}[{k}] = {value}")
 
@@ -196,7 +193,7 @@ class C(Source):
 
 
 def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Return observations (n, d) and actions (n, m) of the first steps of an episode, as they are tested."""
+    """Return the observations (n, d) and actions (n, m) of the steps that are tested: the first of an episode."""
     steps = min(episode.length, _TESTED_STEPS)
     return episode.observations[:steps].astype(np.float64), np.asarray(episode.actions[:steps], np.float64).reshape(
         steps, -1
@@ -216,18 +213,18 @@ class PolicyInC(PolicyWithArrays, C):
             self.body = list(map(in_single, self.body))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of one file with everything."""
+        """Yield the lines of one file that needs no header."""
         yield from self._comment()
         yield from ("#include <math.h>", "", *self.used_helpers(), *self.data, *self._declarations(), "")
         yield from self._definitions()
 
     def source(self) -> str:
-        """Write the .c file that includes `header`."""
+        """Return the text of the .c file, which includes the header."""
         lines = [f'#include "{self.name}.h"', "#include <math.h>", "", *self.used_helpers(), *self.data]
         return "\n".join([*lines, *self._definitions(), ""])
 
     def header(self) -> str:
-        """Write a header file: how to call the policy, its structure and its functions."""
+        """Return the text of the header: how to call the policy, its structure and its functions."""
         guard = f"{self.name.upper()}_H"
         wrapped = ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
         closed = ["", "#ifdef __cplusplus", "}", "#endif", f"#endif /* {guard} */", ""]
@@ -236,19 +233,22 @@ class PolicyInC(PolicyWithArrays, C):
         )
 
     def test_program(self, episodes: Sequence[Trajectory]) -> str:
-        """Write a program that compares the decisions of the exported policy with those in some episodes.
+        """Return a program that compares the decisions of the exported policy with those in some episodes.
 
-        Its exit code is 0 if no more differ than those that single precision is known to change.
+        Its exit code is 0 if at most as many differ as single precision changes.
         """
-        name, width = self.program.name, len(self.task.observations)
+        name, width = self.name, len(self.task.observations)
         parts, steps = len(self.task.actuators), [tested_steps(episode) for episode in episodes]
-        rows = [[*one, *other] for seen, acts in steps for one, other in zip(seen.tolist(), acts.tolist(), strict=True)]
+        rows = [
+            [*one, *other]
+            for seen, actions in steps
+            for one, other in zip(seen.tolist(), actions.tolist(), strict=True)
+        ]
         starts = [int(i == 0) for seen, _ in steps for i in range(len(seen))]
-        allowed = self.ties(episodes) if self.options.float32 else 0
-        kind = "float" if self.task.has_numbers else "int"
+        allowed = self.differing_in_single(episodes) if self.options.float32 else 0
         passed = ", &memory" if self.has_memory else ""
-        call = f"{name}_act(rows[i]{passed}{'' if self.returns_one else ', action'})"
-        call = f"action[0] = {call}" if self.returns_one else call
+        call = f"{name}_act(rows[i]{passed}{'' if self.discrete else ', action'})"
+        call = f"action[0] = {call}" if self.discrete else call
         call = f"wrong += {name}_step(rows[i]{passed}, action) != 0" if self.options.on_nan else call
         broken: list[str] = []
         if self.options.on_nan and self.program.observed:
@@ -257,18 +257,18 @@ class PolicyInC(PolicyWithArrays, C):
         code = [
             "/* Observations, and then the decision that was played. */",
             f"static {'' if self.options.on_nan else 'const '}double rows[{len(rows)}][{width + parts}] = {{",
-            *("    {" + ", ".join(map(number, row)) + "}," for row in rows),
+            *("    {" + ", ".join(map(double, row)) + "}," for row in rows),
             "};",
             f"static const unsigned char starts[{len(rows)}] = {{",
             *(f"    {', '.join(map(str, starts[i : i + 30]))}," for i in range(0, len(starts), 30)),
             "};",
-            f"static const double tolerance[{parts}] = {{{', '.join(map(number, self._tolerance()))}}};",
+            f"static const double tolerance[{parts}] = {{{', '.join(map(double, self._tolerance()))}}};",
             "",
             "int main(void)",
             "{",
             "    unsigned long i, k, wrong = 0;",
             *([f"    struct {name}_memory memory;"] if self.has_memory else []),
-            f"    {kind} action[{parts}];",
+            f"    {self._kind} action[{parts}];",
             f"    for (i = 0; i < {len(rows)}; ++i) {{",
             *([f"        if (starts[i])\n            {name}_reset(&memory);"] if self.has_memory else []),
             f"        {call};",
@@ -287,46 +287,46 @@ class PolicyInC(PolicyWithArrays, C):
         return "\n".join(
             [
                 f"/* Decisions in {len(episodes)} episodes of {comment_text(self.task.name)}.",
-                f" * A number may differ by {share:g} of its range: {reason}.",
+                f" * A number may differ by {share:g} of its largest size, or of 1 if that is less: {reason}.",
                 expected,
                 f" * cc {name}_test.c {name}.c -lm */",
                 f'#include "{name}.h"',
                 "#include <math.h>",
                 "#include <stdio.h>",
                 "",
-                self._typed("\n".join(code)),
+                self._in_own_precision("\n".join(code)),
             ]
         )
 
-    def ties(self, episodes: Sequence[Trajectory]) -> int:
-        """Count the decisions of some episodes that differ in single precision, as far as they are tested."""
+    def differing_in_single(self, episodes: Sequence[Trajectory]) -> int:
+        """Count the tested decisions that single precision changes."""
         single, wrong = Points(np.float32), 0
         for episode in episodes:
             memory: list[npt.NDArray[Any]] = []
-            for row, acts in zip(*tested_steps(episode), strict=True):
+            for row, played in zip(*tested_steps(episode), strict=True):
                 values = single.read(self.program, row[None], memory)
                 action = single.decided(self.program, values, 1)
                 memory = single.remembered(self.program, values, action)
-                wrong += int((np.abs(np.ravel(action) - acts) > self._tolerance()).sum())
+                wrong += int((np.abs(np.ravel(action) - played) > self._tolerance()).sum())
         return wrong
 
     def _tolerance(self) -> list[float]:
-        """Return for each actuator the largest difference that is tolerated."""
+        """Return for each actuator the largest difference that the test allows."""
         share, _ = TOLERANCES[self.options.float32]
         return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in self.task.actuators]
 
-    def _typed(self, code: str) -> str:
+    def _in_own_precision(self, code: str) -> str:
         return in_single(code) if self.options.float32 else code
 
     def _at_zero(self, index: int) -> str:
-        """Write the value of an actuator that is closest to zero; for a choice, its first label."""
+        """Write the value of an actuator that is closest to zero; for a choice, the index of its first label."""
         actuator = self.task.actuators[index]
         value = self.literal(0 if actuator.is_choice else min(max(0.0, actuator.low), actuator.high))
         return f"(float){value}" if self.task.has_numbers and actuator.is_choice else value
 
     def used_helpers(self) -> list[str]:
         """Return the definitions of all helpers that the code calls, in order."""
-        return list(map(self._typed, super().used_helpers()))
+        return list(map(self._in_own_precision, super().used_helpers()))
 
     @property
     def _reset(self) -> str:
@@ -364,12 +364,12 @@ class PolicyInC(PolicyWithArrays, C):
         words = Counter(re.findall(r"\w+", "\n".join(self.body)))
         unused = [name for name in self.names.values() if words[name] == 1]  # declared but never read
         yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
-        yield "    return action;\n}" if self.returns_one else "}"
+        yield "    return action;\n}" if self.discrete else "}"
         if self.options.on_nan:
             yield from self._guard()
 
     def _guard(self) -> Iterator[str]:
-        """Yield the function that checks that observations are finite before it decides."""
+        """Yield the function that checks that observations are finite, and only then decides."""
         parts = range(len(self.fallback))
         memory = ", memory" if self.memory else ""
         known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
@@ -380,13 +380,13 @@ class PolicyInC(PolicyWithArrays, C):
         yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
         yield "        return 1;\n    }"
         act = f"{self.name}_act(observation{memory}"
-        yield f"    action[0] = {act});" if self.returns_one else f"    {act}, action);"
+        yield f"    action[0] = {act});" if self.discrete else f"    {act}, action);"
         if self.holds:
             yield from (f"    memory->held[{k}] = action[{k}];" for k in parts)
         yield "    return 0;\n}"
 
     def _about_status(self) -> Iterator[str]:
-        """Yield sentences about the reaction of the function to an observation that is not finite."""
+        """Yield sentences that describe what the function does if an observation is not finite."""
         zero = ", ".join(
             f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
             for a, value in zip(self.task.actuators, self.fallback, strict=True)
@@ -404,26 +404,23 @@ class PolicyInC(PolicyWithArrays, C):
     def _kind(self) -> str:
         return "float" if self.task.has_numbers else "int"
 
-    def _arguments(self, has_memory: bool) -> list[str]:
-        memory = [f"struct {self.name}_memory *memory"] if has_memory else []
-        return [f"const {self.real} observation[{len(self.task.observations)}]", *memory]
-
     def _entry(self) -> str:
         """Write the head of the function to call."""
-        if not self.options.on_nan:
-            return self._prototype()
-        arguments = [*self._arguments(self.has_memory), f"{self._kind} action[{len(self.task.actuators)}]"]
-        return f"int {self.name}_step({', '.join(arguments)})"
+        return self._head("int", "step", self.has_memory, True) if self.options.on_nan else self._prototype()
 
     def _prototype(self) -> str:
-        arguments = self._arguments(bool(self.memory))
-        if not self.returns_one:
-            arguments.append(f"{self._kind} action[{len(self.task.actuators)}]")
-        return f"{'int' if self.returns_one else 'void'} {self.name}_act({', '.join(arguments)})"
+        """Write the head of the function that decides."""
+        return self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
+
+    def _head(self, returned: str, name: str, has_memory: bool, has_action: bool) -> str:
+        arguments = [f"const {self.real} observation[{len(self.task.observations)}]"]
+        arguments += [f"struct {self.name}_memory *memory"] * has_memory
+        arguments += [f"{self._kind} action[{len(self.task.actuators)}]"] * has_action
+        return f"{returned} {self.name}_{name}({', '.join(arguments)})"
 
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""
-        if self.returns_one:
+        if self.discrete:
             self.add(f"const int action = (int){values[0]}")
             return
         whole = [self.task.has_numbers and actuator.is_choice for actuator in self.task.actuators]
@@ -433,10 +430,10 @@ class PolicyInC(PolicyWithArrays, C):
         """Write a part of the action as a number; with a label, whether it is chosen."""
         if label is None or not self.task.has_numbers:
             return super().chosen(part, label)
-        return self.as_number.format(self.compared["=="].format(f"(double){part}", number(label)))
+        return self.as_number.format(self.compared["=="].format(f"(double){part}", double(label)))
 
     def find_row(self, bins: Sequence[str], count: int) -> None:
-        """Compare the bins with one row after the other; the last row matches any bins."""
+        """Write a loop that compares the bins with each row; the last row matches any bins."""
         self.body += [
             f"    const unsigned long bins[{len(bins)}] = {{",
             *(f"        {text}," for text in bins),

@@ -1,4 +1,4 @@
-"""The export formats."""
+"""The formats of exported policies and plants, and the functions that write them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
 
 
 def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
-    """Write the policy in the format `to`, one of `FORMATS`.
+    """Return the policy as text in the format `to`, one of `FORMATS`.
 
     Args:
         facts: sentences about its origin and score, for the first comment of source code.
+        options: settings of the C code.
 
     Raises:
         UsageError: the format is unknown, or an option does not apply to it.
@@ -48,27 +49,25 @@ def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Option
     return FORMATS[to](program_of(policy), facts, options)
 
 
-def c_files(
-    policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory] = (), options: Options = PLAIN
-) -> dict[str, str]:
-    """Return the files of a policy in C by name: source, header and, with episodes, a test program.
+def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], options: Options) -> dict[str, str]:
+    """Return the files of a policy in C by name: source, header and, if there are episodes, a test program.
 
     Raises:
         PolicyError: this kind of policy cannot be exported.
     """
-    made = PolicyInC(program_of(policy), facts, options)
-    files = {f"{made.name}.c": made.source(), f"{made.name}.h": made.header()}
-    return {**files, f"{made.name}_test.c": made.test_program(episodes)} if episodes else files
+    code = PolicyInC(program_of(policy), facts, options)
+    files = {f"{code.name}.c": code.source(), f"{code.name}.h": code.header()}
+    return {**files, f"{code.name}_test.c": code.test_program(episodes)} if episodes else files
 
 
 def differing_in_single(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[int, int]:
-    """Count the decisions that single precision changes, and all decisions that the test program compares."""
-    made = PolicyInC(program_of(policy), options=Options(float32=True))
-    return made.ties(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
+    """Return how many decisions single precision changes, and how many decisions the test program compares."""
+    code = PolicyInC(program_of(policy), options=Options(float32=True))
+    return code.differing_in_single(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:
-    """Write the plant as a simulator in C or Python, or as equations in LaTeX.
+    """Return the plant as a simulator in C or Python, or as equations in LaTeX.
 
     Raises:
         UsageError: the format is none of `FORMATS_OF_PLANTS`.

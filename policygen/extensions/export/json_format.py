@@ -30,7 +30,7 @@ _RULES = (
 
 
 def as_json(program: Program) -> str:
-    """Write the policy as one JSON object that explains its own format."""
+    """Return the policy as one JSON object, which explains its own format."""
     policy, task = program.policy, program.policy.task
     record = {
         "format": FORMAT,

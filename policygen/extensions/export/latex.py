@@ -16,10 +16,10 @@ from policygen.policies.shaping import REWARD
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number, next_of
-from policygen.quantities.tree import Call, Name, Node, Number, Previous, read_by
+from policygen.quantities.tree import Call, Name, Node, Number, Previous, nodes_of, read_by
 
 MOST_ROWS_ON_A_PAGE = 40
-_LINE = 100  # most source characters per line of an equation, if its sums can be split
+_LINE = 100  # characters of LaTeX code, after which a sum continues on a new line
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
@@ -31,7 +31,7 @@ _SPECIAL = {
 
 
 def as_latex(program: Program) -> str:
-    """Write LaTeX code to `\\input`; it needs `amsmath`, `booktabs` and `longtable`."""
+    """Return LaTeX code for `\\input`; it needs `amsmath`, `booktabs` and `longtable`."""
     return "\n".join(_lines(program)) + "\n"
 
 
@@ -49,12 +49,12 @@ def _lines(program: Program) -> Iterator[str]:
         yield from _equations(policy)
     starts = _starts([node for _, node in (*program.definitions, *policy.formulas())])
     if starts:
-        told = [f"${_name(name)}_{{t-1}} = {_write(start)}$" for name, start in starts.items()]
-        yield f"At the first step {', '.join(told)}."
+        texts = [f"${_name(name)}_{{t-1}} = {_write(start)}$" for name, start in starts.items()]
+        yield f"At the first step {', '.join(texts)}."
 
 
 def plant_as_latex(equations: Equations) -> str:
-    """Write a plant as LaTeX code to `\\input`; it needs `amsmath`. A value after the step has the index t+1."""
+    """Return a plant as LaTeX code for `\\input`; it needs `amsmath`. A value after the step has the index t+1."""
     return "\n".join(_lines_of_plant(equations)) + "\n"
 
 
@@ -112,7 +112,7 @@ def _aligned(equations: Sequence[tuple[str, Node]]) -> Iterator[str]:
 
 
 def _summands(node: Node) -> list[str]:
-    """Split a sum into parts that can stand on separate lines."""
+    """Split a sum into parts that may be on separate lines."""
     match node:
         case Call("+" | "-" as sign, (left, right)):
             return [*_summands(left), f" {sign} {_write(right, PRODUCT)}"]
@@ -138,7 +138,7 @@ def _table(policy: TablePolicy) -> Iterator[str]:
 
 
 def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Write the values of some bins: intervals, or whole numbers."""
+    """Write the values of some bins: intervals, whole numbers, or `any`."""
     if len(bins) == dimension.bins:
         return "any"
     return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in consecutive(bins))
@@ -158,16 +158,10 @@ def _starts(nodes: Sequence[Node]) -> dict[str, Node]:
     """Return the remembered quantities and their values at the first step."""
     found: dict[str, Node] = {}
     for node in nodes:
-        match node:
-            case Previous(name, start):
-                found.setdefault(name, start)
-                found |= {**_starts([start]), **found}
-            case Call(_, arguments):
-                found |= {**_starts(arguments), **found}
+        for part in reversed(list(nodes_of(node))):  # in the order of the text
+            if isinstance(part, Previous):
+                found.setdefault(part.name, part.start)
     return found
-
-
-# --- expressions -----------------------------------------------------------------------------------------------------
 
 
 class _Writer(Writer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from policygen.extensions.export.c import C
 from policygen.extensions.export.program import part_of_action, short_name
 from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
-from policygen.extensions.export.writing import comment_text, number, weighted_sum
+from policygen.extensions.export.writing import comment_text, double, weighted_sum
 from policygen.plants.fit import FittedPlant
 from policygen.plants.record import PlantRecord, lines_with_units
 from policygen.policies.features import Lets
@@ -32,15 +33,15 @@ _ABOUT_NORMAL = "A number drawn from the standard normal distribution (Box and M
 
 
 class PlantSource(Source):
-    """A plant as a simulator, with the numbers of `plant.equations`; members of an ensemble are not read.
+    """A plant as a simulator, with the numbers of `plant.equations`; members of an ensemble are ignored.
 
-    Locals are named `q_` (quantities before the step, and parts of the action), `p_` (predictions) and `n_` (quantities
-    after the step).
+    The names of locals begin with `q_` (quantities before the step, parts of the action), `p_` (predictions) or `n_`
+    (quantities after the step).
 
     Attributes:
-        own: prefix of the name of a value that is kept from step to step.
-        refusal: a statement that ends the step unless a test holds.
-        reward: the variable that is set to the reward.
+        own: text before the name of a value that is kept from step to step.
+        refusal: template of the statement that rejects an action; its argument is the test that the action is valid.
+        reward: the variable that receives the reward.
         resetting, stepping: lines of the functions that begin an episode and take a step.
 
     Raises:
@@ -77,11 +78,15 @@ class PlantSource(Source):
         self._step()
         self.stepping, self.body = self.body, self.resetting + self.body
 
+    @abstractmethod
+    def fill(self, name: str, values: Sequence[str]) -> None:
+        """Set the elements of the array `name`, which the code returns, to these values."""
+
     def _reset(self) -> None:
         self.add(f"{self.own}random = seed")
         if self.noise:
             self.add(f"{self.own}noise = noise")
-        self.add(f"{self.own}left = {number(self.task.max_steps)}")
+        self.add(f"{self.own}left = {double(self.task.max_steps)}")
         stated = {name: read_start(text) for name, text in self.equations.plant.starts}
         unstated = [i for i, name in enumerate(self.states) if name not in stated]
         if unstated:
@@ -89,7 +94,7 @@ class PlantSource(Source):
             width = len(self.task.observations)
             starts[:, :width] = starts[:, :width].astype(np.float32)
             self.add_array("pg_starts", starts[:, unstated])
-            self.define("row", self.call("whole", f"{self.call('uniform')} * {number(len(starts))}"), integer=True)
+            self.define("row", self.call("whole", f"{self.call('uniform')} * {double(len(starts))}"), integer=True)
         for i, name in enumerate(self.states):
             if i in unstated:
                 value = f"pg_starts[row][{unstated.index(i)}]"
@@ -114,23 +119,23 @@ class PlantSource(Source):
         for i, name in enumerate(names):
             if name in read:
                 self.define(self.names[name], self._state(i))
-        self._define(self.definitions, read)
+        self._define_needed(self.definitions, read)
         tests = [self.call("finite_test", "paid")]
         for i, (name, node) in enumerate(zip(names, moved, strict=True)):
             predicted, inside = self.identifiers.new("p", name), self.names[next_of(name)]
-            if i >= width:  # a hidden state has no region
+            if i >= width:  # a hidden state may take any value
                 self.define(inside, self.write(node))
                 continue
             self.define(predicted, self.write(node))
             equal = self.compared["=="].format
             known = self.choice.format(equal(predicted, predicted), predicted, "0.0")
-            self.define(inside, self.call("clip", known, number(self.plant.low[i]), number(self.plant.high[i])))
+            self.define(inside, self.call("clip", known, double(self.plant.low[i]), double(self.plant.high[i])))
             tests.append(equal(inside, predicted))
-        self._define(later, read)
+        self._define_needed(later, read)
         self.define("ends", self.write(ends))
         self.define("paid", self.write(reward))
         self.define("failed", self.no.format(functools.reduce(self.both.format, tests)), integer=True)
-        left, outside = f"{self.own}left", number(self.plant.reward_outside)
+        left, outside = f"{self.own}left", double(self.plant.reward_outside)
         self.add(f"{self.reward} = {self.choice.format('failed', f'{outside} * {left}', 'paid')}")
         self.add(f"{left} = {left} - 1.0")
         for slot, name in zip(self.memory, self.equations.remembered, strict=True):
@@ -148,13 +153,13 @@ class PlantSource(Source):
         self.fill("observation", seen)
 
     def _take_action(self, read: Collection[str]) -> None:
-        """Refuse an invalid action, and define the parts of the action that are read."""
+        """Reject an invalid action, and define the parts of the action that are read."""
         parts, tests = list(map(self.part, range(len(self.task.actuators)))), []
         bounds = np.array([limits[:2] for limits in self.task.limits.bounds], np.float32).tolist()
         for k, actuator in enumerate(self.task.actuators):
             if self.task.has_numbers:
                 tests.append(f"{parts[k]} == {parts[k]}")
-                parts[k] = self.call("clip", self.call("single", parts[k]), *map(number, bounds[k]))
+                parts[k] = self.call("clip", self.call("single", parts[k]), *map(double, bounds[k]))
             else:
                 tests.append(self.call("choice_test", parts[k], str(len(actuator.labels))))
         self.add(self.refusal.format(functools.reduce(self.both.format, tests)))
@@ -163,7 +168,7 @@ class PlantSource(Source):
                 kept = part_of_action(self.task, name)
                 self.define(self.names[name], self.chosen(parts[kept.actuator or 0], kept.label))
 
-    def _define(self, definitions: Lets, read: Collection[str]) -> None:
+    def _define_needed(self, definitions: Lets, read: Collection[str]) -> None:
         for name, node in definitions:
             if name in read:
                 self.define(self.names[name], self.write(node))
@@ -172,12 +177,12 @@ class PlantSource(Source):
         return f"{self.own}state[{index}]"
 
     def _seen(self, index: int, value: str) -> str:
-        """Write an observation: in single precision, and within the limits of the task."""
+        """Write an observation in single precision, clipped to the limits of the task."""
         observation = self.task.observations[index]
         low, high = np.array([observation.low, observation.high], np.float32).tolist()
         text = self.call("single", value)
-        text = self.call("max", text, number(low)) if low > -np.inf else text
-        return self.call("min", text, number(high)) if high < np.inf else text
+        text = self.call("max", text, double(low)) if low > -np.inf else text
+        return self.call("min", text, double(high)) if high < np.inf else text
 
     def plant_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the plant's own text."""
@@ -192,7 +197,7 @@ class PlantSource(Source):
         return self.heading("A simulator of", [*usage, "", *notes], lines)
 
 
-class PlantInC(PlantSource, C):
+class PlantInC(C, PlantSource):
     """A plant as C99."""
 
     own = "plant->"
@@ -230,7 +235,7 @@ static double pg_normal(uint64_t *random)
         """Yield the first comment, helpers, constants, the structure and functions."""
         name, width = f"{short_name(self.task)}_plant", len(self.task.observations)
         kind = "float" if self.task.has_numbers else "int"
-        action = "int action" if self.returns_one else f"const {kind} action[{len(self.task.actuators)}]"
+        action = "int action" if self.discrete else f"const {kind} action[{len(self.task.actuators)}]"
         noise = [", int noise"] if self.noise else []
         reset = f"void {name}_reset(struct {name} *plant, uint64_t seed{''.join(noise)}, double observation[{width}])"
         step = f"int {name}_step(struct {name} *plant, {action}, double observation[{width}], double *reward)"
@@ -253,7 +258,7 @@ static double pg_normal(uint64_t *random)
         yield from (step, "{", *self.stepping, "    return failed || ends != 0.0;", "}")
 
 
-class PlantInPython(PlantSource, Python):
+class PlantInPython(Python, PlantSource):
     """A plant as plain Python."""
 
     own = "self."

@@ -22,7 +22,7 @@ from policygen.quantities.text import slug
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task, output_names
 
-MOST_ROWS = 200  # lines of a policy's text that are repeated in a comment
+MOST_ROWS = 200  # lines of a policy's text that a comment repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def definitions(self) -> Lets:
-        """The computed features, including the task's, each after those that it reads."""
+        """The features in use, including the task's, each after those that it reads."""
         return self.policy.reader.needed
 
     @cached_property
@@ -75,10 +75,8 @@ class Program:
     @cached_property
     def remembered_values(self) -> tuple[RememberedValue, ...]:
         """The remembered values, in the order of the memory."""
-        return tuple(map(self._remembered_value, self.policy.remembers))
-
-    def _remembered_value(self, name: str) -> RememberedValue:
-        return RememberedValue(name) if name in self.policy.reader.names else part_of_action(self.policy.task, name)
+        task, names = self.policy.task, self.policy.reader.names
+        return tuple(RememberedValue(n) if n in names else part_of_action(task, n) for n in self.policy.remembers)
 
 
 def short_name(task: Task) -> str:
@@ -87,7 +85,7 @@ def short_name(task: Task) -> str:
 
 
 def part_of_action(task: Task, name: str) -> RememberedValue:
-    """Return the part of an action that one of `decision_names` stands for."""
+    """Return the part of an action that `name`, one of `decision_names`, stands for."""
     outputs = output_names(task)
     for i, (actuator, (first, end)) in enumerate(zip(task.actuators, output_ranges(task), strict=True)):
         if actuator.name == name:
@@ -98,7 +96,7 @@ def part_of_action(task: Task, name: str) -> RememberedValue:
 
 
 def output_ranges(task: Task) -> list[tuple[int, int]]:
-    """Return the outputs of every actuator, as half-open ranges of indices."""
+    """Return for each actuator the range of its outputs: first index, and index after the last."""
     ends = np.cumsum([max(1, len(actuator.labels)) for actuator in task.actuators]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -129,9 +127,6 @@ def _sum(weights: Sequence[tuple[float, int]], bias: float) -> Node:
     ]
     parts += [Number(bias)] if bias != 0 or not parts else []
     return functools.reduce(lambda left, right: Call("+", (left, right)), parts)
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -180,13 +175,13 @@ def table_data(policy: TablePolicy) -> TableData:
     size = len(codes) * bits // 8
     if size <= MAX_DENSE_BYTES:
         return dense
-    rows = np.array(rows_of(policy, codes))
+    rows = np.array(interval_rows(policy, codes))
     rows = rows.astype(np.min_scalar_type(rows.max()))
     return dense if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(dense, rows=rows)
 
 
-def rows_of(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Convert the rules to boxes of first and last bins; a set of bins with gaps takes several boxes."""
+def interval_rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Convert the rules to the rows of `TableData.rows`; a set of bins with gaps takes several rows."""
     kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
     rows: list[list[int]] = []
@@ -201,16 +196,13 @@ def rows_of(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]
 
 
 def consecutive(bins: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last bin of each sequence without gaps."""
+    """Return the first and last bin of each run of consecutive bins."""
     parts = np.split(np.array(bins), np.flatnonzero(np.diff(bins) != 1) + 1)
     return [(int(part[0]), int(part[-1])) for part in parts]
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
 def text_lines(program: Program) -> list[str]:
-    """Return the policy's own text, shortened for a long table."""
+    """Return the lines of the policy's own text; of a long table only the first `MOST_ROWS`."""
     lines = program.policy.to_text(whole=True).splitlines()
     if len(lines) > MOST_ROWS:
         return [*lines[:MOST_ROWS], f"... and {len(lines) - MOST_ROWS} more rows"]

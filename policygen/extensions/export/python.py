@@ -102,11 +102,11 @@ class Python(Source):
     brackets = ("(", ")")
 
     def fill(self, name: str, values: Sequence[str]) -> None:
-        """Define a tuple."""
+        """Define the tuple `name`."""
         self.define(name, f"({', '.join(values)},)")
 
     def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
-        """Write constants: a tuple of numbers or of rows; the cells of a table, which may be a million, as bytes."""
+        """Add constants to the data: a tuple; the cells of a table, which may be a million, as packed bytes."""
         if values.dtype.kind != "u" or values.ndim > 1:
             super().add_array(name, values)
             return
@@ -116,7 +116,7 @@ class Python(Source):
         self.data += [read, *(f"    {line}" for line in lines), "))", ""]
 
     def literal(self, value: float) -> str:
-        """Write a number."""
+        """Write a constant."""
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
 
@@ -127,7 +127,7 @@ class PolicyInPython(PolicyWithArrays, Python):
         """Yield the first comment, imports, constants and functions."""
         usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
         usage.append("action = act(observation, memory)" if self.memory else "action = act(observation)")
-        if not self.returns_one:
+        if not self.discrete:
             usage[-1] += "  # a tuple"
         code = [*self.data, *(f"\n{helper}" for helper in self.used_helpers())]
         if self.memory:
@@ -142,13 +142,13 @@ class PolicyInPython(PolicyWithArrays, Python):
 
     def set_action(self, values: Sequence[str]) -> None:
         """Define the action: one value, or a tuple."""
-        if self.returns_one:
+        if self.discrete:
             self.define("action", values[0])
         else:
             self.fill("action", values)
 
     def find_row(self, bins: Sequence[str], count: int) -> None:
-        """Compare the bins with one row after the other; the last row matches any bins."""
+        """Write a loop that compares the bins with each row; the last row matches any bins."""
         self.body += [
             f"    bins = ({', '.join(bins)},)",
             "    for row in pg_rows:",

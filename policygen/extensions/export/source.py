@@ -18,7 +18,7 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.writing import Identifiers, Writer, comment_text, in_columns, number, weighted_sum
+from policygen.extensions.export.writing import Identifiers, Writer, comment_text, double, in_columns, weighted_sum
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
@@ -60,11 +60,12 @@ class Source(Writer, ABC):
         functions: the templates of `Writer`, and more: `observed` (argument: index of the observation), `bin` (value,
             name of the edges, their number), `integer_bin` (whole number, last bin), `highest` (scores, their
             number), `single` (number to convert to single precision).
-        integer_division: the operator.
-        brackets: around a list of constants.
+        discrete: whether the action is one choice, written as a whole number and not as an array.
+        integer_division: the operator of integer division.
+        brackets: the brackets around a list of constants.
         types: text before the name of a new local: for a number, and for a whole number.
-        becomes: the sign of an assignment.
-        end: the end of a statement.
+        becomes: the assignment operator.
+        end: text at the end of a statement.
         slot: template of a remembered value; its arguments are index and identifier.
         data, body: lines of the constants, and of the functions.
     """
@@ -91,7 +92,7 @@ class Source(Writer, ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.returns_one = task.action_space == "discrete"
+        self.discrete = task.action_space == "discrete"
         self.identifiers = Identifiers()
         self.data: list[str] = []
         self.body: list[str] = []
@@ -105,15 +106,11 @@ class Source(Writer, ABC):
         """Yield the lines of the file."""
 
     @abstractmethod
-    def fill(self, name: str, values: Sequence[str]) -> None:
-        """Set the elements of the array `name`, which the caller reads, to these values."""
-
-    @abstractmethod
     def literal(self, value: float) -> str:
-        """Write a constant in single precision, or an int."""
+        """Write a constant: a number in single precision, or an int."""
 
     def define(self, name: str, value: str, integer: bool = False) -> None:
-        """Define a local number, or a whole number of at least 32 bits."""
+        """Define a local: a number or, with `integer`, a whole number of at least 32 bits."""
         self.add(f"{self.types[integer]}{name} {self.becomes} {value}")
 
     def add(self, statement: str) -> None:
@@ -121,11 +118,11 @@ class Source(Writer, ABC):
         self.body.append(f"    {statement}{self.end}")
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Return the left side of the definition of an array of constants."""
+        """Return the left side of an array's definition."""
         return name
 
     def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
-        """Write constants: a list of numbers, or of rows of them."""
+        """Add an array of constants to the data: a list of numbers, or of rows of numbers."""
         start, end = self.brackets
         if values.ndim == 1:
             items = list(map(self.literal, values.tolist()))
@@ -140,7 +137,7 @@ class Source(Writer, ABC):
         ]
 
     def heading(self, what: str, usage: Sequence[str], lines: Sequence[str]) -> list[str]:
-        """Return the lines of the first comment: how to call the code, and then those given."""
+        """Return the lines of the first comment: what the code is, how to call it, and then `lines`."""
         observations = [
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
@@ -151,12 +148,12 @@ class Source(Writer, ABC):
         words += [f"{what} {self.task.name} ({self.task.gym_id}):", ""]
         words += [*(f"    {line}" for line in usage), ""]
         words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
-        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.returns_one else in_columns(actions)))]
+        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.discrete else in_columns(actions)))]
         return list(map(comment_text, [*words, "", *lines]))
 
     def part(self, index: int) -> str:
-        """Write part `index` of `action`, the argument of a plant's step or the result of a policy."""
-        return "action" if self.returns_one else f"action[{index}]"
+        """Write part `index` of `action`, which a plant's step takes and a policy returns."""
+        return "action" if self.discrete else f"action[{index}]"
 
     def chosen(self, part: str, label: int | None) -> str:
         """Write a part of the action as a number; with a label, 1 if that label is chosen, else 0."""
@@ -173,7 +170,7 @@ class Source(Writer, ABC):
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
     def used_helpers(self) -> list[str]:
-        """Return the definitions of all helpers that the code calls, in order, each with an empty line after it."""
+        """Return the definitions of all helpers that the code calls, in order, each followed by an empty line."""
         code, used = "\n".join([*self.data, *self.body]), list[str]()
         for name, definition in reversed(self.helpers.items()):
             if f"{name}(" in code:
@@ -185,7 +182,7 @@ class Source(Writer, ABC):
 class PolicySource(Source):
     """A policy as source code.
 
-    Locals are named `q_` (observations), `d_` (definitions), `t_` (terms) and `o_` (outputs).
+    The names of locals begin with `q_` (observations), `d_` (definitions), `t_` (terms) or `o_` (outputs).
 
     Attributes:
         facts: sentences about the policy's origin and score, for the first comment.
@@ -213,7 +210,7 @@ class PolicySource(Source):
 
     @abstractmethod
     def look_up(self, policy: TablePolicy) -> None:
-        """Write the bins, the cell or row, and the action of a table."""
+        """Write the lookup in a table: bins, cell or row, action."""
 
     def observe(self, index: int, name: str) -> None:
         """Define the local `name` of an observation."""
@@ -231,7 +228,7 @@ class PolicySource(Source):
         if isinstance(self.policy, TablePolicy):
             self.look_up(self.policy)
         else:
-            self.set_action(self._weighed(self.policy))
+            self.set_action(self._outputs(self.policy))
         for slot, kept in zip(self.memory, self.program.remembered_values, strict=True):
             self.add(f"{slot} {self.becomes} {self._remembered(kept)}")
 
@@ -245,7 +242,7 @@ class PolicySource(Source):
             return self.names[kept.name]
         return self.chosen(self.part(kept.actuator), kept.label)
 
-    def _weighed(self, policy: LinearPolicy) -> list[str]:
+    def _outputs(self, policy: LinearPolicy) -> list[str]:
         """Write the outputs of equations; return the value of each actuator, see `policygen.tasks.actions.Limits`."""
         finite = dict(self.program.definitions)  # features were made finite when they were defined
         terms: dict[int, str] = {}
@@ -267,9 +264,17 @@ class PolicySource(Source):
             if actuator.is_choice:
                 values.append(self.highest(outputs[first:end]))
                 continue
-            clipped = self.call("clip", outputs[first], number(low), number(high))
+            clipped = self.call("clip", outputs[first], double(low), double(high))
             values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
+
+
+def number_of_cell(bins: Sequence[str], shape: Sequence[int]) -> str:
+    """Write the number of the cell with these bins; the last dimension is the fastest."""
+    cell = bins[0]
+    for text, size in zip(bins[1:], shape[1:], strict=True):
+        cell = f"({cell}) * {size} + {text}"
+    return cell
 
 
 class PolicyWithArrays(PolicySource):
@@ -280,17 +285,14 @@ class PolicyWithArrays(PolicySource):
         """Define `code` by the first of the `count` rows of `pg_rows` that matches these bins."""
 
     def look_up(self, policy: TablePolicy) -> None:
-        """Write the bins, the cell or row, and the action of a table."""
+        """Write the lookup in a table: bins, cell or row, action."""
         cells = table_data(policy)
         bins = list(map(self._bin, policy.grid.dimensions))
         if cells.rows is not None:
             self.add_array("pg_rows", cells.rows)
             self.find_row(bins, len(cells.rows))
         else:
-            cell = bins[0]
-            for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
-                cell = f"({cell}) * {size} + {text}"
-            self.define("cell", cell, integer=True)
+            self.define("cell", number_of_cell(bins, policy.grid.shape), integer=True)
             self.add_array("pg_cells", cells.packed)
             each, code = max(1, 8 // cells.bits), "pg_cells[cell]"
             if each > 1:
@@ -304,7 +306,7 @@ class PolicyWithArrays(PolicySource):
         self.set_action([f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))])
 
     def _bin(self, dimension: Dimension) -> str:
-        """Write the bin of a quantity; its edges become data."""
+        """Write the bin of a quantity, and add its edges to the data."""
         value, last = self.names[dimension.name], len(dimension.edges)
         if not last:
             return "0"

@@ -1,7 +1,7 @@
-"""Export to Structured Text (IEC 61131-3): a function block, and the functions that give it the decisions of numpy.
+"""Export to Structured Text (IEC 61131-3): a function block, and functions that make it decide as numpy does.
 
-Only `mod` may differ, by a divisor, where the dividend is a multiple of it up to rounding. Actions are not rounded to
-single precision.
+Only `mod` may differ: by one divisor, if the dividend is a multiple of the divisor up to rounding. Actions are not
+rounded to single precision.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, rows_of, table_data
-from policygen.extensions.export.source import PolicySource
-from policygen.extensions.export.writing import Identifiers, comment_text, number
+from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, table_data
+from policygen.extensions.export.source import PolicySource, number_of_cell
+from policygen.extensions.export.writing import Identifiers, comment_text, double
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
@@ -28,7 +28,7 @@ _PI, _MOST = math.pi, sys.float_info.max
 
 
 def _function(name: str, inputs: str, *lines: str) -> str:
-    """Write a function of numbers; `rest` is a local."""
+    """Write a function that returns a number; `rest` is a local of it if the lines use it."""
     rest = "VAR\n    rest : LREAL;\nEND_VAR\n" if "rest" in "".join(lines) else ""
     body = "\n".join(f"    {line}" for line in lines)
     return f"FUNCTION {name} : LREAL\nVAR_INPUT\n    {inputs} : LREAL;\nEND_VAR\n{rest}{body}\nEND_FUNCTION"
@@ -71,15 +71,12 @@ _HELPERS = {
     ),
     "pg_square": ("a", "pg_square := a * a;"),
     "pg_prev": ("known : BOOL;\n    a, b", "pg_prev := SEL(known AND a = a, b, a);"),
-    "pg_finite": (
-        "a",
-        f"pg_finite := SEL(a <> a, SEL(ABS(a) > {_MOST!r}, a, pg_sign(a) * {INFINITE!r}), 0.0);",
-    ),
+    "pg_finite": ("a", f"pg_finite := SEL(a <> a, SEL(ABS(a) > {_MOST!r}, a, pg_sign(a) * {INFINITE!r}), 0.0);"),
 }
 
 
 class PolicyInST(PolicySource):
-    """A policy as a function block. Inputs are named `q_`, outputs `u_`, and remembered values `m_`."""
+    """A policy as a function block. Names begin with `q_` (inputs), `u_` (outputs) or `m_` (remembered values)."""
 
     about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
     both = "{0} AND {1}"
@@ -103,7 +100,7 @@ class PolicyInST(PolicySource):
     helpers: ClassVar[dict[str, str]] = {name: _function(name, *lines) for name, lines in _HELPERS.items()}
     becomes, end, slot = ":=", ";", "{1}"
 
-    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
+    def __init__(self, program: Program, facts: Sequence[str]) -> None:
         self.declared: dict[str, list[str]] = {"VAR_INPUT": [], "VAR_OUTPUT": [], "VAR": [], "VAR_TEMP": []}
         if program.policy.remembers:
             self.declare("VAR_INPUT", "RESET", "BOOL", "nothing is remembered in this step")
@@ -155,14 +152,14 @@ class PolicyInST(PolicySource):
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The output of each actuator; for a choice it is the index of the label."""
+        """The names of the outputs, one for each actuator; that of a choice holds the index of the label."""
         names = [self.identifiers.new("u", actuator.name) for actuator in self.task.actuators]
         for i, (name, actuator) in enumerate(zip(names, self.task.actuators, strict=True)):
             self.declare("VAR_OUTPUT", name, "DINT" if actuator.is_choice else "LREAL", self.values_of(i))
         return names
 
     def part(self, index: int) -> str:
-        """Return an output."""
+        """Return the name of an output."""
         return self.outputs[index]
 
     def chosen(self, part: str, label: int | None) -> str:
@@ -179,35 +176,28 @@ class PolicyInST(PolicySource):
             most = f"MAX({', '.join(scores[: k + 1])})"
         return chosen
 
-    def fill(self, name: str, values: Sequence[str], depth: int = 1) -> None:
-        """Set the outputs."""
+    def set_action(self, values: Sequence[str], depth: int = 1) -> None:
+        """Set the outputs to these values, one for each actuator."""
         for output, value in zip(self.outputs, values, strict=True):
             self.add(f"{output} := {value}", depth)
 
-    def set_action(self, values: Sequence[str]) -> None:
-        """Set the outputs to these values, one for each actuator."""
-        self.fill("", values)
-
     def literal(self, value: float) -> str:
-        """Write a constant in single precision, or an int."""
+        """Write a constant: a number in single precision, or an int."""
         return str(value) if isinstance(value, int) else str(np.float32(value))
 
     def look_up(self, policy: TablePolicy) -> None:
-        """Write bins, and rows as a chain of conditions; if they are many, the cells of each action."""
+        """Write the lookup in a table: bins, then conditions for the rows or, if they are many, the cells by action."""
         cells, dimensions = table_data(policy), policy.grid.dimensions
         choices = [actuator.is_choice for actuator in self.task.actuators]
-        bins, rows = list(map(self._bin, dimensions)), rows_of(policy, cells.codes)
+        bins, rows = list(map(self._bin, dimensions)), interval_rows(policy, cells.codes)
         kinds = [[code] for code in range(cells.codes.max() + 1)] if cells.actions is None else cells.actions.tolist()
         actions = [[self.literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
         if len(rows) > MOST_ROWS:
-            cell = bins[0]
-            for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
-                cell = f"({cell}) * {size} + {text}"
-            self._write(f"CASE {cell} OF")
+            self._write(f"CASE {number_of_cell(bins, policy.grid.shape)} OF")
             for code in np.unique(cells.codes).tolist():
                 ranges = consecutive(np.flatnonzero(cells.codes == code).tolist())
                 self._write(f"{', '.join(f'{a}..{b}' if a < b else f'{a}' for a, b in ranges)}:", 2)
-                self.fill("", actions[code], 3)
+                self.set_action(actions[code], 3)
             self.add("END_CASE")
             return
         for i, (*box, code) in enumerate(rows):
@@ -217,18 +207,18 @@ class PolicyInST(PolicySource):
                 self._write(f"{'ELSIF' if i else 'IF'} {' AND '.join(tests) or 'TRUE'} THEN")
             elif i:
                 self._write("ELSE")
-            self.fill("", actions[code], 2)
+            self.set_action(actions[code], 2)
         if len(rows) > 1:
             self.add("END_IF")
 
     def _bin(self, dimension: Dimension) -> str:
-        """Define the bin of a quantity, the last one for NaN."""
+        """Define a local with the bin of a quantity, the last one for NaN; return its name."""
         if not dimension.rounded_edges:
             return "0"
         name, value = self.identifiers.new("b", dimension.name), self.names[dimension.name]
         self.declare("VAR_TEMP", name, "DINT")
         for k, cut in enumerate(dimension.rounded_edges):
-            self._write(f"{'ELSIF' if k else 'IF'} {value} < {number(cut)} THEN")
+            self._write(f"{'ELSIF' if k else 'IF'} {value} < {double(cut)} THEN")
             self.add(f"{name} := {k}", 2)
         self._write("ELSE")
         self.add(f"{name} := {len(dimension.rounded_edges)}", 2)
@@ -237,7 +227,7 @@ class PolicyInST(PolicySource):
 
 
 def _within(name: str, first: int, last: int, bins: int) -> list[str]:
-    """Write the tests that a bin lies in a range; none if it always does."""
+    """Write the tests that a bin is in the range `first` to `last`; none if it always is."""
     if first == last and bins > 1:
         return [f"{name} = {first}"]
     return [f"{name} >= {first}"] * (first > 0) + [f"{name} <= {last}"] * (last + 1 < bins)

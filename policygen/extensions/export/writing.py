@@ -1,7 +1,7 @@
-"""Writing in other languages: expressions with the results of numpy, NaN included; safe names and comments.
+"""Expressions in other languages, with the results of numpy, NaN included; safe names and comments.
 
-A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores behind a prefix, or in
-one-line comments that they cannot close.
+A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores after a prefix, or in
+comments of one line that they cannot close.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import ClassVar
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
-SUM, PRODUCT, SIGN, ATOM = 5, 6, 7, 9  # precedence of a text
-MOST_CHARACTERS = 50  # of an identifier without prefix; C99 distinguishes 63
+SUM, PRODUCT, SIGN, ATOM = 5, 6, 7, 9  # precedences; a higher one binds tighter
+MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 distinguishes identifiers by 63 characters
 _SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
 
 
@@ -23,7 +23,7 @@ class Writer:
     """Writes expressions in a language; a subclass has the templates of its language.
 
     Attributes:
-        names: the text of every quantity, and of the memory behind each `prev(NAME)`.
+        names: the text of every quantity and, by `slot_of(NAME)`, of every remembered value.
         both, either, no: templates of `and`, `or` and `not`, for tests.
         nonzero: template of the test that a value is not 0.
         compared: templates of comparisons, for tests.
@@ -56,7 +56,7 @@ class Writer:
         """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
-                return number(value), SIGN if value < 0 or number(value)[0] == "-" else ATOM
+                return double(value), SIGN if value < 0 or double(value)[0] == "-" else ATOM
             case Name(name):
                 return self.names[name], ATOM
             case Previous(name, start):
@@ -105,21 +105,21 @@ class Writer:
 
 
 def _bare(node: Node) -> Node:
-    """Return the node without `fixed`."""
+    """Return the expression inside `fixed`; any other node as it is."""
     while isinstance(node, Call) and node.function == "fixed":
         (node,) = node.arguments
     return node
 
 
-def number(value: float) -> str:
+def double(value: float) -> str:
     """Format a double for C and Python: the shortest text that reads back as the same number."""
     return repr(float(value))
 
 
 def weighted_sum(weights: Sequence[tuple[float, str]], constant: float) -> str:
-    """Write a weighted sum, `-10.0 * a + b - 0.5`, added from the left."""
-    parts = [(weight, name if abs(weight) == 1 else f"{number(abs(weight))} * {name}") for weight, name in weights]
-    parts += [(constant, number(abs(constant)))] if constant != 0 or not parts else []
+    """Write a weighted sum such as `-10.0 * a + b - 0.5`."""
+    parts = [(weight, name if abs(weight) == 1 else f"{double(abs(weight))} * {name}") for weight, name in weights]
+    parts += [(constant, double(abs(constant)))] if constant != 0 or not parts else []
     text = ""
     for size, part in parts:
         sign = "-" if size < 0 else "+"
@@ -137,9 +137,9 @@ class Identifiers:
         self._taken: set[str] = set()
 
     def new(self, prefix: str, name: str) -> str:
-        """Return `PREFIX_NAME` with one underscore for forbidden characters, and with a number if it is taken.
+        """Return `PREFIX_NAME` with an underscore for other characters, and with a number if the name is taken.
 
-        Structured Text does not distinguish case, and takes no two underscores in a row.
+        Structured Text ignores case and forbids two underscores in a row.
         """
         wanted = "_".join([prefix, *re.findall("[A-Za-z0-9]+", name[:MOST_CHARACTERS])])
         found, count = wanted, 1
@@ -151,14 +151,14 @@ class Identifiers:
 
 
 def plain_ascii(text: str) -> str:
-    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, other characters `_`."""
+    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, an unknown character `_`."""
     spelled = unicodedata.normalize("NFKD", text.translate(_SPELLED))
     spelled = "".join(c for c in spelled if not unicodedata.combining(c))
     return re.sub(r"[^ -~]", "_", re.sub(r"\s", " ", spelled))
 
 
 def comment_text(text: str) -> str:
-    """Make `text` safe inside a comment of C, Python or Structured Text: it can neither close nor continue it."""
+    """Return `text` made safe for comments in C, Python and Structured Text: it ends no comment and adds no line."""
     quiet = plain_ascii(text).replace("\\", "_")
     # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)
@@ -166,7 +166,7 @@ def comment_text(text: str) -> str:
 
 
 def in_columns(rows: Iterable[Iterable[str]]) -> list[str]:
-    """Align rows of words in columns."""
+    """Return the rows as lines of text, with their words aligned in columns."""
     listed = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
     return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in listed]

@@ -21,36 +21,36 @@ from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
-MOST_REASONS = 6
-MOST_OUTPUTS = 8  # outputs shown
+MOST_REASONS = 6  # reasons shown for a table, or for equations with one actuator
+MOST_OUTPUTS = 8  # actuators shown for equations with several
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A condition of a matching row, a term, or one output of several."""
+    """A condition of the matching row, a term, or one of several actuators."""
 
-    text: str  # the quantity or term: `angle = 0.031`
+    text: str  # the quantity, term or actuator: `angle = 0.031`
     value: str  # its range or amount: `below 0.05`, `+1.2`
-    # Length of the bar, -1 to 1: the amount relative to the episode's largest or, with several outputs, to the
+    # Length of the bar, -1 to 1: the amount relative to the episode's largest or, with several actuators, to the
     # actuator's limit. None: no bar.
     share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The action at a step, and the reasons for it, the most important first."""
+    """The action at a step, a summary, and the reasons, all in words."""
 
-    action: str
+    action: str  # empty if the reasons state the action of each actuator
     summary: str
     reasons: tuple[Reason, ...]
 
 
-# A function that explains the action for one row of quantities, and its largest number of reasons.
+# A function that explains an action from the quantities of its step, and the largest number of reasons that it gives.
 _ExplainFunction = tuple[Callable[[list[float], Any], Decision], int]
 
 
 class Explainer:
-    """Explains the steps of one episode, in order, so that it can follow the memory of a policy.
+    """Explains the steps of one episode; `step` takes them in order, because it follows the policy's memory.
 
     Attributes:
         max_reasons: the largest number of reasons per decision.
@@ -62,14 +62,14 @@ class Explainer:
         self._explain, self.max_reasons = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
 
     def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
-        """Explain `action` after an observation of shape (d,); None unless `wanted`."""
+        """Explain the `action` for an observation of shape (d,); if not `wanted`, only follow the memory."""
         quantities = self._reader.completed(observation.tolist() + self._memory)
         self._memory = self._reader.next_memory_of_row(quantities, action)
         return self._explain(quantities, action) if wanted else None
 
 
 def _named_action(policy: Policy, action: Any) -> str:
-    """Return an action with the names of its actuators: `left`, or `shoulder 0.52, elbow off`."""
+    """Return an action in words: `left`, or with the names of its actuators `shoulder 0.52, elbow off`."""
     actuators, values = policy.task.actuators, np.atleast_1d(action).tolist()
     words = [(actuator.name, _in_words(actuator, value)) for actuator, value in zip(actuators, values, strict=True)]
     if len(words) == 1 and actuators[0].is_choice:
@@ -121,7 +121,7 @@ def _cut(reasons: Sequence[Reason], most: int) -> tuple[Reason, ...]:
 
 
 def _span(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`; empty for a single counted value."""
+    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`; empty for one whole number."""
     low, high, edges = bins[0], bins[-1], [format_number(edge) for edge in dimension.edges]
     if dimension.has_integer_bins:
         return bins_text(bins, dimension.bins) if len(bins) > 1 else ""
@@ -136,7 +136,7 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
 
 
 def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
-    """Explain a single output by its terms' contributions, several outputs each by its two largest contributions."""
+    """Explain one actuator by the amounts of its terms, or each of several actuators by its two largest terms."""
     names, weights = weight_rows(policy)
 
     def values_of(quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
@@ -147,21 +147,21 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
     def explain_each(quantities: list[float], action: Any) -> Decision:
         values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
         reasons, start = [], 0
-        for actuator, did in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
+        for actuator, value in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
             own = weights[:, start : start + max(1, len(actuator.labels))]
             start += own.shape[1]
-            parts = values * _deciding_weights(actuator, own, values, did)[0]
+            parts = values * _deciding_weights(actuator, own, values, value)[0]
             most = max(abs(actuator.low), abs(actuator.high))
-            share = did / most if not actuator.is_choice and 0 < most < math.inf else None
+            share = value / most if not actuator.is_choice and 0 < most < math.inf else None
             weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
             largest_terms = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
-            reasons.append(Reason(f"{actuator.name}: {largest_terms}", _in_words(actuator, did), share))
+            reasons.append(Reason(f"{actuator.name}: {largest_terms}", _in_words(actuator, value), share))
         return Decision("", "each output with its two largest terms", _cut(reasons, MOST_OUTPUTS))
 
     if len(policy.task.actuators) > 1:
         return explain_each, min(len(policy.task.actuators), MOST_OUTPUTS)
     [actuator] = policy.task.actuators
-    # The largest contributions change from step to step: show the same terms in the same order throughout.
+    # The largest terms change from step to step, so the film shows the terms with the largest mean, in one order.
     played = np.abs(values_of(policy.reader.along(episode.observations[:-1], episode.actions)))
     spread = np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0])
     size, most = played.mean(axis=1) * spread, played.max(axis=1) * spread
@@ -179,15 +179,18 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
 
 
 def _deciding_weights(
-    actuator: Actuator, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], did: float
+    actuator: Actuator, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], action: float
 ) -> tuple[npt.NDArray[np.float64], str]:
-    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up."""
+    """Return the weights of the terms, and a summary of the result in words.
+
+    For a choice, these are the weights of its lead: its weights less those of the runner-up.
+    """
     outputs = values @ weights
     if not actuator.is_choice:
         cut = not actuator.low <= outputs[0] <= actuator.high
         limits = f" (cut to {actuator.low:g} to {actuator.high:g})" if cut else ""
         return weights[:, 0], f"{actuator.name} = {outputs[0] + 0.0:.3g}{limits}, the sum of"
-    chosen = int(did)
+    chosen = int(action)
     other = next((i for i in np.argsort(-outputs, kind="stable").tolist() if i != chosen), None)
     if other is None:
         return weights[:, chosen], "the only choice"

@@ -28,8 +28,8 @@ from policygen.policies.policy import Policy
 
 Which = Literal["best", "worst", "median"]
 FORMATS = ("gif", "mp4")
-TO_CHOOSE_FROM = 20  # episodes played to choose one from
-_BAND = 12  # pixels of each bar colour in the image that yields the palette
+TO_CHOOSE_FROM = 20  # episodes played if one of them is to be chosen
+_BAND = 12  # pixels, the height of each bar colour in the image that the palette is made from
 
 
 def takes(
@@ -40,11 +40,13 @@ def takes(
     which: Which | None = None,
     requirement: str | None = None,
 ) -> list[Take]:
-    """Play episodes to film: the first that `policygen eval` plays with that seed, or one chosen among them.
+    """Play episodes, and return those to film: all, or one chosen among them.
+
+    They are the first episodes that `policygen eval` plays with the same seed.
 
     Args:
         episodes: number of episodes played; by default 1, or 20 to choose from.
-        seed: sets the episodes, as for `policygen.score`.
+        seed: determines the episodes, as for `policygen.score`.
         which: film only the episode with the highest, lowest or middle return (on a tie, the first).
         requirement: film only the episode that is furthest from meeting this requirement of the task.
 
@@ -85,7 +87,7 @@ class Film:
     """A film of a policy; a notebook shows it if it is the last line of a cell.
 
     Attributes:
-        gif: the film as a GIF.
+        gif: the content of the film as a GIF file.
         returns: undiscounted return of each episode.
         seeds: seed of each episode.
         steps: number of steps of each episode.
@@ -105,10 +107,10 @@ class Film:
         return f'<img alt="{about}" src="data:image/gif;base64,{base64.b64encode(self.gif).decode()}">'
 
     def save(self, path: str | Path) -> Path:
-        """Write it as a .gif file; return the path.
+        """Write the film into a .gif file; return the path.
 
         Raises:
-            UsageError: the name ends otherwise.
+            UsageError: the name does not end in .gif.
             LogbookError: the file cannot be written.
         """
         check_suffix(Path(path), ("gif",))
@@ -122,10 +124,10 @@ def animate(
     """Make a film of a policy, which a notebook shows inline.
 
     Args:
-        episodes: episodes to choose from.
-        seed: determines these episodes.
-        which: the episode shown, by its return; None for all.
-        look: size, length limits and colours.
+        episodes: number of episodes played; by default 1, or 20 to choose from.
+        seed: determines the episodes.
+        which: show only the episode with the highest, lowest or middle return; None: show all.
+        look: size, length limits and number of colours.
 
     Raises:
         UsageError: a number is out of range.
@@ -142,12 +144,12 @@ def animate(
 
 
 def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  # noqa: B008 - frozen
-    """Make an endless GIF of some episodes; `frames.SMALL` suits a page."""
-    made = list(frames(policy, shown, look))
-    palette = _palette([frame.image for frame in made], look.colours - 1)
+    """Return the content of a GIF file with some episodes, which repeats for ever; `frames.SMALL` suits a page."""
+    drawn = list(frames(policy, shown, look))
+    palette = _palette([frame.image for frame in drawn], look.colours - 1)
     images: list[Image.Image] = []
     before = None
-    for frame in made:
+    for frame in drawn:
         indices = np.asarray(frame.image.quantize(palette=palette, dither=Image.Dither.NONE))
         # Unchanged pixels become transparent, which compresses well.
         changed = indices if before is None else np.where(indices == before, look.colours - 1, indices).astype(np.uint8)
@@ -160,7 +162,7 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
         "GIF",
         save_all=True,
         append_images=images[1:],
-        duration=[max(20, 10 * round(100 * frame.seconds)) for frame in made],  # GIF times are in hundredths
+        duration=[max(20, 10 * round(100 * frame.seconds)) for frame in drawn],  # GIF times are in hundredths
         loop=0,
         optimize=False,
         disposal=1,
@@ -170,7 +172,7 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
 
 
 def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
-    """Return colours shared by a varied sample of the frames."""
+    """Return an image with a palette of at most `colours`, made from eight frames spread over the film."""
     sample = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 8).round().astype(int))]
     width, height = sample[0].size
     sheet = Image.new("RGB", (width, (height + 2 * _BAND) * len(sample)))
@@ -185,11 +187,11 @@ def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
 def film(policy: Policy, shown: Sequence[Take], path: str | Path) -> Path:
     """Write a film of some episodes as .gif or .mp4; return the path.
 
-    An MP4 has every frame, however many; a GIF at most 300.
+    A GIF has about 300 frames at most; an MP4 has no limit.
 
     Raises:
-        UsageError: the suffix is unknown, or the package for MP4 is missing.
-        TaskError: the environment cannot render, or a package for rendering is missing.
+        UsageError: the suffix is unknown, or the package that MP4 needs is missing.
+        TaskError: the environment cannot render, or a package that it needs is missing.
         LogbookError: the file cannot be written.
     """
     path = Path(path)
@@ -199,8 +201,8 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path) -> Path:
 
 
 def _mp4(policy: Policy, shown: Sequence[Take]) -> bytes:
-    made = frames(policy, shown, Look(width=640, most=None))
-    first = next(made)  # an environment that cannot render fails before the package is checked
+    drawn = frames(policy, shown, Look(width=640, most=None))
+    first = next(drawn)  # an environment that cannot render fails before the package is checked
     try:
         import imageio_ffmpeg  # the extra `render`
     except ImportError:
@@ -215,7 +217,7 @@ def _mp4(policy: Policy, shown: Sequence[Take]) -> bytes:
         )
         writer.send(None)
         due = sent = 0.0
-        for frame in itertools.chain([first], made):
+        for frame in itertools.chain([first], drawn):
             due += frame.seconds * rate
             while sent < due - 0.5:
                 writer.send(frame.image.tobytes())

@@ -22,12 +22,13 @@ from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
 
 RATE = 25.0  # most frames per second
-LONGEST_PAUSE = 1.0  # seconds per step in short episodes
-SHORTEST_FILM = 4.0  # seconds per episode, unless a step would take longer than LONGEST_PAUSE
+LONGEST_PAUSE = 1.0  # seconds; longest duration to which a frame is stretched in an episode of few steps
+SHORTEST_FILM = 4.0  # seconds per episode for which frames are stretched
 LAST_FRAME = 2.5  # seconds; it says why the episode ended
-SLOW_PACE = 10.0  # steps per second; a slower environment shows moves rather than motion
-SHORTEST_MOTION, SLOWEST = 2.5, 0.1  # seconds, and share of the environment's own pace
-SMALLEST_TEXT = 13  # pixels of letter height that are readable on a telephone
+SLOW_PACE = 10.0  # steps per second; an environment of at most this pace shows moves rather than motion
+SHORTEST_MOTION = 2.5  # seconds per episode of a faster environment, which is slowed down if needed
+SLOWEST = 0.1  # smallest share of its own pace to which an environment is slowed down
+SMALLEST_TEXT = 13  # pixels; letters of this height are readable on a telephone
 _INK, _GREY, _PAPER, _LINE = "#1a1a1a", "#666666", "#ffffff", "#dddddd"
 
 
@@ -37,8 +38,8 @@ class Look:
 
     Attributes:
         width: width of a frame in pixels; the environment's picture is scaled to fit.
-        most: most frames of all episodes together; None: no limit.
-        seconds: most seconds per episode; longer episodes play faster.
+        most: upper limit of the frames of all episodes together; None: no limit.
+        seconds: upper limit of the seconds per episode; longer episodes play faster.
         colours: number of colours of a GIF, at most 256.
     """
 
@@ -48,7 +49,7 @@ class Look:
     colours: int = 64
 
 
-SMALL = Look(width=400, most=80, seconds=8.0, colours=32)  # for a page: some 200 KB
+SMALL = Look(width=400, most=80, seconds=8.0, colours=32)  # about 200 KB, for a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,21 @@ class Take:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A frame and its duration."""
+    """A frame of a film."""
 
-    image: Image.Image  # RGB; all frames of a film have one size
+    image: Image.Image  # RGB; all frames of a film have the same size
     seconds: float  # duration
-    earned: float  # the sum of the rewards so far
+    earned: float  # undiscounted sum of the rewards so far
     last: bool  # whether the episode is over
 
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The steps of an episode that are shown, and their duration."""
+    """The steps of an episode that are shown, and for how long."""
 
-    every: int
-    seconds: float
-    faster: float  # relative to the environment's own pace
+    every: int  # number of steps between two frames
+    seconds: float  # duration of a frame
+    faster: float  # speed relative to the environment's own pace
 
 
 def _timing(length: int, pace: float, look: Look, max_frames: float) -> _Timing:
@@ -85,15 +86,15 @@ def _timing(length: int, pace: float, look: Look, max_frames: float) -> _Timing:
     every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, max_frames - 1)))
     seconds = every / (pace * faster)
     shown = max(1, length / every)
-    if seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
-        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown)) if pace <= SLOW_PACE else seconds
+    if pace <= SLOW_PACE and seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
+        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown))
     return _Timing(every, seconds, faster)
 
 
 def ending_of(episode: Trajectory, task: Task) -> list[str]:
-    """Return why an episode ended, as `terminated: goal reached`, and whether it is solved if the task has a threshold.
+    """Return a sentence about why an episode ended and, if the task has a threshold, one about whether it is solved.
 
-    Success is inferred from the rewards; see `reached_its_goal`.
+    The first is, for example, `terminated: goal reached`; success is inferred from the rewards, see `reached_its_goal`.
     """
     limit = f"the limit of {task.max_steps:,} steps"
     if episode.unstable:
@@ -110,7 +111,7 @@ def ending_of(episode: Trajectory, task: Task) -> list[str]:
 
 
 def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterator[Frame]:
-    """Yield the frames of some episodes of a policy, one after the other, lazily.
+    """Yield the frames of some episodes of a policy, each drawn when it is asked for.
 
     Each scored episode is replayed action by action in a rendering environment. The frame of a step shows the observed
     state and the next action.
@@ -119,7 +120,7 @@ def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterat
         UserWarning: a replayed episode differs from the scored one.
 
     Raises:
-        TaskError: the environment cannot render, or a package for rendering is missing.
+        TaskError: the environment cannot render, or a package that it needs is missing.
         EnvironmentFault: the environment fails.
     """
     max_frames = math.inf if look.most is None else look.most / max(1, len(takes))
@@ -198,11 +199,11 @@ class _Panel:
         draw.text((left, y), _cut(decision.summary, small, right - left), _GREY, small)
         for reason in decision.reasons:
             y += self._line
-            self._reason(draw, y, reason)
+            self._draw_reason(draw, y, reason)
         return image
 
-    def _reason(self, draw: ImageDraw.ImageDraw, y: int, reason: Reason) -> None:
-        """Draw a line with a reason, its amount, and a bar to either side of a middle line."""
+    def _draw_reason(self, draw: ImageDraw.ImageDraw, y: int, reason: Reason) -> None:
+        """Draw a line with a reason, its value, and a bar to the left or right of a zero line."""
         font, gap = _font(self._size - 1), self._size // 2
         right = self._width - gap
         if reason.share is None:
@@ -222,7 +223,7 @@ class _Panel:
 
 
 def _fitted(picture: npt.NDArray[np.uint8], width: int) -> Image.Image:
-    """Scale a picture to the width of a frame, but no higher than wide."""
+    """Scale a picture to fit into a square of the frame's width."""
     image = Image.fromarray(picture)
     scale = min(width / image.width, width / image.height)
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -234,7 +235,7 @@ def _number(value: float) -> str:
 
 
 def _cut(text: str, font: ImageFont.FreeTypeFont, room: float) -> str:
-    """Shorten a text to the available width."""
+    """Shorten a text to a width of `room` pixels."""
     if font.getlength(text) <= room:
         return text
     while text and font.getlength(f"{text}...") > room:
@@ -244,8 +245,8 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, room: float) -> str:
 
 @functools.cache
 def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """Load a font that comes with matplotlib: the same on every machine."""
-    import matplotlib  # start-up time: a page without a film does not wait for it
+    """Load a font that matplotlib contains, so that frames are the same on every machine."""
+    import matplotlib  # start-up time: a page without a film does not need it
 
     name = f"DejaVuSans{'-Bold' if bold else ''}.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)

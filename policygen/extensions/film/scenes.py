@@ -1,4 +1,4 @@
-"""Replay an episode in an environment that renders it."""
+"""Episodes replayed in an environment that renders pictures."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ PACE = 10.0  # steps per second, if the environment states none
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One moment of an episode."""
+    """An episode after some of its steps."""
 
-    step: int  # steps taken before it
-    # input of the next decision, flattened, in the environment's own precision, shape (d,)
+    step: int  # number of steps taken
+    # observation of the next decision, flattened, in the environment's own precision, shape (d,)
     observation: npt.NDArray[Any]
     earned: float  # undiscounted sum of the rewards so far
     picture: npt.NDArray[np.uint8] | None  # shape (height, width, 3), or None if not requested
 
 
 class Stage:
-    """An environment of the task that renders; close it, or use it in a `with`.
+    """An environment of the task that renders pictures; use it in a `with`, which closes it.
+
+    Attributes:
+        pace: steps per second at which the environment is meant to be shown.
 
     Raises:
-        TaskError: it cannot render, or a package for that is missing.
+        TaskError: it cannot render, or a package that it needs is missing.
     """
 
     def __init__(self, task: Task) -> None:
         _draw_without_screen()
-        self._place = OwnDirectory()
-        with self._place:
+        self._directory = OwnDirectory()
+        with self._directory:
             self.task = task
             self._env = _rendering_env(task) if task.given is None else task.given.rendering(task.max_steps, RGB_ARRAY)
-        self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
+        self.pace = float(self._env.metadata.get("render_fps") or PACE)
 
     def __enter__(self) -> Stage:
         return self
@@ -59,19 +62,19 @@ class Stage:
         close(self._env)
 
     def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
-        """Replay the actions of an episode and yield every moment, with pictures of the `wanted` steps.
+        """Replay the actions of an episode; yield a scene before each step and at the end, with the `wanted` pictures.
 
-        If the environment's randomness does not follow its seed, the replay may end earlier, or earn another return
-        (see the last scene).
+        If the environment does not repeat itself with the same seed, the replay may end earlier or have another return,
+        which the last scene tells.
 
         Raises:
             EnvironmentFault: the environment fails.
-            TaskError: a package for rendering is missing.
+            TaskError: a package that rendering needs is missing.
         """
         build = builder(self.task.action_layout)
         if build is None and isinstance(self._env.action_space, gym.spaces.Discrete):
             build = int
-        with self._place:
+        with self._directory:
             replayed = RunningEpisode.start(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
@@ -80,7 +83,7 @@ class Stage:
             if ended or step == episode.length:
                 return
             action = episode.actions[step]
-            with self._place:
+            with self._directory:
                 ended = replayed.step(action, action if build is None else build(action)) is not None
 
     def _picture(self) -> npt.NDArray[np.uint8]:
@@ -98,8 +101,8 @@ class Stage:
         drawn = np.asarray(picture)
         if drawn.ndim != 3 or drawn.shape[2] != 3 or drawn.dtype != np.uint8:
             raise EnvironmentFault(
-                f"{name}: `render` gave no picture, but {drawn.dtype} of shape {drawn.shape}; expected are uint8 of"
-                " shape (height, width, 3)"
+                f"{name}: `render` returned {drawn.dtype} of shape {drawn.shape}, which is no picture; it must return"
+                " uint8 of shape (height, width, 3)"
             )
         return drawn
 
@@ -110,7 +113,7 @@ def _rendering_env(task: Task) -> gym.Env[Any, Any]:
     close(plain)
     if RGB_ARRAY not in modes:
         raise TaskError(
-            f"{task.gym_id} draws no pictures (it has no render mode `{RGB_ARRAY}`): there is no film of it; "
+            f"{task.gym_id} draws no pictures (it has no render mode `{RGB_ARRAY}`), so there is no film of it; "
             "`policygen show RUN -o picture.png` and `policygen report RUN` draw the policy without them"
         )
     kwargs = {**dict(task.kwargs), "render_mode": RGB_ARRAY}
@@ -121,16 +124,16 @@ def _missing(error: Exception, name: str) -> str:
     text = " ".join(str(error).split())
     if "pygame" in text:
         return f'pictures of {name} need pygame; run: pip install "policygen[render]"'
-    return f"pictures of {name} need a missing package: {text}"
+    return f"pictures of {name} need a package that is not installed: {text}"
 
 
 def is_headless() -> bool:
-    """Whether there is no screen for a window."""
+    """Whether there is no screen to open a window on."""
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _draw_without_screen() -> None:
-    """Silence pygame's greeting, and stop its search for a screen if there is none; the user's own settings stay."""
+    """Silence pygame's greeting and, without a screen, let it draw in memory; keep the user's settings."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if is_headless():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

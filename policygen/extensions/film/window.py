@@ -19,7 +19,7 @@ KEYS = "space: pause, left and right: single steps, home: restart, q: quit"
 
 
 def show(frames: Sequence[Frame], title: str) -> int:
-    """Show a film until the window is closed or `q` is pressed; return the number of frames shown.
+    """Show a film until the window is closed or `q` is pressed; return the number of frames shown, repeats included.
 
     Raises:
         UsageError: there is no screen, or pygame is missing.

@@ -1,4 +1,4 @@
-"""The attempts of a run as a page shows them: changes, score, why each was kept or not, requests and replies."""
+"""The attempts of a run as a page shows them: changes, score, verdict, requests and replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policygen.progress import duration
 from policygen.runs.attempt import Attempt
 from policygen.runs.records import FinalScore
 
-MOST_ATTEMPTS = 400  # a longer run shows only some
+MOST_ATTEMPTS = 400  # of a longer run the page shows only former bests and the latest attempts
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
 MOST_CHARACTERS = 6_000_000  # of all prompts on one page
 _MOST_LINES = 500  # longer policies list only their new lines
@@ -26,7 +26,7 @@ _MOST_CHANGES = 80  # lines
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """A message; `same_as` is an earlier attempt with the same message."""
+    """A message of a prompt; if an earlier attempt sent the same one, `same_as` is its number and `text` is empty."""
 
     role: str
     text: str
@@ -41,9 +41,9 @@ class Turn:
     messages: tuple[ShownMessage, ...]  # the messages that are new in this request
     reply: Reply | None  # None if there was none; `error` then gives the reason
     error: str
-    requests: int  # number of tries that the reply took
-    earlier: int  # number of messages that earlier attempts of the same conversation have shown
-    left_out: bool = False  # whether the prompt is left out to keep the page small; transcript.jsonl has it
+    requests: int  # number of tries until the reply came
+    earlier: int  # number of messages of the same conversation that earlier attempts show
+    left_out: bool = False  # whether the prompt is left out to keep the page small
 
     @property
     def remark(self) -> str:
@@ -66,11 +66,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class ShownAttempt:
-    """An attempt with its context, or a request in progress, which has no attempt yet."""
+    """An attempt as a page shows it, or one in progress, which has requests only."""
 
     number: int
     attempt: Attempt | None = None
-    # the best attempt before it, which `changes` and `cells` compare with; None for a first policy
+    # the best attempt before it, with which `changes` and `changed_cells` compare; None for a first policy
     parent: Attempt | None = None
     is_best: bool = False
     turns: tuple[Turn, ...] = ()
@@ -78,7 +78,11 @@ class ShownAttempt:
 
     @property
     def state(self) -> str:
-        """`best`, `accepted` (best until a later attempt), `refused`, `failed`, or the kind of the attempt."""
+        """The state of the attempt, also its style on the page.
+
+        It is `open` (in progress), `random` (random actions), `best`, `accepted` (the best until a later attempt),
+        `refused` (scored but not kept), `failed`, or the kind of an attempt that is no proposal.
+        """
         if self.attempt is None:
             return "open"
         if self.number == 0:
@@ -91,7 +95,7 @@ class ShownAttempt:
 
     @property
     def verdict(self) -> str:
-        """The reason why the attempt was kept or not."""
+        """The reason why the attempt was kept or not, and the held-out score of a kept one."""
         attempt = self.attempt
         if attempt is None:
             return "not scored yet"
@@ -104,13 +108,13 @@ class ShownAttempt:
 
     @property
     def changes(self) -> list[str]:
-        """The lines in which the proposed policy differs from its parent's, each after `+`, `-` or a space."""
+        """The lines in which the proposed policy differs from its parent's, each with `+`, `-` or a space before it."""
         after = self.attempt.proposed if self.attempt is not None else None
         return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
 
     @property
-    def cells(self) -> str:
-        """The number of cells in which two tables over the same grid differ; different rows may decide the same."""
+    def changed_cells(self) -> str:
+        """A sentence about the cells whose action differs from the parent's; empty for equations or another grid."""
         before = self.parent.policy if self.parent is not None else None
         after = self.attempt.proposed if self.attempt is not None else None
         if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
@@ -120,7 +124,7 @@ class ShownAttempt:
 
     @property
     def cost(self) -> str:
-        """Time, tokens and USD."""
+        """Time, tokens and cost of the attempt, in words."""
         attempt = self.attempt
         if attempt is None or self.number == 0:
             return ""
@@ -129,11 +133,11 @@ class ShownAttempt:
 
 
 def score_words(score: Score | FinalScore) -> str:
-    """Format a score and its interval."""
+    """Format a score with its interval in brackets."""
     return score.prefix + number(score.value) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
-def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
+def _numbers_shown(attempts: Sequence[Attempt]) -> frozenset[int]:
     """Return the numbers of the attempts to show: all, or in a long run the former bests and the latest."""
     if len(attempts) <= MOST_ATTEMPTS:
         return frozenset(attempt.number for attempt in attempts)
@@ -142,11 +146,16 @@ def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
     return frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
 
 
-def attempt_views(
+def shown_attempts(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
 ) -> list[ShownAttempt]:
-    """Return the views of the attempts to show and of requests in progress; `turns` has the messages of each."""
-    views, shown = [], _shown(attempts)
+    """Return the attempts to show and those in progress.
+
+    Args:
+        best: the best attempt, if any.
+        turns: the requests of each attempt, by its number.
+    """
+    views, shown = [], _numbers_shown(attempts)
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
@@ -154,9 +163,9 @@ def attempt_views(
             views.append(ShownAttempt(attempt.number, attempt, parent, attempt is best, own_turns))
         if attempt.accepted:
             parent = attempt
-    for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
-        waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
-        views.append(ShownAttempt(asked, turns=waiting))
+    for unscored in sorted(turns.keys() - set(range(len(attempts)))):
+        waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[unscored])
+        views.append(ShownAttempt(unscored, turns=waiting))
     return views
 
 
@@ -177,14 +186,11 @@ def _changes(before: Policy | None, after: Policy) -> list[str]:
     return changes
 
 
-# --- requests and replies ---------------------------------------------------------------------------------------------
-
-
 def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
-    """Return the requests of each attempt, in order.
+    """Return the requests of each attempt by its number, in order.
 
     Args:
-        kept: attempts whose prompts are always shown, however large the page becomes.
+        kept: attempts whose prompts are shown even if the page becomes too large.
     """
     found: dict[int, list[Turn]] = {}
     seen: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The content of the pages of a run and of a policy: scores, policy, attempts and costs as text, before layout."""
+"""The content of the pages of a run and of a policy, before layout: scores, policy, attempts, costs and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policygen.episodes.aggregate import MEAN
 from policygen.episodes.score import Score, kind_of_episodes
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.page.attempts import ShownAttempt, attempt_views, score_words, turns_of
+from policygen.extensions.page.attempts import ShownAttempt, score_words, shown_attempts, turns_of
 from policygen.extensions.plots.groups import proposals_label
 from policygen.extensions.plots.style import with_unit
 from policygen.files import read_plain, toml_of
@@ -30,16 +30,17 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
 
-LONGEST_ABOUT = 1_000  # characters of the task's description before the rest is folded away
+LONGEST_ABOUT = 1_000  # characters; of a longer description of the task a part is folded away
 _LARGEST_SETTINGS = 2**20  # bytes
-# Settings that the command writes as options; it writes the others as --set.
+# Settings that `command_of` writes as options; it writes the others as --set.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
-_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
-_NEVER = ("task", "jobs")
+# Settings that it also writes if they are the default, which depends on the task or may change.
+_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")
+_NEVER = ("task", "jobs")  # the task is an argument of the command; `jobs` changes no result
 
 
 class Headline(NamedTuple):
-    """The final score or the best so far, its interval, and how it was obtained."""
+    """The final score or the best so far, its interval, and its basis, all in words."""
 
     score: str
     interval: str
@@ -48,13 +49,13 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The task as pages describe it."""
+    """The content that the pages of runs and policies share: the task."""
 
     task: Task
 
     @property
     def about(self) -> tuple[str, str]:
-        """The description of the task: the visible part, and the folded rest."""
+        """The description of the task: the visible part, and the rest, which is folded away."""
         text = self.task.about
         if len(text) <= LONGEST_ABOUT:
             return text, ""
@@ -80,7 +81,7 @@ class TaskContent:
 
 @dataclass(frozen=True)
 class PolicyContent(TaskContent):
-    """The content of the page of one policy, which was scored on fresh episodes."""
+    """The content of a policy's page; the policy was scored on fresh episodes."""
 
     kind: str
     score: Score
@@ -92,19 +93,23 @@ class PolicyContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """Whether the score solves the task; empty if unknown."""
+        """The word beside the score: `solved` or `not solved`; empty if the task states no threshold."""
         solved = self.task.solved
         return "" if solved is None else "solved" if self.score.value >= solved else "not solved"
 
     @property
     def scores(self) -> dict[str, str]:
         """All scores of the policy and of its task, by name."""
-        return {"score": _words(self.score, "fresh"), **_requirements(self.score), **_references(self.task, self.score)}
+        return {
+            "score": _with_episodes(self.score, "fresh"),
+            **_requirement_rows(self.score),
+            **_reference_rows(self.task, self.score),
+        }
 
 
 @dataclass(frozen=True)
 class RunContent(TaskContent):
-    """The content of the page of a run, finished or not."""
+    """The content of a run's page, finished or not."""
 
     folder: Path
     config: RunConfig
@@ -149,7 +154,7 @@ class RunContent(TaskContent):
 
     @property
     def badge(self) -> str:
-        """Whether the run is finished, and whether its score solves the task; empty if unknown."""
+        """The words beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
         summary = self.summary
         if summary is None:
             return "unfinished"
@@ -167,16 +172,16 @@ class RunContent(TaskContent):
         final = summary.final if summary is not None else None
         rows = {}
         if summary is not None and final is not None:
-            rows["final score"] = _words(final, "fresh")
+            rows["final score"] = _with_episodes(final, "fresh")
             if final.aggregate != MEAN:
                 rows["mean return"] = number(final.mean)
             if summary.perturbed is not None:
-                rows[f"with {', '.join(summary.perturbed_by)}"] = _words(summary.perturbed)
-            rows |= _requirements(final)
+                rows[f"with {', '.join(summary.perturbed_by)}"] = _with_episodes(summary.perturbed)
+            rows |= _requirement_rows(final)
         if summary is not None and (baseline := summary.baseline) is not None:
-            rows[f"baseline {baseline.name}"] = _words(replace(baseline.score, aggregated=None))
+            rows[f"baseline {baseline.name}"] = _with_episodes(replace(baseline.score, aggregated=None))
             rows["best policy against the baseline"] = baseline.difference
-            rows |= _requirements(baseline.score, "baseline, ")
+            rows |= _requirement_rows(baseline.score, "baseline, ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
@@ -195,11 +200,11 @@ class RunContent(TaskContent):
         gains = [after.value - before.value for after, before in scored if after is not None and before is not None]
         if len(gains) > 1:
             rows["gain of tuning, per attempt"] = f"{number(sum(gains) / len(gains))} on average"
-        return rows | _references(self.task, final)
+        return rows | _reference_rows(self.task, final)
 
     @property
     def replay(self) -> str:
-        """The command that replays the recorded replies; empty if there are none."""
+        """The command that replays the recorded replies; empty if the provider reads no prompts."""
         if not reads_prompts(self.config.llm):
             return ""
         place, here = self.folder.resolve(), Path.cwd()
@@ -218,11 +223,11 @@ def read_run(folder: Path) -> RunContent:
     best = best_of(attempts)
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
-    views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
+    views = [_with_comments(view, user, config) for view in shown_attempts(attempts, best, turns)]
     return RunContent(task, folder, config, summary, attempts, best, views, user, versions_of(folder))
 
 
-def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
+def _with_comments(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
     """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()
@@ -230,26 +235,27 @@ def _commented(view: ShownAttempt, user: UserMessages, config: RunConfig) -> Sho
 
 
 def proposals_words(llm: str) -> str:
-    """Name the proposer, without folders of the machine that ran it."""
+    """Return the name of the proposer, without folders of the machine that ran it."""
     name, _, argument = llm.partition(":")
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
 
 
-def _between(interval: tuple[float, float] | None) -> str:
+def _interval(interval: tuple[float, float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}" if interval is not None else ""
 
 
-def _words(score: Score | FinalScore, which: str = "") -> str:
+def _with_episodes(score: Score | FinalScore, which: str = "") -> str:
+    """Return a score with its interval and its episodes, in words; `which` describes the episodes."""
     episodes = f"{which} {kind_of_episodes(score.engine)}" if which else "episodes"
-    basis = ", ".join(filter(None, (_between(score.ci95), f"over {score.episodes} {episodes}")))
+    basis = ", ".join(filter(None, (_interval(score.ci95), f"over {score.episodes} {episodes}")))
     return f"{score.prefix}{number(score.value)} ({'exact' if score.exact else basis})"
 
 
-def _requirements(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
+def _requirement_rows(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
     return {f"{whose}requirement {one.name}": str(one).removeprefix(f"{one.name}: ") for one in score.violations}
 
 
-def _references(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
+def _reference_rows(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
     rows = {}
     if score is not None and not score.exact:
         rows["standard deviation"] = f"{number(score.std)}, of the return per episode"
@@ -261,15 +267,15 @@ def _references(task: Task, score: Score | FinalScore | None) -> dict[str, str]:
 
 
 def _headline(score: Score | FinalScore, which: str = "") -> Headline:
-    """Return the headline of a score on fresh episodes; `which` says more about these."""
+    """Return the headline of a score on fresh episodes; `which` is added to their description."""
     if score.exact:
         return Headline(number(score.value), "", "exact: computed from the environment's transition table")
     basis = f"{score.aggregate.of_returns} over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
-    return Headline(number(score.value), _between(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
+    return Headline(number(score.value), _interval(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
 
 
 def _range(low: float, high: float) -> str:
-    # Environments often state an unbounded end as the largest float.
+    # Many environments state the largest float where a value is unbounded.
     ends = ["" if abs(end) > 1e30 else f"{end:.4g}" for end in (low, high)]
     return f"{ends[0] or 'unbounded'} to {ends[1] or 'unbounded'}" if any(ends) else "unbounded"
 
@@ -280,7 +286,7 @@ def _range(low: float, high: float) -> str:
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return the costs of a run by name: requests, tokens, episodes, time."""
     costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
-    if summary is not None:  # it also counts requests of attempts that never ended
+    if summary is not None:  # the summary also counts requests of attempts that never ended
         costs = replace(
             costs,
             requests=summary.requests,
@@ -305,7 +311,7 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
 
 
 def command_of(config: RunConfig, task: Task) -> str:
-    """Return the command that starts a run with the same settings; empty if only a program can.
+    """Return the command that starts a run with the same settings; empty if only a user's program can start it.
 
     It includes --trust if a task file names a module or a path, or if demonstrations come from a model.
     """

@@ -1,4 +1,4 @@
-// Follows a run: asks for the page again, and puts what has changed into the one that is read.
+// Keeps the open page up to date: fetches it again and replaces the parts that have changed.
 "use strict";
 
 const PARTS = "main > header, main section:not(#attempts, #steer), #steering, #said, details.attempt";
@@ -53,7 +53,7 @@ document.addEventListener("submit", async (event) => {
   const said = document.getElementById("answer");
   try {
     const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
-    said.textContent = answer.ok ? "Said." : await answer.text();
+    said.textContent = answer.ok ? "Done." : await answer.text();
     if (answer.ok && form.matches(".say")) form.reset();
   } catch {
     said.textContent = "The server does not answer.";

@@ -1,4 +1,4 @@
-"""Figures embedded in a page as data, in one or two widths."""
+"""Pictures for pages, embedded as data in one or two widths: figures, the plant, and the film."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
-EPISODES = 5  # played for the film, which shows the one of median return
+EPISODES = 5  # played for the film, which shows the one with the median return
 _DPI = 110
 _MAX_READABLE = 5.6  # inches; a figure of at most this width can be read on a telephone
 _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
@@ -49,14 +49,14 @@ _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
 class Picture:
     """An embedded picture."""
 
-    wide: str
+    wide: str  # its `data:` URL
     alt: str
-    narrow: str = ""  # a second version for narrow screens
+    narrow: str = ""  # the `data:` URL of a version for narrow screens
     scrolls: bool = False  # whether it keeps its size on a narrow screen and can be scrolled
 
 
-def picture(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
-    """Convert a figure, and one for narrow screens, to an SVG, or to a PNG if the SVG is too large."""
+def embedded(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
+    """Embed a figure and, if given, its version for narrow screens, as SVG or, if that is too large, as PNG."""
     small = _data_url(narrow) if narrow is not None else ""
     return Picture(_data_url(figure), alt, small, scrolls=bool(not small and figure.get_figwidth() > _MAX_READABLE))
 
@@ -85,7 +85,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
     except PolicygenError:  # no attempt yet
         return None
     for axes in narrow.axes:
-        axes.set_title("")  # the page has the title, and it would be wider than the drawing
+        axes.set_title("")  # it would be wider than the drawing, and the page has a heading
         if axes.get_legend() is not None:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
     narrow.set_size_inches(*_NARROW)
@@ -93,9 +93,9 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
 
 
 def policy_picture(policy: Policy) -> Picture | None:
-    """Draw a policy; None if its kind has no picture."""
+    """Draw a policy; None if there is no picture of its kind."""
     try:
-        return picture(policy_figure(policy, alone=False), "Picture of the policy")
+        return embedded(policy_figure(policy, alone=False), "Picture of the policy")
     except PolicygenError:
         return None
 
@@ -107,7 +107,7 @@ def _both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture 
 
 
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the actions as a function of one or two quantities; None if they depend on more."""
+    """Draw the actions over one or two quantities, see `decision_figure`; None if there is no such map."""
     return _both("Decision map", decision_figure, policy, episodes)
 
 
@@ -120,7 +120,7 @@ def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Pict
 class PlantContent:
     """The plant that the best policy was tuned in, for the page."""
 
-    steps: int
+    steps: int  # number of steps that it was fitted to
     text: str  # its lines, with units
     latex: str  # the same as LaTeX code; empty if the plant is damaged
     # for each observation its name, and the errors one and `ahead` steps ahead, in words
@@ -142,20 +142,14 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
     with contextlib.suppress(PolicygenError):  # the text of a damaged plant is still shown
         equations = equations_of(plant, task)
         latex = plant_as_latex(equations)
-        # If tuning was not kept, its plant may have been fitted to the very episodes of the score.
+        # If tuning was not kept, its plant may have been fitted to the episodes of the score.
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
             drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
     text = "\n".join(lines_with_units(plant, task))
     return PlantContent(
-        plant.steps,
-        text,
-        latex,
-        errors_in_words(plant),
-        uncertain_in_words(plant),
-        worst_in_words(plant),
-        drawn,
+        plant.steps, text, latex, errors_in_words(plant), uncertain_in_words(plant), worst_in_words(plant), drawn
     )
 
 
@@ -168,7 +162,7 @@ class EpisodeFilm:
 
 
 def film_of(policy: Policy) -> EpisodeFilm:
-    """Film the episode of median return among `EPISODES` that the search never saw."""
+    """Film the episode with the median return of `EPISODES` that the search never saw."""
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)
@@ -183,7 +177,7 @@ def film_of(policy: Policy) -> EpisodeFilm:
 
 
 def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
-    """Return the episodes of the best policy that the run has kept."""
+    """Return the first episodes of the best policy that the run has kept; empty if its buffer cannot be read."""
     logbook = Logbook(folder)
     try:
         buffer = logbook.buffer(logbook.config().buffer_steps)

@@ -1,4 +1,4 @@
-"""Rendering of report pages: escaped templates and one style sheet make one HTML file."""
+"""Report pages: templates with escaped values and one style sheet, rendered into one HTML file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from policygen.extensions.page.content import PolicyContent, RunContent, command
 from policygen.extensions.page.pictures import (
     curve_picture,
     decision_map,
+    embedded,
     film_of,
     own_episodes,
-    picture,
     plant_content,
     policy_picture,
     signals_picture,
@@ -61,7 +61,7 @@ from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
-_EPISODES, _ROBUST_EPISODES = 100, 20
+_EPISODES, _ROBUST_EPISODES = 100, 20  # for the score of a policy; under each perturbation
 
 
 def write_page(
@@ -73,13 +73,15 @@ def write_page(
     trust: bool = False,
     robust: bool = False,
 ) -> Path:
-    """Write the page of a run, a sweep, or a policy (a text or saved file), scored on 100 episodes; return its path.
+    """Write the page of a run, a sweep, or a policy; return its path.
+
+    A policy (a text or saved file) is scored on 100 episodes.
 
     Args:
-        task_name: the task of a policy.
+        task_name: the task of a policy that is a text file.
         film: add a film of an episode.
         robust: add scores under perturbations, on 20 episodes each.
-        trust: for film and traces, let the task name modules to import and paths to read.
+        trust: let the task name modules to import and paths to read, which film and traces may need.
 
     Raises:
         UsageError: the name does not end in .html, or a text file is without a task.
@@ -108,23 +110,23 @@ def write_page(
         seeds = episode_seeds(0, "evaluation", _EPISODES)
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
         pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
-    film_shown = film_of(policy) if film and policy is not None else None
-    margins = margins_of(policy) if robust and policy is not None else None
-    write_named(output, render(template, content, playing=film_shown, margins=margins, **pictures))
-    if policy is not None and not trust and (lack := missing_parts(policy, output.name, page=True, film=film)):
-        warnings.warn(lack, stacklevel=2)
+    playing = film_of(policy) if film and policy is not None else None
+    robustness = margins_of(policy) if robust and policy is not None else None
+    write_named(output, render(template, content, playing=playing, margins=robustness, **pictures))
+    if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
+        warnings.warn(lacking, stacklevel=2)
     return output
 
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
-    """Draw the pictures of a run's page and of its best policy, by template variable."""
+    """Return the pictures and texts of a run's page, also those of its best policy, by template variable."""
     front, family = front_of(run.attempts, run.summary), family_figure(run.attempts)
     sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
     shared = {
         "curve": curve_picture([run.folder]),
-        "family": picture(family, "Family tree of the attempts") if family is not None else None,
+        "family": embedded(family, "Family tree of the attempts") if family is not None else None,
         "front": front,
-        "sizes": picture(sizes, "Score against size") if sizes is not None else None,
+        "sizes": embedded(sizes, "Score against size") if sizes is not None else None,
     }
     if policy is None or run.best is None:
         return {"plant": None, "text": "", **shared}
@@ -143,19 +145,22 @@ def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
 
 
 def margins_of(policy: Policy) -> dict[str, Any]:
-    """Score a policy under all perturbations that fit its task; return what a page shows."""
+    """Score a policy under all perturbations that fit its task; return the content of a page's section."""
     perturbations = perturbations_for(policy.task)
     found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
     return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
 
 
 def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[str, Any]:
-    """Return what a page shows of margins; `about` is their protocol. Episodes are those of the first policy."""
+    """Return the content of a page's section about margins: the protocol `about`, tables, pictures, worst episodes.
+
+    The worst episodes are those of the first policy.
+    """
     header, rows = table(found)
     names = names_of(found)
     grid = " and " in names[0]
     narrow = margins_picture(found, narrow=True) if not grid else None
-    drawn = picture(margins_picture(found), "score over the size of each perturbation", narrow)
+    drawn = embedded(margins_picture(found), "score over the size of each perturbation", narrow)
     caption = HEAT if grid else LINES
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
     worst = [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])] if not grid else []
@@ -166,7 +171,7 @@ def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) 
     """Write a page about margins; return its path.
 
     Raises:
-        LogbookError: it cannot be written.
+        LogbookError: the page cannot be written.
     """
     write_named(path, render("robust.html.j2", {"task": task.name, **margins_content(found, about, task)}))
     return path
@@ -175,39 +180,39 @@ def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) 
 def render(name: str, content: object, **more: Any) -> str:
     """Render a template of this folder with the common style."""
     css = jinja_environment().get_template("page.css").render()
-    common = {"css": Markup(css), "security_policy": _rules(css), "version": __version__}
+    common = {"css": Markup(css), "security_policy": _security_policy(css), "version": __version__}
     return jinja_environment().get_template(name).render(content=content, **common, **more)
 
 
-def _rules(css: str) -> str:
-    """Return the content security policy: this style, embedded pictures, no script, nothing from elsewhere."""
+def _security_policy(css: str) -> str:
+    """Return the content security policy: this style sheet and embedded pictures, no scripts, no other sources."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 @functools.cache
 def jinja_environment() -> jinja2.Environment:
-    """Return the Jinja environment of the pages; it escapes values and hides secrets and invisible characters."""
-    made = jinja2.Environment(
+    """Return the Jinja environment of the pages, which escapes values and hides secrets and control characters."""
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finished,
+        finalize=_without_secrets,
     )
-    made.filters |= {"number": number, "proposals": proposals_words, "score": score_words}
-    made.globals |= {
+    environment.filters |= {"number": number, "proposals": proposals_words, "score": score_words}
+    environment.globals |= {
         "command_of": command_of,
         "environment_words": environment_words,
         "kind_words": KIND_WORDS,
         "share_lines": share_lines,
         "spending": spending,
     }
-    return made
+    return environment
 
 
-def _finished(value: Any) -> Any:
+def _without_secrets(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return shown(value).encode(errors="replace").decode()  # a folder name may hold bytes that are not text

@@ -11,7 +11,7 @@ from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.tables import Report, report_of
 from policygen.extensions.page.attempts import score_words
-from policygen.extensions.page.pictures import Picture, picture
+from policygen.extensions.page.pictures import Picture, embedded
 from policygen.extensions.sweeps.plan import Cell, cells_of, read_plan
 from policygen.llm.prices import dollars
 from policygen.runs.logbook import Logbook
@@ -23,7 +23,7 @@ MOST_POLICIES = 24  # policies that are shown as text
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run of the sweep: its cell, progress and score; `final` is None without a policy."""
+    """A run of the sweep: its cell, state and cost, and its final score, which is None without a policy."""
 
     cell: Cell
     state: str
@@ -89,7 +89,7 @@ def _row(folder: Path, cell: Cell) -> RunRow:
 
 def _curves(compared: ComparedScores) -> Picture | None:
     try:
-        return picture(comparison_figure(compared), "Curves of all runs")
+        return embedded(comparison_figure(compared), "Curves of all runs")
     except PolicygenError:
         return None
 

@@ -1,4 +1,4 @@
-"""The attempts of a run in two pictures: score against size, and the family tree of its lineages."""
+"""Pictures of the attempts of a run: score against size, and the family tree of its lineages."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 80  # a larger tree shows only attempts that were revised or became the best
 _ROW, _STEP, _LABEL = 0.25, 0.42, 2.7  # inches: height of a row, width of a generation, room for a label
-_COLORS = OKABE_ITO[:6]  # those that a thin line shows on white
+_COLORS = OKABE_ITO[:6]  # those that are visible as thin lines on white
 
 
 def front_figure(front: Front, label: str) -> Figure | None:
-    """Draw the front and the attempts that score at least as much as its smallest; None if all have one size."""
+    """Draw the front and the attempts that score at least as much as its smallest; None if all have the same size."""
     if len({one.size for one in front.all}) < 2:
         return None
     with style():
@@ -37,7 +37,7 @@ def front_figure(front: Front, label: str) -> Figure | None:
         axes.plot(sizes, values, label="on the front", **dots)
         axes.plot(best.size, best.value, "*", color=OKABE_ITO[5], markersize=12, zorder=4, label="best policy")
         for one in {one.attempt.number: one for one in (*front.members, best)}.values():
-            # No point lies above and to the left of a point of the front.
+            # No point is above and to the left of a point of the front, so a number there covers none.
             aside: dict[str, Any] = {"xytext": (7, -13)} if one is best else {"xytext": (-4, 3), "ha": "right"}
             number = str(one.attempt.number)
             axes.annotate(number, (one.size, one.value), textcoords="offset points", fontsize=8, **aside)
@@ -49,7 +49,7 @@ def front_figure(front: Front, label: str) -> Figure | None:
 
 
 def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
-    """Draw the attempts of a run, each in a row below the one that it was asked to revise; None without lineages."""
+    """Draw the attempts of a run, each in a row below the attempt that it revises; None without lineages."""
     if not (rows := _rows(attempts)):
         return None
     best, place = best_of(attempts), {attempt.number: (depth, row) for row, (attempt, depth) in enumerate(rows)}
@@ -74,7 +74,7 @@ def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
             look |= {"marker": "*", "markersize": 14} if attempt is best else {}
             axes.plot(step * depth, row, color=color, **look)
             words = f"{attempt.number}: no score"
-            if score is not None:  # on more than the usual episodes it is not comparable
+            if score is not None:  # a score on more episodes than usual is not comparable with the others
                 more = f" on {score.episodes} episodes" * (score.episodes != usual)
                 words = f"{attempt.number}: {score.prefix}{score.value:.5g}{more}{', best' * (attempt is best)}"
             weight = "bold" if attempt is best else "normal"
@@ -83,7 +83,7 @@ def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
 
 
 def _rows(attempts: Sequence[Attempt]) -> list[tuple[Attempt, int]]:
-    """Return the attempts of lineages, each after its parent, with their generations."""
+    """Return the attempts of all lineages, each with its generation (0: without a parent), parents before children."""
     shown = [attempt for attempt in attempts if attempt.lineage]
     if len(shown) > MOST_ROWS:
         revised = {attempt.parent for attempt in shown}

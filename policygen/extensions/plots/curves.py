@@ -1,4 +1,4 @@
-"""Learning curves: single runs, groups of runs and their averages."""
+"""Learning curves of single runs, of groups of runs, and of their averages."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
@@ -42,14 +42,14 @@ X_AXES = {
     "usd": "cost [USD]",
 }
 _STYLES = ("-", "--", "-.", ":")
-_DASHED = (0, (4, 3))  # continues a run or a mean that ended early
+_DASHED = (0, (4, 3))  # the continuation of a run or a mean that ended early
 
 # A thin dotted line that ends in a ring marks an unfinished run.
 _UNFINISHED: dict[str, Any] = {"linestyle": (0, (1, 1)), "linewidth": 1.1, "zorder": 4}
 _UNFINISHED |= {"marker": "o", "markerfacecolor": "white"}
-WIDE_LABEL = 50  # a longer label gives the legend a single column ...
 CHARACTERS_PER_INCH = 11  # of a title
-LONGEST_LABEL = 85  # ... and a still longer one is wrapped
+WIDE_LABEL = 50  # characters; a longer label gives the legend a single column
+LONGEST_LABEL = 85  # characters; a longer label is wrapped
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def read_curve(folder: Path) -> Curve:
     rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
     level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
     more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
-    # Not pandas: every run draws its curve at its end, and would wait for that import.
+    # Not with pandas: every run draws its curve at its end, and would have to wait for that import.
     frame = append_fields(rows, list(more), list(more.values()), usemask=False)
     return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
 
@@ -82,9 +82,9 @@ def read_curve(folder: Path) -> Curve:
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
     """Draw the learning curves of one or many runs into `path`; return the path.
 
-    For one run: the score of each attempt, the best so far, and the final score with its 95% interval. For many runs:
-    the mean best so far of each group, which are runs that differ in the seed only, with a 95% bootstrap band, and a
-    panel for each task. From four runs on, the mean is the interquartile mean. An unfinished run is a thin line.
+    One run has the score of each attempt, the best so far, and the final score with its 95% interval. Many runs have a
+    panel for each task. A panel shows the mean of the best so far of each group (runs that differ in the seed only),
+    with a 95% bootstrap band; from four runs on, this is the interquartile mean. An unfinished run is a thin line.
 
     Args:
         folders: run folders, or a single one.
@@ -101,7 +101,7 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
 
 
 class LearningCurve(Listener):
-    """Listener that draws the learning curve into the run folder when the run finishes."""
+    """A listener that draws the learning curve into the run folder when the run finishes."""
 
     def started(self, run: RunView) -> None:
         """Remember the run."""
@@ -123,7 +123,7 @@ def draw_within(folder: Path) -> None:
 
 
 def make_missing(folder: Path) -> list[str]:
-    """Make the missing files of a finished run; return their names, none for a complete or unfinished run.
+    """Make the missing files of a finished run and return their names; do nothing for an unfinished run.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or another process works in it.
@@ -183,7 +183,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
         figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
         for place, panel in enumerate(panels.values(), start=1):
-            # A group has the same look in all panels, as long as there are enough looks.
+            # A group has the same colour and mark in all panels, if there are enough of them.
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         if any(curve.final is not None and not curve.final.exact for curve in curves):
@@ -195,7 +195,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     frame, at = curve.frame, curve.frame[x]
     tried = frame[frame["attempt"] > 0]
-    _references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
+    _draw_references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
     tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
@@ -223,21 +223,21 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
         more = f"\n({'95% interval, ' * (interval is not None)}{curve.final.episodes} fresh episodes)"
         words = f"{_number(curve.final.value, interval)}{' (exact)' if curve.final.exact else more}"
         text = f"final score: {curve.final.prefix}{words}"
-        _diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
+        _draw_diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    _title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
+    _set_title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
+    _label_axes(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
 
 
 def _aggregates(curves: Sequence[Curve]) -> str:
-    """Name the values of several curves; a legend names the aggregate of each group where they differ."""
+    """Return the name of the values of several curves; `score` if they are different aggregates of returns."""
     names = {curve.config.score.of_returns for curve in curves}
     return names.pop() if len(names) == 1 else "score"
 
 
-def _diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
+def _draw_diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
     """Draw a final score with its interval."""
     axes.errorbar([at], [mean], yerr=arms(mean, interval), fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
 
@@ -256,7 +256,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     The position of a group's label in `looks` sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
+    _draw_references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
     start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
     span = max(end - start, 1e-9)
     places = [looks.index(group.label) for group in groups]
@@ -284,8 +284,8 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    _title(axes, f"{groups[0].task}: {subject}")
-    _label(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
+    _set_title(axes, f"{groups[0].task}: {subject}")
+    _label_axes(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
 
 
 def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
@@ -301,11 +301,11 @@ def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
         axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
     text = f"{name}: {_number(mean.value, interval)}{more}"
-    _diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
+    _draw_diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
-    """Describe a group for the legend: its name, how many runs are averaged, and which are not."""
+    """Describe a group for the legend: its name if there are several, how many runs are averaged, and which are not."""
     n, unfinished = len(group.averaged), len(group.unfinished)
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
     if group.without_policy and n > 1:
@@ -318,7 +318,7 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
 
 
 def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
-    """Count the lines of a panel's legend: a curve per group, and a final score if there is one."""
+    """Count the lines of a panel's legend: for each group its curve and, if there is one, its final score."""
     texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
     return texts + sum(group.final_score is not None for group in groups)
 
@@ -342,7 +342,7 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
         linestyle=_STYLES[place % len(_STYLES)],
         linewidth=2.2,
         label=label,
-        # The mark at the end also shows a group that spent nothing of `x`.
+        # The mark at the end shows the group even if it spent nothing of `x` and has no line.
         marker=MARKERS[place % len(MARKERS)],
         markevery=[len(band.x) - 1] if len(band.x) else [],
         zorder=3,
@@ -358,7 +358,7 @@ def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
     return {name: fmean(scores) for name, scores in found.items()}
 
 
-def _references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
+def _draw_references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
     """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
     for i, (name, level) in enumerate(baselines.items()):
         look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
@@ -374,7 +374,7 @@ def _references(axes: Axes, task: Task, random_scores: Sequence[float], baseline
         axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
 
 
-def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
+def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     axes.set_xlabel(X_AXES[x])
@@ -383,7 +383,7 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
         count_axis(axes, last, whole=x != "usd")
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    # Below the axes, at a distance in inches, a legend of any length covers no data and no label.
+    # At a fixed distance below the axes, a legend of any length covers no data and no label.
     below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
     labels = axes.get_legend_handles_labels()[1]
     if labels:
@@ -391,7 +391,7 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
 
 
-def _title(axes: Axes, text: str) -> None:
+def _set_title(axes: Axes, text: str) -> None:
     # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
     place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
     panels = place.get_gridspec().ncols if place is not None else 1

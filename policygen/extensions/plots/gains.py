@@ -1,6 +1,6 @@
 """Gains of equations: the slope of every output along every observation and remembered value, over played episodes.
 
-Slopes pass through definitions down to observations, and are exact where the equations are linear.
+Definitions are followed down to observations. Slopes are exact where the equations are linear.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.export.writing import in_columns
 from policygen.extensions.plots.maps import unit_of
 from policygen.extensions.plots.style import Numbers
 from policygen.policies.linear import LinearPolicy
 from policygen.tasks.task import Task
 
 STEP = 1e-4  # of a central difference, as a share of a quantity's spread
-CONSTANT = 0.01  # slopes that differ by less than this share count as one gain
-LEAST_SHARE = 0.005  # of an output's variation; a smaller one is not shown
-MOST_STEPS = 2_000  # of the episodes, evenly taken
+CONSTANT = 0.01  # slopes that differ by at most this share count as one gain
+LEAST_SHARE = 0.005  # of an output's variation; quantities with a smaller share are not shown
+MOST_STEPS = 2_000  # about as many steps of the episodes are used, evenly spaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,13 @@ def effects(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[list[
     """Return the quantities with an effect, and each output's mean slope times their spread, shape (names, outputs)."""
     met = visited(policy, episodes)
     amounts = np.array([slope.mean(axis=0) * spread for slope, spread in _slopes(policy, met)])
-    # A quantity that changes nothing has no row.
+    # A quantity with nearly no effect has no row.
     kept = [i for i, row in enumerate(amounts) if np.abs(row).max() > LEAST_SHARE * np.abs(amounts).max()]
     return [list(met)[i] for i in kept], amounts[kept]
 
 
 def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
-    """Return the gains of each output, the largest share first; only those with `LEAST_SHARE`."""
+    """Return the gains of each output, the largest share first, without shares below `LEAST_SHARE`."""
     met = visited(policy, episodes)
     slopes = list(_slopes(policy, met))
     sizes = np.array([np.abs(slope).mean(axis=0) * spread for slope, spread in slopes])
@@ -89,7 +90,7 @@ def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gai
 
 
 def main_quantities(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
-    """Return the two quantities with the largest shares of the outputs' variation; fewer if fewer matter."""
+    """Return the two quantities with the largest shares of all outputs' variation; fewer if fewer have a gain."""
     shares: dict[str, float] = {}
     for gain in itertools.chain(*gains(policy, episodes)):
         shares[gain.name] = shares.get(gain.name, 0.0) + gain.share
@@ -98,20 +99,17 @@ def main_quantities(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tup
 
 
 def gains_text(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> str:
-    """Return a table of the gains with their units, as lines of text; local gains are marked as medians."""
+    """Return a table of the gains with their units as text; slopes that depend on the state are marked as medians."""
     rows = [("output", "quantity", "gain", "middle 90%", "share")]
     for gain in itertools.chain(*gains(policy, episodes)):
         local = "" if gain.constant else f"median, {gain.low:.3g}..{gain.high:.3g}"
         slope = f"{gain.slope:.4g}{_unit(policy.task, gain)}"
         rows.append((gain.output, gain.name, slope, local, f"{gain.share:.0%}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(in_columns(rows))
 
 
 def _unit(task: Task, gain: Gain) -> str:
-    """Return the unit of a slope: ` N m/rad`; ` per rad` if the task does not state that of the output."""
+    """Return the unit of a slope: ` N m/rad`; ` per rad` if the task states no unit of the output."""
     units = (unit_of(task, gain.output), unit_of(task, gain.name))
     above, below = (f"({unit})" if " " in unit or "/" in unit else unit for unit in units)
     if not below or above == below:

@@ -1,7 +1,7 @@
-"""Groups of runs that may be averaged, and their names.
+"""Groups of runs that may be averaged, and their names, for curves, tables and comparisons.
 
-Curves, tables and comparisons use these groups. Runs of a group differ only in their seed and in settings that cannot
-change a score. An unfinished run belongs to its group but is never averaged, because it has searched less.
+Runs of a group differ only in their seed and in settings that cannot change a score. An unfinished run belongs to its
+group but is never averaged, because it has searched less.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import KIND_WORDS, Task
 
-# Settings that a group's name states whenever they are not the default.
+# Settings that the name of a group states if they are not the default.
 _ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "lineages", "ablate", "grid"),
     *("conversation", "unseeded", "start", "score"),
 }
-# ... and settings that never do: some are named anyway, the others cannot change a score.
-_SAID = {"task", "llm", "policy", "seed"}
+# Settings that it never states among the settings: it has a place of its own for the first, the others cannot change a
+# score.
+_NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
 WITHOUT_EFFECT = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
     *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility", "baseline"),
@@ -49,13 +50,12 @@ class Member:
     folder: Path
     config: RunConfig
     task: Task
-    # digest of the prompt templates; with a digest of the user's comments if there are any. If templates changed
-    # during the run, all digests with their first attempts. `not recorded` if unknown, empty if the provider reads no
-    # prompts
+    # digest of the prompt templates (of each version with its first attempt, if they changed during the run) and of
+    # the user's comments, if any; `not recorded` if unknown, empty if the provider reads no prompts
     templates: str
     summary: Summary | None  # the summary of the finished run; None while it is unfinished
-    # the larger budget that the run was given after its sweep, in words; empty if none. `config` then has the budget
-    # of the sweep
+    # the larger budget that the run got after its sweep, in words; empty if it got none. `config` has the budget of
+    # the sweep
     extended: str = field(default="", kw_only=True)
 
     @property
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def final(self) -> FinalScore | None:
-        """The final score; None if there is none yet, or no policy was found."""
+        """The final score; None while the run is unfinished, or if it found no policy."""
         return self.summary.final if self.summary is not None else None
 
 
@@ -143,12 +143,12 @@ def _comments(folder: Path) -> str:
 
 
 def policy_words(kind: str) -> str:
-    """Return what a label calls a kind of policy: `table policy` or `equations`."""
+    """Return the name of a kind of policy in labels: `table policy` or `equations`."""
     return "table policy" if kind == "table" else "equations"
 
 
 def unique_runs(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders in order, a sweep replaced by its runs; a run given twice counts once.
+    """Return the run folders in order, each once, with the runs of a sweep in place of the sweep.
 
     Raises:
         PathError: no run of a sweep has begun.
@@ -181,7 +181,7 @@ def grouped(runs: Sequence[M]) -> tuple[Group[M], ...]:
 
 
 def repeated_runs(folders: Sequence[Path]) -> list[Path]:
-    """Return the runs that repeat the group and seed of an earlier run in the list.
+    """Return the runs that have the same group and seed as an earlier run in the list.
 
     Raises:
         LogbookError: a folder is not a run, or is damaged.
@@ -198,9 +198,9 @@ def repeated_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _identity(run: Member) -> dict[str, Any]:
-    """Return everything in which runs of a group must agree, as JSON values; long texts as digests.
+    """Return everything in which the runs of a group must agree, as JSON values, with digests of long texts.
 
-    Add any new setting or input that a run records.
+    A new input that a run records must be added here; settings are included already.
     """
     settings = run.config.model_dump(exclude=WITHOUT_EFFECT | {"seed", "llm"})
     replayed = _replayed(run.config.llm)
@@ -219,7 +219,7 @@ def _digest(value: Any) -> str:
 
 
 def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the versions of texts or files that separate groups with the same name."""
+    """Return words for the versions of texts or files that distinguish groups of the same name."""
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
     versions = {part: _digest(identity[part]) for part in parts}
     if "templates" in versions:
@@ -228,12 +228,12 @@ def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tup
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return task, proposals, kind of policy, and other settings that separate runs, such as `refine cma:4000`."""
+    """Return task, proposals, kind of policy, and the settings to name, such as `refine cma:4000`."""
     others = [other.config for other in among if other.task.name == run.task.name]
     settings = []
     for name, known in RunConfig.model_fields.items():
         value = getattr(run.config, name)
-        if name in _SAID | WITHOUT_EFFECT or value == known.default:
+        if name in _NAMED_ANYWAY | WITHOUT_EFFECT or value == known.default:
             continue
         if name == "template" and _replayed(run.config.llm) is not None:
             continue  # replayed replies do not depend on it
@@ -250,7 +250,7 @@ def _replayed(llm: str) -> Path | None:
 
 
 def proposals_label(llm: str) -> str:
-    """Name the proposer, as in tables and legends."""
+    """Return the name of the proposer for tables and legends."""
     replayed = _replayed(llm)
     if replayed is not None:
         return f"replay of {replayed.name}"
@@ -258,15 +258,12 @@ def proposals_label(llm: str) -> str:
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
 
 
-# --- runs that were extended -----------------------------------------------------------------------------------------
-
-
 def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
 
-    A run with a larger budget continues as if it had had it from the start, so its settings no longer show the budget
-    of the sweep. If neither the sweep nor its suite states a budget, it is the smallest among the runs of the task,
-    because budgets only grow. Runs outside sweeps are returned unchanged.
+    An extended run records only its larger budget. The budget of its sweep is the one that the sweep or its suite
+    states or, without one, the smallest among the runs of the task, because budgets only grow. Runs outside sweeps are
+    returned unchanged.
 
     Raises:
         LogbookError: the manifest of a sweep is damaged.
@@ -302,14 +299,14 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
 
 
 def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """Return the budgets that the sweep or its suite states for each run folder, resolved."""
+    """Return the budgets that its sweep or suite states for each run, by the resolved path of its folder."""
     found = {}
     for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
         plan = read_plan(sweep)
         for cell in cells_of(plan):
             parts = (text.partition("=") for text in (*plan.settings, *cell.settings))
-            asked = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
-            found[(sweep / cell.key).resolve()] = {name: asked[name] for name in BUDGETS if name in asked}
+            stated = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
+            found[(sweep / cell.key).resolve()] = {name: stated[name] for name in BUDGETS if name in stated}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Policies as text: maps of a table's actions, tables of a linear policy's weights."""
+"""Policies drawn as text: maps of a table's actions, tables of a linear policy's weights."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from policygen.tasks.task import Task
 
 MOST_DIMENSIONS = 4
 MOST_CELLS = 20_000  # larger tables have no map
-LONGEST_LIST = 20  # bins of a single counted quantity listed one per line; longer lists are folded into rows
+LONGEST_LIST = 20  # bins of a single quantity of whole numbers, one per line; more bins are folded into rows
 ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
 _GAP = "  "
 
 
 def policy_map(policy: Policy, width: int = 100) -> str:
-    """Draw a policy as text in lines of about `width` characters at most.
+    """Draw a policy as text in lines of at most about `width` characters.
 
-    A table becomes a map with one character per cell, or a number if a continuous action has no named levels. The last
-    two dimensions form a map; each bin of the others has a map of its own, side by side. A linear policy becomes a
+    A table becomes a map with a character in each cell, or a number if a continuous action has no named levels. The
+    last two dimensions form a map; each bin of the others has its own map, side by side. A linear policy becomes a
     table of weights, terms down and outputs across.
 
     Returns:
-        The lines; "" for a table of more than four dimensions or 20,000 cells.
+        The text; "" for a table of more than four dimensions or 20,000 cells.
     """
     if isinstance(policy, TablePolicy):
         return _table(policy, width)
@@ -72,7 +72,7 @@ class Letter:
 
     symbol: str
     name: str
-    # the number of an action in the table; None if the symbol says why no action is ever taken there
+    # the action's value in the table; None if the symbol tells why no action is ever taken there
     value: float | None = None
 
 
@@ -81,7 +81,7 @@ NEVER = Letter("·", "never met")
 
 
 def action_grids(policy: TablePolicy) -> list[tuple[Actuator, npt.NDArray[np.float64]]]:
-    """Return every actuator with its number in each cell, an array of the grid's shape."""
+    """Return every actuator with its values in all cells, an array of the grid's shape."""
     columns = policy.actions.reshape(policy.grid.size, -1).astype(np.float64)
     return [(actuator, columns[:, i].reshape(policy.grid.shape)) for i, actuator in enumerate(policy.task.actuators)]
 
@@ -117,7 +117,7 @@ def cell_texts(
 
 
 def _symbols(names: Sequence[str]) -> list[str]:
-    """Choose arrows for directions, numbers unchanged, else a free letter of the name, the first if possible."""
+    """Choose a symbol for each name: an arrow for a direction, a number as it is, else a free letter of the name."""
     lowered = [name.lower() for name in names]
     if all(name in ARROWS for name in lowered) and len(set(lowered)) == len(names):
         return [ARROWS[name] for name in lowered]
@@ -145,7 +145,7 @@ def unit_of(task: Task, name: str) -> str:
 
 
 def quantity_label(policy: Policy, name: str) -> str:
-    """Return a quantity with the unit that the task states."""
+    """Return the label of a quantity, with the unit if the task states one."""
     return with_unit(name, unit_of(policy.task, name))
 
 
@@ -182,7 +182,7 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
 
 
 def _bin_label(dimension: Dimension, index: int) -> str:
-    """Return the bin number, as in the policy's rows, and the values of the bin."""
+    """Return the number of a bin, as rows write it, and its values; for whole numbers only the value."""
     label = dimension.label(index)
     return label if dimension.has_integer_bins else f"{index}: {label}"
 
@@ -206,7 +206,7 @@ def _one_dimension(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int)
 
 
 def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
-    """Format a map of shape (rows, columns) with bin numbers above; split it if `room` is too narrow."""
+    """Format a map of shape (rows, columns) with bin numbers above, split into parts of at most `room` characters."""
     columns = texts.shape[1]
     longest = max(map(len, texts.ravel().tolist()))
     dense = longest == 1 and columns > 10
@@ -228,7 +228,7 @@ def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
 
 
 def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Arrange facets of equal height side by side, as many per line as fit, with labels at the left."""
+    """Arrange maps of equal height side by side, as many per line as fit, with labels at the left."""
     margin = max(map(len, left))
     room = max(len(line) for facet in facets for line in facet)
     per_line = max(1, (width - margin) // (room + len(_GAP)))
@@ -241,14 +241,14 @@ def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: i
 
 
 def _key(letters: Sequence[Letter] | None, marked: Sequence[Letter], width: int) -> list[str]:
-    """Explain the letters; arrows and numbers need no explanation."""
+    """Return lines that explain the letters; arrows and numbers need no explanation."""
     obvious = all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in letters or ())
     shown = [*(() if obvious else letters or ()), *marked]
     return ["", *_wrapped("", [f"{letter.symbol} = {letter.name}" for letter in shown], width)] if shown else []
 
 
 def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:
-    """Join a list into lines that break only between items."""
+    """Join items by commas into lines that break only between items."""
     text = start + ", ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in items)
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
@@ -258,7 +258,7 @@ def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:
 
 
 def weight_rows(policy: LinearPolicy) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Return the terms in words and their weights, shape (terms + 1, outputs); the last row is the constant."""
+    """Return the texts of the terms and their weights, shape (terms + 1, outputs); the last row is the constant."""
     names = [to_text(term) for term in policy.terms]
     return [*names, "constant"], np.vstack([policy.weights, policy.bias])
 
@@ -284,7 +284,7 @@ def _weights(policy: LinearPolicy, width: int) -> str:
 
 
 def marks(policy: TablePolicy) -> dict[int, Letter]:
-    """Return the marks of cells in which the policy never acts, by cell number; empty if the world is not finite."""
+    """Return the marks of cells in which the policy never acts, by cell number; empty if the MDP is not finite."""
     task = policy.task
     if len(task.observations) != 1 or not task.observations[0].integer or policy.remembers:
         return {}
@@ -324,7 +324,7 @@ def _state_marks(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
         if acts:
             named.append(None)
         elif state in worth:
-            goal = bool((worth[state] == best).all())  # an end may be good or bad, depending on the way into it
+            goal = bool((worth[state] == best).all())  # the reward of an end may depend on the way into it
             named.append(GOAL if goal else HOLE if letters[state] == "H" else END)
         else:
             named.append({"H": HOLE, "C": CLIFF}.get(letters[state], NEVER))
@@ -332,7 +332,7 @@ def _state_marks(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
 
 
 def _letters(task: Task, states: int) -> list[str]:
-    """Return the letter of each state on the maps of Gymnasium's lakes and cliffs, elsewhere `?`."""
+    """Return the letter of each state on the maps of FrozenLake and CliffWalking; `?` for other environments."""
     env = make_env(task)
     board: npt.NDArray[Any] = np.asarray(getattr(env.unwrapped, "desc", ()))
     cliff = np.asarray(getattr(env.unwrapped, "_cliff", ()))

@@ -1,4 +1,4 @@
-"""Short names, for tables on paper and axes: no longer than needed to tell contenders apart."""
+"""Short names for printed tables and axes: no longer than needed to tell contenders apart."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from policygen.llm import read_spec, specs_of
 def short_names(names: Sequence[str], taken: Collection[str] = ()) -> dict[str, str]:
     """Return a short name for each name, all different from each other and from those `taken`.
 
-    A name is a proposer and settings, joined by commas. The fewest of these parts that tell the names apart are kept,
-    the first ones if several would do, and models without their provider: `openai:gpt-5-mini, refine cma:500` becomes
-    `gpt-5-mini`. If no choice tells them apart, the names stay as they are.
+    A name consists of a proposer and settings, joined by commas. The fewest parts that tell the names apart are kept,
+    the first ones if several would do. Models lose their provider: `openai:gpt-5-mini, refine cma:500` becomes
+    `gpt-5-mini`. If no parts tell the names apart, they stay as they are.
     """
     for words in (_model, str):
         for found in _selections(names, words):
@@ -24,7 +24,7 @@ def short_names(names: Sequence[str], taken: Collection[str] = ()) -> dict[str, 
 
 
 def short_paths(names: Sequence[str]) -> dict[str, str]:
-    """Return the ends of paths that tell them apart; `MODULE:NAME` and the like stay as they are."""
+    """Return for each path the shortest end that tells it apart; names with a colon, as `MODULE:NAME`, stay whole."""
     depths = range(1, 1 + max(len(PurePath(name).parts) for name in names))
     for depth in depths:
         found = {name: name if ":" in name else "/".join(PurePath(name).parts[-depth:]) for name in names}
@@ -34,7 +34,7 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(names: Mapping[str, str]) -> dict[str, str]:
-    """Return whole names by short ones, for a caption; if no part is left out, whole parts by shortened ones."""
+    """Return the whole name for each shortened name, for a caption; part by part if no part is left out."""
     found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")
@@ -43,7 +43,7 @@ def left_out(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _selections(names: Sequence[str], words: Callable[[str], str]) -> Iterator[list[str]]:
-    """Yield the names with one of their parts, then with two, ...; a name of a single part always keeps it."""
+    """Yield the names with one of their parts, then with two, and so on; a name of one part always keeps it."""
     parts = [[words(part) for part in name.split(", ")] for name in names]
     most = max(map(len, parts), default=0)
     for size in range(1, most + 1):
@@ -52,7 +52,7 @@ def _selections(names: Sequence[str], words: Callable[[str], str]) -> Iterator[l
 
 
 def _model(part: str) -> str:
-    """Return the models of a proposer without their providers and addresses; other parts stay as they are."""
+    """Return the models of a proposer without providers and addresses; any other part of a name as it is."""
     specs = [read_spec(one) for one in specs_of(part.removesuffix(" (no language model)"))]
     if any(spec.entry is None for spec in specs):
         return part

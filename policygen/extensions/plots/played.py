@@ -1,4 +1,4 @@
-"""Pictures that need played episodes: maps of the actions over two quantities, and traces of a policy's memory."""
+"""Pictures that need played episodes: maps of actions over one or two quantities, and traces of a policy's memory."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 EPISODES = 3  # played for a picture
 MOST_PATHS = 3  # episodes that are drawn across a map
 POINTS = 201  # per quantity of a map
-MOST_PANELS = 4  # actuators
-MOST_TRACES, MOST_STEPS = 10, 300
-_SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside another picture, and of its legend
-_NARROW = (4.4, 4.4)  # inches of a map on a telephone
-_MARGIN = 0.1  # of the visited range, on either side
-_TRACES = 4.5  # inches that traces of memory add
+MOST_PANELS = 4  # actuators with a map
+MOST_TRACES, MOST_STEPS = 10, 300  # remembered values, and steps of each
+_SIDE, _BESIDE = 3.6, 1.8  # inches: width of a map beside another picture, and of its legend
+_NARROW = (4.4, 4.4)  # inches: size of a map on a telephone
+_MARGIN = 0.1  # share of the visited range that a map adds on either side
+_TRACES = 4.5  # inches: width of the traces of memory
 
 
 def play_episodes(policy: Policy) -> tuple[list[Trajectory], str]:
@@ -50,7 +50,7 @@ def play_episodes(policy: Policy) -> tuple[list[Trajectory], str]:
 
 
 def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
-    """Say which parts a picture or page lacks because the task is not trusted, and the remedy; empty if none.
+    """Return a sentence about the parts that a picture or page lacks because the task is not trusted; empty if none.
 
     Args:
         what: the name of the picture or page.
@@ -66,8 +66,8 @@ def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool =
         "episodes in the map": episodes_in_map,
         "the traces of memory": policy.remembers,
     }
-    lacks = [part for part, wanted in parts.items() if wanted]
-    return f"{what} lacks {', '.join(lacks)}: {reason}" if reason and lacks else ""
+    lacking = [part for part, wanted in parts.items() if wanted]
+    return f"{what} lacks {', '.join(lacking)}: {reason}" if reason and lacking else ""
 
 
 def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
@@ -104,16 +104,16 @@ class _ActionMap:
     names: tuple[str, ...]  # the quantities: across, and up if there are two
     values: list[Numbers]  # those of each quantity, of shape (POINTS,)
     actions: Numbers  # shape (POINTS, actuators), or (POINTS up, POINTS across, actuators)
-    paths: list[list[Numbers]]  # the quantities at each step of some episodes
-    cut: bool  # whether other quantities matter, too, and are held at their median
+    paths: list[list[Numbers]]  # for some episodes the values of each quantity at all steps
+    held: bool  # whether other quantities matter as well; they are held at their median
 
 
 def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
     names, held = deciding_quantities(policy), {}
     if len(names) < 2 and isinstance(policy, LinearPolicy) and episodes and policy.independent:
-        telling = main_quantities(policy, episodes)
-        if len(telling) > len(names):
-            names = telling
+        main = main_quantities(policy, episodes)
+        if len(main) > len(names):
+            names = main
             held = {name: float(np.nanmedian(values)) for name, values in visited(policy, episodes).items()}
     drawn = isinstance(policy, TablePolicy) and (len(names) == 1 or set(policy.grid.names) == set(names))
     if not names or drawn:
@@ -137,14 +137,17 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
         margin = _MARGIN * (high - low)
         bounds = (stated.low, stated.high) if stated is not None else (-math.inf, math.inf)
         return max(low - margin, min(bounds[0], low)), min(high + margin, max(bounds[1], high))
-    # Environments often state an unbounded end as the largest float.
+    # Many environments state the largest float where a value is unbounded.
     if stated is not None and abs(stated.low) < 1e6 and abs(stated.high) < 1e6 and stated.low < stated.high:
         return stated.low, stated.high
     return None
 
 
 def _actions(policy: Policy, names: Sequence[str], values: Sequence[Numbers], held: Mapping[str, float]) -> Numbers:
-    """Compute the actions over a map, with other quantities as `held`; for the shape see `_ActionMap`."""
+    """Compute the actions over a map, with the other quantities at their values in `held`.
+
+    For the shape see `_ActionMap`.
+    """
     mesh = np.meshgrid(*values)
     known = dict(zip(names, (one.ravel() for one in mesh), strict=True))
     raw = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
@@ -157,7 +160,10 @@ def _actions(policy: Policy, names: Sequence[str], values: Sequence[Numbers], he
 
 
 def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
-    """Draw the actions over the one or two deciding quantities, with the paths of a few episodes.
+    """Draw the actions over the one or two quantities that decide them, with the paths of a few episodes.
+
+    If more quantities decide the actions of equations, the map is over the two that matter most in the episodes; the
+    others are held at their median.
 
     Args:
         episodes: episodes of this policy. They set the range of the map, and the first MOST_PATHS are drawn. Without
@@ -165,8 +171,8 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         narrow: for a narrow screen: maps of several actuators in a column, each legend below its map, no title.
 
     Returns:
-        None if two quantities do not suffice, if they are unbounded and there are no episodes, or if the picture of a
-        table is this map already.
+        None if there are no such quantities, if one is unbounded and there are no episodes, or if the picture of the
+        table shows this map already.
     """
     action_map = _action_map(policy, episodes)
     if action_map is None:
@@ -184,7 +190,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         if not narrow:
             rest = len(policy.task.actuators) - count
             more = f" ({rest} more outputs are not shown)" if rest else ""
-            held = ", all else at its median" * action_map.cut
+            held = ", all else at its median" * action_map.held
             figure.suptitle(f"{policy.task.name}: actions of the policy{held}{more}", fontsize=11)
         return figure
 
@@ -192,7 +198,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
 def add_beside(
     figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, *, with_map: bool = True
 ) -> None:
-    """Widen a finished picture, which keeps its place, by the map of the actions and by traces of memory.
+    """Add the map of the actions and traces of memory to the right of a finished picture, which keeps its width.
 
     Args:
         why: the reason why there are no episodes, written in place of the traces.
@@ -214,7 +220,7 @@ def add_beside(
             axes = figure.add_axes((left, low, (_SIDE - 0.4) / whole, 1 - low - 0.55 / height))
             _draw_map(axes, policy, i, action_map)
             title = "actions, and paths of episodes" if action_map.paths else "actions"
-            axes.set_title(title + ", all else at its median" * action_map.cut, fontsize=9)
+            axes.set_title(title + ", all else at its median" * action_map.held, fontsize=9)
     if policy.remembers:
         _add_traces(figure, policy, episodes, why, width + maps)
 
@@ -258,13 +264,13 @@ def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *,
 
 
 def traces(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
-    """Return everything a policy remembers at each step of an episode, by name; NaN before a value exists."""
+    """Return every remembered value at each step of an episode, by name: shape (steps,), NaN before it exists."""
     quantities = _quantities(policy, episode)
     return {name: quantities[slot_of(name)] for name in policy.remembers}
 
 
 def _add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, left: float) -> None:
-    """Draw traces of memory over the first episode, `left` inches from the edge, or the reason `why` there is none."""
+    """Draw traces of memory in the first episode, `left` inches from the edge; without episodes write the reason."""
     whole, height = figure.get_size_inches()
     x, across = (left + 1.3) / whole, (_TRACES - 1.5) / whole
     if not episodes:

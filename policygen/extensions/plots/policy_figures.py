@@ -53,20 +53,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-ROOM = (10.0, 7.5)  # most inches for the cells of one actuator
-MOST_PER_LINE, MOST_LINES = 6, 6  # facets
-MOST_IN_STRIP = 25  # cells; a longer single dimension is folded
-CHARACTERS_PER_INCH, LINE = 12, 0.16  # for the definitions below a picture; inches per line
+ROOM = (10.0, 7.5)  # inches: largest width and height of the cells of one actuator
+MOST_PER_LINE, MOST_LINES = 6, 6  # facets in a line, and lines
+MOST_IN_STRIP = 25  # cells; a single dimension with more is folded into rows
+CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture: characters, and height of a line in inches
 MOST_TERMS = 40
 LONGEST_TERM = 48  # characters
 LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally below its column
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:
-    """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
+    """Draw a policy into `path`: a map of a table's actions, or the contributions of a linear policy's terms.
 
-    Beside it, a map shows the actions over the one or two quantities that determine them (for equations: that matter
-    most). For a policy with memory, traces show its memory over an episode.
+    Beside it, a map shows the actions over the one or two quantities that determine them or, for equations, that matter
+    most. For a policy with memory, traces show its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.
@@ -80,7 +80,7 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """Build the figure that `plot_policy` saves; see there for contents and errors.
 
     Args:
-        alone: add definitions of features and the map of the actions; unnecessary if the page shows them.
+        alone: add definitions of features and the map of the actions, which a page shows elsewhere.
     """
     with style():
         if isinstance(policy, LinearPolicy):
@@ -92,13 +92,13 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
-            _define(figure, policy)
+            _add_definitions(figure, policy)
         add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
 
 
-def _define(figure: Figure, policy: Policy) -> None:
-    """Write the features in use below the picture, in a strip of their own, so that cells keep their size."""
+def _add_definitions(figure: Figure, policy: Policy) -> None:
+    """Write the definitions of the features in use in a strip below the picture, which keeps its size."""
     across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
     lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
@@ -112,7 +112,7 @@ def _define(figure: Figure, policy: Policy) -> None:
 
 @dataclass(frozen=True)
 class _Facet:
-    """One map of a picture: the position of its cells in an array of the grid's shape, and its labels."""
+    """One map of a picture: the index of its cells in an array of the grid's shape, and its labels."""
 
     index: tuple[Any, ...]
     above: str = ""
@@ -144,7 +144,7 @@ class _View:
 
 
 def _view(policy: TablePolicy) -> _View:
-    """Choose the part to draw: all dimensions, or if there are more than four, the four that split the actions most."""
+    """Choose the part to draw: all dimensions or, of more than four, the four along which the actions change most."""
     dimensions = policy.grid.dimensions
     shown = sorted(sorted(range(len(dimensions)), key=lambda i: -_splits(policy, i))[:4])
     held = {i: d.bins // 2 for i, d in enumerate(dimensions) if i not in shown}
@@ -249,7 +249,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
     )
-    _explain(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
+    _add_legend(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
 
 
 def _broken(text: str, inches: float) -> str:
@@ -267,7 +267,7 @@ def _folded(block: npt.NDArray[Any], shape: tuple[int, int], fill: Any) -> npt.N
 def _bin_ticks(
     places: npt.NDArray[Any], which: Literal["x", "y"], dimension: Dimension | None, count: int, inches: float
 ) -> None:
-    """Label the edges between cells, or for counted values their middle; as many as fit."""
+    """Label the edges between cells or, for whole numbers, the middle of cells; as many labels as fit."""
     if dimension is None or dimension.has_integer_bins:
         positions, labels = np.arange(count) + 0.5, [str(i) for i in range(count)]
     else:
@@ -281,8 +281,8 @@ def _bin_ticks(
         axes.tick_params(axis=which, labelrotation=90 if upright else 0)
 
 
-def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
-    """Add a legend of the choices, or a colour bar with the named levels."""
+def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
+    """Add a legend of the choices or, for numbers, a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch
 

@@ -1,4 +1,4 @@
-"""Pictures of episodes over their steps: signals with the limits of requirements, and what a plant predicts of them."""
+"""Pictures of episodes over their steps: signals with the limits of requirements, and a plant's predictions."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
@@ -25,32 +25,33 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
-_COLUMN_WIDTH, _SINGLE_WIDTH, _PANEL_HEIGHT = 3.6, 4.4, 1.5  # inches; the second of a figure with one column
-_PREDICTION_WIDTH, _PREDICTION_HEIGHT = 8.0, 1.9  # inches, of two columns and of a panel
+_COLUMN_WIDTH, _SINGLE_WIDTH, _PANEL_HEIGHT = 3.6, 4.4, 1.5  # inches; _SINGLE_WIDTH: of a figure with one column
+_PREDICTION_WIDTH, _PREDICTION_HEIGHT = 8.0, 1.9  # inches: width of two columns, height of a panel
 _PREDICTION_STEPS = 300
 _PREDICTION_MARGIN = 0.25  # share of the real range by which a prediction may leave it before it is cut off
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """A quantity over the rows of an episode."""
+class _Signal:
+    """A quantity over the steps of an episode."""
 
     name: str
     values: Numbers
     unit: str = ""
     labels: tuple[str, ...] = ()  # names of the values 0, 1, ... of a choice
-    # values that it should stay below or above, over the rows, each with the name of its requirement
+    # limits at each step, each with the name of the requirement that states it
     limits: tuple[tuple[str, Numbers], ...] = ()
 
 
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
-    """Draw the signals of some episodes, a column for each: observations, actions, and what requirements compare.
+    """Draw the signals of some episodes: observations, actions, and quantities that requirements limit.
 
-    Signals of the same unit share a panel, so that a set point is drawn with the measured value.
+    Each episode has a column. Signals of the same unit share a panel, so that a set point is drawn with the measured
+    value.
 
     Args:
-        episodes: with their titles.
-        narrow: for a narrow screen: only the last episode.
+        episodes: titles and episodes.
+        narrow: for a narrow screen, draw only the last episode.
     """
     shown = episodes[-1:] if narrow else episodes
     panels = [_panels(task, episode) for _, episode in shown]
@@ -81,10 +82,10 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> list[tuple[str, Traject
 
 
 def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = False) -> Figure:
-    """Draw each observation over the steps of an episode, as it was and as predicted from the same start and actions.
+    """Draw each observation over the steps of an episode, real and predicted from the same start and actions.
 
     Args:
-        narrow: for a narrow screen: one column of panels.
+        narrow: for a narrow screen, draw one column of panels.
     """
     names = equations.task.observations[:MOST_PANELS]
     real, found = (rows[: _PREDICTION_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
@@ -114,25 +115,25 @@ def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = Fa
         return figure
 
 
-def _panels(task: Task, episode: Trajectory) -> list[list[Signal]]:
-    """Return the signals of an episode, those of one panel together."""
+def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
+    """Return the signals of an episode by panel."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
     return [
-        *_together([Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
-        *_together([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
+        *_by_panel([_Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
+        *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
         *(
-            [Signal(side.text, side.left, limits=((side.requirement, side.right),))]
+            [_Signal(side.text, side.left, limits=((side.requirement, side.right),))]
             for side in compared
-            if _name_of(side) not in task.observation_names
+            if _limited_observation(side) not in task.observation_names
         ),
     ]
 
 
-def _name_of(side: Sides) -> str:
+def _limited_observation(side: Sides) -> str:
     """Return the observation that a requirement limits: `x` of `x < 1` and of `abs(x) < 1`; empty for others."""
     match side.node:
         case Name(name) | Call("abs", (Name(name),)):
@@ -144,14 +145,14 @@ def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, Numbers], 
     return tuple(
         (side.requirement, sign * side.right)
         for side in compared
-        if _name_of(side) == name
+        if _limited_observation(side) == name
         for sign in ((1, -1) if isinstance(side.node, Call) else (1,))
     )
 
 
-def _together(signals: Sequence[Signal]) -> list[list[Signal]]:
-    """Return signals by panel: those of one unit together, at most `MOST_LINES`."""
-    panels: list[list[Signal]] = []
+def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:
+    """Return signals by panel: at most `MOST_LINES` of one unit share a panel."""
+    panels: list[list[_Signal]] = []
     for signal in signals:
         alike = (panel for panel in panels if signal.unit and panel[0].unit == signal.unit and not signal.labels)
         fitting = next((panel for panel in alike if len(panel) < MOST_LINES), None)
@@ -162,7 +163,7 @@ def _together(signals: Sequence[Signal]) -> list[list[Signal]]:
     return panels
 
 
-def _draw(axes: Axes, signals: Sequence[Signal]) -> None:
+def _draw(axes: Axes, signals: Sequence[_Signal]) -> None:
     for k, signal in enumerate(signals):
         drawn: dict[str, Any] = {"color": OKABE_ITO[k % len(OKABE_ITO)], "linewidth": 1.2, "label": signal.name}
         if signal.labels:

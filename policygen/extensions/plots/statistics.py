@@ -1,4 +1,4 @@
-"""Statistics over runs: average curves, scores over seeds, differences over shared seeds, corrections for many tests.
+"""Statistics over runs: average curves, scores over seeds, differences over shared seeds, correction for many tests.
 
 The methods follow Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice":
 interquartile means of curves, bootstrap intervals that resample the runs of each task (stratified), performance
@@ -6,7 +6,7 @@ profiles, probability of improvement. All intervals, differences, tests and rank
 Resampling is seeded, so results are reproducible.
 """
 
-# Imports inside functions: scipy.stats takes a second to load, which a single curve does not need.
+# Imports inside functions: scipy.stats takes a second to load, and a single curve does not need it.
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from policygen.extensions.plots.style import Numbers
 
 RESAMPLES = 5_000
 CURVE_RESAMPLES = 2_000
-MOST_POINTS = 200  # of a mean curve; a bootstrap at every time of every run would take minutes
-FEWEST_FOR_IQM = 4  # runs; with fewer, no whole run would be left out
-FLIPS = 20_000  # permutations of a test; if all are fewer, as for 14 pairs, all are tried
+MOST_POINTS = 200  # of a mean curve; a bootstrap at every step of every run would take minutes
+FEWEST_FOR_IQM = 4  # runs; with fewer, the interquartile mean would leave out no whole run
+FLIPS = 20_000  # permutations of a test; if there are fewer, as for 14 pairs, all are tried
 POWER = 0.8
-MOST_SEEDS = 10_000
+MOST_SEEDS = 10_000  # upper limit of `seeds_needed`
 
 Interval = tuple[float, float]
 
@@ -44,7 +44,7 @@ class Band:
 def interval_over_seeds(values: Numbers) -> Interval | None:
     """Return the 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
 
-    It is None for a single run. For few runs it is too narrow.
+    Returns None for a single run. For few runs the interval is too narrow.
     """
     if len(values) < 2:
         return None
@@ -91,8 +91,7 @@ def _resampled(strata: Sequence[Numbers], count: int) -> list[Numbers]:
 
 def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
     """Return the mean over tasks of the mean over runs; every task counts the same."""
-    result: Numbers = np.mean([np.mean(values, axis=-1) for values in strata], axis=0)
-    return result
+    return np.asarray(np.mean([np.mean(values, axis=-1) for values in strata], axis=0))
 
 
 def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
@@ -166,15 +165,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_pairs(level: float) -> int:
-    """Return the fewest pairs with which a sign-flip test can reach a level: n pairs give at least 2/2^n."""
+    """Return the fewest pairs with which a sign-flip test can reach a level; n pairs reach 2/2^n."""
     return max(1, math.ceil(round(math.log2(2 / level), 9)))
 
 
 def more_runs_needed(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
-    """Return how many more runs of each contender and task the shuffle test needs to be able to reach a level.
+    """Return how many more runs of each contender and task the test of `shuffle_p` needs to be able to reach a level.
 
-    Its smallest p-value is 1/C(n + m, n) for a task with n and m runs, and the product over several tasks. It doubles
-    for n = m, because the two sides are then interchangeable.
+    For one task with n and m runs its smallest p-value is 1/C(n + m, n), for several tasks the product of these. It is
+    doubled for n = m, because the two sides are then interchangeable.
     """
     more = 0
     while (1 + (ours == theirs)) / math.comb(ours + theirs + 2 * more, ours + more) ** tasks > level:
@@ -183,7 +182,7 @@ def more_runs_needed(level: float, ours: int, theirs: int, tasks: int = 1) -> in
 
 
 def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
-    """Estimate the number of seeds at which a paired two-sided t-test finds such a difference with a power of 80%.
+    """Estimate the number of seeds from which a paired two-sided t-test finds a difference with a power of 80%.
 
     Args:
         mean, std: observed mean and standard deviation of the differences over seeds.
@@ -197,7 +196,7 @@ def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
     if std == 0:
         return 2
     effect = abs(mean) / std
-    # The power grows with the seeds.
+    # The power grows with the number of seeds, so bisection finds the first that suffices.
     found = bisect_left(range(MOST_SEEDS + 1), POWER, lo=2, key=lambda seeds: _power(effect, seeds, level))
     return found if found <= MOST_SEEDS else None
 
@@ -218,8 +217,7 @@ def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Band:
 
     def shares(samples: Sequence[Numbers]) -> Numbers:
         per_task = [np.mean(values[..., None] > thresholds, axis=-2) for values in samples]
-        result: Numbers = np.mean(per_task, axis=0)
-        return result
+        return np.asarray(np.mean(per_task, axis=0))
 
     low, high = np.percentile(shares(_resampled(strata, 1_000)), [2.5, 97.5], axis=0)
     return Band(thresholds, shares(strata), low, high)
@@ -229,16 +227,16 @@ def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Band:
 
 
 def centre_name(runs: int) -> str:
-    """Name the mean that `average` computes for a number of runs."""
+    """Return the name of the mean that `average` computes for a number of runs."""
     return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
 
 
 def average(xs: Sequence[Numbers], levels: Sequence[Numbers], mean: Callable[..., Numbers] | None = None) -> Band:
     """Average step functions over runs, with a 95% percentile bootstrap interval.
 
-    From four runs on, the average is the interquartile mean: it leaves out the lowest and the highest quarter, counting
-    fractions of runs (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A
-    run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
+    From four runs on, the average is the interquartile mean: it leaves out the lowest and the highest quarter of the
+    runs, also fractions of a run (Agarwal et al. 2021). A run that ends early keeps its last level. For two runs the
+    band is their range; for few runs it is too narrow.
 
     Args:
         xs: per run the increasing positions of its steps; shapes (attempts of the run,).
@@ -266,9 +264,7 @@ def average(xs: Sequence[Numbers], levels: Sequence[Numbers], mean: Callable[...
 def _centre(table: Numbers, axis: int = 0) -> Numbers:
     runs = table.shape[axis]
     if runs < FEWEST_FOR_IQM:
-        mean: Numbers = np.mean(table, axis=axis)
-        return mean
-    # The part of each run, in order of level, that lies between the quartiles.
+        return np.asarray(np.mean(table, axis=axis))
+    # The weight of each run, in order of level: the part of it that is between the quartiles.
     share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
-    centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
-    return centre
+    return np.asarray(np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share)

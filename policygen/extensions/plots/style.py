@@ -1,4 +1,4 @@
-"""Style, colours, cell texts and files of all pictures.
+"""Helpers of all pictures: style, colours, texts in cells, and files.
 
 The colours are those of Okabe and Ito, which colour-blind people can distinguish; no meaning depends on colour alone.
 """
@@ -32,7 +32,7 @@ OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "
 GREY = "#666666"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 NO_ACTION = "#e4e4e4"  # cells in which no action is taken
-MOST_TEXTS = 2_500  # cells; larger maps have colours only
+MOST_TEXTS = 2_500  # cells; larger maps have colours and no texts
 _RC: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -40,10 +40,10 @@ _RC: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.fontsize": 9,
     "legend.frameon": False,
-    "figure.dpi": 150,  # also of files
+    "figure.dpi": 150,  # also the resolution of PNG files
     "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # names may contain dollar signs
-    "svg.hashsalt": "policygen",  # the same picture gives the same file
+    "svg.hashsalt": "policygen",  # so that the same picture gives the same file
 }
 
 
@@ -51,7 +51,7 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
     """Check that a file name ends in one of the `formats`, before anything is read or drawn.
 
     Raises:
-        UsageError: it ends otherwise, or see `check_name`.
+        UsageError: it does not, or `check_name` rejects it.
     """
     check_name(path)
     if path.suffix.lower().removeprefix(".") not in formats:
@@ -62,7 +62,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     """Write a figure in the format of the file name; return the path.
 
     Args:
-        write: `write_atomically` in a run folder, where pipes and devices are never written to.
+        write: `write_atomically` in a run folder, because `write_named` also writes to pipes and devices.
 
     Raises:
         LogbookError: the file cannot be written.
@@ -78,7 +78,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply our style whatever the user's matplotlibrc says, and restore theirs afterwards."""
+    """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -88,17 +88,21 @@ def style() -> Iterator[None]:
 
 
 def with_unit(name: str, unit: str) -> str:
-    """Return the label of a quantity: `angle [rad]`."""
+    """Return the label of a quantity with its unit, if any: `angle [rad]`."""
     return f"{name} [{unit}]" if unit else name
 
 
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
-    """Return the lengths of an interval's two arms, as `errorbar` takes them."""
+    """Return the lengths of an interval below and above its mean, as `errorbar` takes them."""
     return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
 
 
-def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool = True) -> None:
-    """Put numbers on the x axis, whole ones for counts, and none beyond `last`: only final scores are drawn there."""
+def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool) -> None:
+    """Put at most about `most` ticks on the x axis, none beyond `last`, where only final scores are drawn.
+
+    Args:
+        whole: put ticks at whole numbers only, as for counts.
+    """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     ticks = MaxNLocator(most, integer=whole).tick_values(0, last)
@@ -107,11 +111,11 @@ def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool = True) -
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-# --- cells -----------------------------------------------------------------------------------------------------------
-
-
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """Return a colour for each choice; for numbers two hues around zero if both signs occur, else one scale."""
+    """Return the colours of an actuator: one for each choice, or for numbers a scale.
+
+    The scale has two hues around zero if the limits have both signs.
+    """
     import matplotlib
     from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
 
@@ -126,7 +130,7 @@ def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
 
 
 def two_hues() -> Colormap:
-    """Return orange over white to purple, without the nearly black ends."""
+    """Return the colour map from orange over white to purple, without its nearly black ends."""
     import matplotlib
     from matplotlib.colors import ListedColormap
 
@@ -136,7 +140,7 @@ def two_hues() -> Colormap:
 def write_cells(
     axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
 ) -> None:
-    """Write a text into each cell, black or white, whichever is readable on its colour; NaN has no colour."""
+    """Write a text into each cell, in black or white, whichever is readable on the cell's colour (NaN: no colour)."""
     luminance = colors(norm(block))[..., :3] @ [0.299, 0.587, 0.114]
     dark = (luminance < 0.5) & ~np.isnan(block)
     # Texts stay within their cells, so the layout need not measure them.

@@ -1,4 +1,4 @@
-"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV and tidy tables for further analysis."""
+"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV and tidy tables for analysis."""
 
 # Imports inside functions: pandas is slow to load.
 
@@ -35,7 +35,8 @@ _COLUMNS = [
     *("task", "proposals", "policy", "what", "seed", "attempts", "llm_calls", "search_episodes"),
     *("final_score", "low", "high", "exact", "final_episodes"),
 ]
-_SPENT = {"attempts": "attempts", "llm_calls": "llm_calls", "search_episodes": "episodes"}  # columns of a summary
+# Fields of a summary, by their column.
+_SPENT = {"attempts": "attempts", "llm_calls": "llm_calls", "search_episodes": "episodes"}
 _HEADER = [
     *("task", "proposals", "policy", "seed", "attempts", "LLM calls", "search episodes"),
     *("final score", "95% interval", "final episodes"),
@@ -80,39 +81,39 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for group in groups:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
-        rows += [_named(group) | _of_run(run) for run in members]
-    rows += [_named(group) | _of_group(group) for group in groups if len(group.averaged) > 1]
+        rows += [_group_cells(group) | _run_cells(run) for run in members]
+    rows += [_group_cells(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _named(group: Group[Member]) -> dict[str, Any]:
+def _group_cells(group: Group[Member]) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
-def _of_run(run: Member) -> dict[str, Any]:
-    """Return the known cells of a run's row."""
+def _run_cells(run: Member) -> dict[str, Any]:
+    """Return the cells of a run's row that are known, by column."""
     row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
     row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
     if run.final is not None:
-        row |= {**_scored(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
+        row |= {**_score_cells(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
     return row
 
 
-def _of_group(group: Group[Member]) -> dict[str, Any]:
-    """Return the means over finished runs; the mean final score covers only runs that found a policy."""
-    left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
+def _mean_cells(group: Group[Member]) -> dict[str, Any]:
+    """Return the means over finished runs, by column; the mean final score covers only runs that found a policy."""
+    omitted = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
-    words += [f"{count} {why} left out" for why, count in left_out.items() if count]
+    words += [f"{count} {why} left out" for why, count in omitted.items() if count]
     row: dict[str, Any] = {"what": ", ".join(words)}
     for column, name in _SPENT.items():
         row[column] = float(np.mean([getattr(run.summary, name) for run in group.averaged]))
     if group.final_score is not None:
-        row |= _scored(group.final_score)
+        row |= _score_cells(group.final_score)
         row["exact"] = all(run.final.exact for run in group.averaged if run.final is not None)
     return row
 
 
-def _scored(score: Score | FinalScore) -> dict[str, Any]:
+def _score_cells(score: Score | FinalScore) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
     return {"final_score": score.value, "low": low, "high": high}
 
@@ -164,7 +165,7 @@ def markdown_cell(text: str) -> str:
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """Format a table as CSV, without anything that a spreadsheet takes for a formula."""
+    """Format a table as CSV; no cell is a formula for a spreadsheet."""
     return str(frame.map(_as_cell).to_csv(index=False))
 
 
@@ -174,7 +175,7 @@ def _as_cell(value: Any) -> Any:
 
 
 def _as_latex(frame: pd.DataFrame) -> str:
-    """Format a `comparison` for paper: short names of models; columns with one value are only in the caption."""
+    """Format a `comparison` for paper, with short names of models; columns with one value move to the caption."""
     short = short_names(frame["proposals"].unique().tolist())
     common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
     words = [
@@ -198,12 +199,12 @@ def _as_latex(frame: pd.DataFrame) -> str:
 
 
 def latex_start(is_wide: bool) -> str:
-    """Return the LaTeX commands that begin a table for paper: sizes of type and gaps."""
+    """Return the LaTeX commands that begin a table for paper: sizes of letters and gaps."""
     return rf"\centering\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
 
 
 def with_minus_signs(text: str) -> str:
-    """Return LaTeX text with minus signs before numbers, where a hyphen would be printed."""
+    """Return LaTeX text with minus signs before numbers, in place of hyphens."""
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text)
 
 
@@ -213,7 +214,7 @@ def _as_html(frame: pd.DataFrame) -> str:
 
 
 def _styled(frame: pd.DataFrame, language: str) -> Styler:
-    """Return the readable table with texts escaped for a language, means in bold."""
+    """Return the readable table, escaped for `latex` or `html`, with means in bold."""
     bold = [_is_mean(row) for row in frame.itertuples()]
     styled = _readable(frame).style.hide(axis="index")
     styled = styled.format(escape=language).format_index(escape=language, axis="columns")
@@ -228,16 +229,15 @@ _WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
 }
 
 
-# Fields of a summary without a column: settings, and values that are not single.
+# --- tidy tables -----------------------------------------------------------------------------------------------------
+
+# Fields of a summary without a column of their own: settings, which have one already, and lists.
 _ELSEWHERE = ("task", "gym_id", "policy_kind", "llm", "seed", "finished", "shares", "perturbed_by", "assumed")
 _OF_SCORE = ("score", "low", "high", "mean", "std", "exact", "played")
 
 
-# --- tidy tables -----------------------------------------------------------------------------------------------------
-
-
 def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
-    """Return a row for each run of the folders, in order; a sweep stands for its runs.
+    """Return a table with a row for each run of the folders, in order; a sweep has a row for each of its runs.
 
     Args:
         curves: return a row for each attempt of each run instead.
@@ -256,11 +256,11 @@ def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
     return pd.DataFrame([_settings(member) for member in members]).convert_dtypes()
 
 
-def write_tidy(folders: Sequence[Path], path: Path, *, curves: bool = False) -> Path:
+def write_tidy(folders: Sequence[Path], path: Path, *, curves: bool) -> Path:
     """Write `tidy` into a .csv or .parquet file; return the path.
 
     Raises:
-        UsageError: the ending is another one, or the package for Parquet is missing.
+        UsageError: the suffix is unknown, or the package that Parquet needs is missing.
         LogbookError: a folder is not a run, is damaged, or the file cannot be written.
     """
     check_suffix(path, ("csv", "parquet"))
@@ -287,7 +287,7 @@ def _settings(member: Member) -> dict[str, Any]:
 
 
 def _results(summary: Summary) -> dict[str, Any]:
-    """Return the columns of a run's results; settings keep their names, and results of the same name get another."""
+    """Return the columns of a run's results; a result with the name of a setting gets another name."""
     own = {"iterations": "rounds", "episodes": "search_episodes", "repairs": "repair_requests"}
     baseline = summary.baseline
     scores = {"final": summary.final, "perturbed": summary.perturbed, "baseline": baseline.score if baseline else None}

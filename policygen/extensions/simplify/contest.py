@@ -14,11 +14,11 @@ from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 
-SIGNIFICANCE = 0.05  # one-sided; a loss that is significant at this level is refused, however small
+SIGNIFICANCE = 0.05  # one-sided; a loss that is significant at this level is not accepted, however small
 MARGIN = 0.01  # largest mean loss, relative to the score or to its standard deviation, whichever is larger
-FIRST_EPISODES = 20  # episodes after which a clearly worse candidate is refused
-ROUNDING = 1e-9  # tolerance for exact scores, of which nothing may be lost
-SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds that searches and final scores do not use
+FIRST_EPISODES = 20  # episodes after which a clearly worse candidate is rejected
+ROUNDING = 1e-9  # tolerance for rounding errors of exact scores, which must not decrease
+SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # purposes of `episode_seeds` that nothing else uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PairedLoss:
 
     Attributes:
         mean: mean difference of the returns; negative is a gain.
-        p: one-sided p-value of the loss.
+        p: one-sided p-value of the loss; 1 for exact scores, so that only `allowed` decides.
         allowed: the largest accepted mean loss.
     """
 
@@ -42,22 +42,27 @@ class PairedLoss:
 
 
 def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> PairedLoss:
-    """Compute the loss of a smaller policy on the episodes of both scores, as many as both have."""
+    """Compute the loss of a smaller policy over the episodes that both scores have."""
     if original.exact:
-        return PairedLoss(original.mean - smaller.mean, 0.0, ROUNDING)
+        return PairedLoss(original.mean - smaller.mean, 1.0, ROUNDING)
     lost, p = paired_gain(original, smaller)
     return PairedLoss(lost, p, margin * max(abs(original.mean), original.std))
 
 
 @dataclass
 class Contest:
-    """Tries candidates one after another, each against the original, so that losses do not add up.
+    """A contest of smaller candidates with the original policy, all on the same episodes.
+
+    Each candidate is compared with the original, not with the last accepted one, so that losses do not add up.
 
     Attributes:
         original: the policy to simplify.
+        mdp: the decision process for exact scores; None: scores are sampled.
         episodes: number played for an accepted candidate.
-        limit: most episodes in all; after that, only candidates with identical actions are accepted.
+        limit: upper limit of episodes in all; beyond it, only candidates with identical actions are accepted.
         on_accepted: called with every accepted policy.
+        played, tried: numbers of episodes and candidates so far.
+        before: the score of the original.
         path: all accepted policies, the original first.
         trajectories: the episodes of the last of them.
     """
@@ -92,11 +97,11 @@ class Contest:
         return self.played + self.episodes > self.limit
 
     def accept_first(self, candidates: Callable[[Policy], Iterable[Policy]]) -> bool:
-        """Accept the first candidate for the current policy that is not worse; return whether there is one."""
+        """Accept the first candidate made from the current policy that is not worse; return whether there is one."""
         return not self.exhausted and any(map(self.accept_unless_worse, candidates(self.current)))
 
     def accept_unless_worse(self, candidate: Policy) -> bool:
-        """Accept the candidate as current policy if it is not worse than the original; return whether it is."""
+        """Accept the candidate if it is new and not worse than the original; return whether it is accepted."""
         text = candidate.to_text(plain=True)
         if text in self._known:
             return False
@@ -136,7 +141,7 @@ class Contest:
         engine = self.players.engine
         smaller, original = sampled_score(played, engine), sampled_score(self._reference[: len(played)], engine)
         lost = loss_of(smaller, original, self.margin)
-        # The margin is that of all episodes, because the spread of a few is unreliable.
+        # The margin comes from the original's score over all episodes: the spread of a few is unreliable.
         return PairedLoss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
 
     def _play(self, policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
@@ -144,7 +149,7 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate acts like the current policy in its episodes, which then need not be played again."""
+        """Whether the candidate takes the same actions in the current policy's episodes, so it need not play them."""
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
@@ -167,7 +172,7 @@ class Contest:
 
 
 def _along(policy: Policy, episode: Trajectory) -> npt.NDArray[np.generic]:
-    """Compute the actions of a policy along an episode, including its memory."""
+    """Compute the actions of a policy at the steps of an episode, with its memory."""
     observations = episode.observations[:-1]
     if not policy.remembers:
         return policy.act(observations)

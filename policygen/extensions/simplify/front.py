@@ -1,4 +1,4 @@
-"""The front of score against size, and the choice of the smallest policy within a distance of the best."""
+"""The Pareto front of score and size, and the choice of the smallest policy within a distance of the best."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from policygen.runs.records import Summary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedAttempt:
-    """An attempt, the size of its policy, and its difference `gain` from the best.
+    """An attempt with the size of its policy (numbers and names) and its difference from the best.
 
-    `gain` is over `episodes` search episodes that both played (0 if exact). `value` is the score of the best plus
-    `gain`, to nine digits: rounding errors of exact scores do not count.
+    `gain` is this difference over the `episodes` search episodes that both played (0 if exact). `value` is the score of
+    the best plus `gain`, rounded to nine digits so that rounding errors of exact scores do not count.
     """
 
     attempt: Attempt
@@ -32,14 +32,15 @@ class SizedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The attempts of a run by size and score.
+    """The Pareto front of a run's attempts by size and score.
 
-    Search scores count only by their difference from the best, which luck on the shared episodes changes less. The
-    score of the best itself is named by `basis`: its final score, or else its score on held-out episodes.
+    Of search scores only the difference from the best counts, because luck on the shared episodes changes it less.
 
     Attributes:
+        best: the best attempt; its `value` is its final score or, without one, the best score so far.
+        basis: the name of this score.
         all: the scored attempts, without those that violate hard requirements more often than the best.
-        members: the attempts such that no smaller or equally small one scores as high, smallest first.
+        members: those of them that score higher than all others of at most their size, smallest first.
     """
 
     best: SizedAttempt
@@ -69,7 +70,7 @@ def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Fro
 
 
 def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tuple[float, int]:
-    """Return the difference of an attempt's score from the best's and the number of paired episodes; NaN if unknown."""
+    """Return an attempt's score less that of the best (NaN if unknown), and the number of paired episodes."""
     if attempt.number > best.number and attempt.comparison.gain is not None:  # the run compared it with this best
         return attempt.comparison.gain, attempt.comparison.paired_episodes
     if attempt is previous and best.comparison.gain is not None:
@@ -80,26 +81,26 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
     mine, other = first_episodes(attempt.score, count), first_episodes(best.score, count)
     if (mine.exact, mine.seeds) != (other.exact, other.seeds):
         return math.nan, 0
-    # The run scores an attempt on more episodes if the usual ones may overestimate it; the lower score counts.
+    # The run scores an attempt on more episodes if the usual ones may overestimate it; then the lower score counts.
     return 0.0 if attempt is best else min(mine.value, attempt.score.value) - other.value, count
 
 
 @dataclass(frozen=True, slots=True)
 class SmallestPolicy:
-    """The smallest attempt within a distance of the best; `facts` are its origin and scores, in sentences."""
+    """The smallest attempt within a distance of the best; `facts` are sentences about its origin and scores."""
 
     attempt: Attempt
     facts: tuple[str, ...]
 
 
 def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
-    """Choose the smallest policy of a run whose score is within a distance of that of the best.
+    """Choose the smallest policy of a run whose score is at most a distance below that of the best.
 
     Args:
-        within: `"1%"` of the distance from random actions to the best, or a number of points of the score.
+        within: the distance: a share such as `"1%"` of that from random actions to the best, or points of the score.
 
     Raises:
-        UsageError: it is neither, or the best is not above random actions, so that a share is undefined.
+        UsageError: it is neither, or it is a share and the best is not above random actions.
         PolicyError: the run has no policy.
         LogbookError: it is not a run folder, or is damaged.
     """

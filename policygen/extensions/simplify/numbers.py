@@ -1,4 +1,4 @@
-"""Simplification of expressions and numbers: superfluous terms, parts and digits are removed."""
+"""Simplification of expressions and numbers: remove superfluous terms, parts and digits."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from policygen.quantities.tree import (
     with_plain_signs,
 )
 
-MOST_DIGITS, FEWEST_DIGITS = 4, 2  # 1.5 is as readable as 2
+MOST_DIGITS, FEWEST_DIGITS = 4, 2  # significant digits; fewer than two are not tried: 1.5 is as readable as 2
 P = TypeVar("P", bound=Policy)
 
 
 def simplify_numbers(contest: Contest) -> None:
     """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
-        if size_of_expressions(candidate) < size_of_expressions(contest.current):
+        if total_size(candidate) < total_size(contest.current):
             contest.accept_unless_worse(candidate)
     tried: set[tuple[str, Node]] = set()
     while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
@@ -61,30 +61,30 @@ def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
 
 
 def without_idle_lets(policy: P) -> P:
-    """Return the policy without features that it does not need."""
+    """Return the policy without features that it does not read."""
     needed = {name for name, _ in policy.reader.needed}
     return replace(policy, lets=tuple((name, node) for name, node in policy.lets if name in needed))
 
 
-def size(node: Node) -> int:
+def node_size(node: Node) -> int:
     """Count the names, numbers and operations of an expression."""
     match node:
         case Call("fixed", (inner,)):
-            return size(inner)
+            return node_size(inner)
         case Call(_, arguments):
-            return 1 + sum(map(size, arguments))
+            return 1 + sum(map(node_size, arguments))
         case Previous(_, start):
-            return 1 if start == NOTHING else 1 + size(start)
+            return 1 if start == NOTHING else 1 + node_size(start)
     return 1
 
 
-def size_of_expressions(policy: Policy) -> int:
+def total_size(policy: Policy) -> int:
     """Count the names, numbers and operations of all expressions."""
-    return sum(size(node) for _, node in named_nodes(policy))
+    return sum(node_size(node) for _, node in named_nodes(policy))
 
 
 def relative_scores(policy: Policy) -> Iterator[Policy]:
-    """Yield equivalent policies in which the score of one label is 0 and the others are relative to it."""
+    """Yield equivalent policies: the score of one label is subtracted from all scores, so its own becomes 0."""
     if not isinstance(policy, LinearPolicy) or policy.task.action_space != "discrete":
         return
     for k in range(len(policy.equations)):
@@ -113,9 +113,11 @@ def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> No
 
 
 def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
-    """Yield the policy with an expression replaced by a part of itself not `tried` there, largest savings first."""
+    """Yield the policy with one expression replaced by a smaller one not yet `tried` there, largest saving first."""
     named = named_nodes(policy)
-    options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
+    options = [
+        (node_size(node) - node_size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)
+    ]
     for _, i, less in sorted(options, key=lambda option: -option[0]):
         if (named[i][0], less) in tried or contest.exhausted:
             continue
@@ -128,7 +130,7 @@ def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) 
 
 
 def smaller(node: Node) -> Iterator[Node]:
-    """Yield the expression with one operation replaced by one of its arguments."""
+    """Yield smaller expressions: one part is replaced by one of its arguments, or by 0."""
     match node:
         case Call("+", (left, right)):
             yield from (left, right)
@@ -158,7 +160,7 @@ def smaller(node: Node) -> Iterator[Node]:
     if isinstance(node, Call) and not fixed:
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
-                if less != Number(0.0):  # a sum without the term is smaller, and a product with 0 is 0 as a whole
+                if less != Number(0.0):  # leaving out the term is smaller than adding 0, and a product with 0 is 0
                     yield Call(node.function, (*node.arguments[:i], less, *node.arguments[i + 1 :]))
 
 
@@ -166,7 +168,7 @@ def smaller(node: Node) -> Iterator[Node]:
 
 
 def _drop_digits(contest: Contest) -> None:
-    """Round all numbers to as few digits as possible, then each number separately."""
+    """Round all numbers together to as few digits as possible, then each number to two."""
     for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
         rounded = with_digits(contest.current, digits)
         if rounded is None or (rounded != contest.current and not contest.accept_unless_worse(rounded)):
@@ -198,7 +200,7 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
 
 
 def _with_numbers(policy: Policy, change: Callable[[float], float]) -> Policy:
-    """Change the numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
+    """Apply `change` to the numbers that may be rounded: in expressions, edges of the policy's own grid, its levels."""
     nodes = [with_plain_signs(with_constants(node, map(change, constants(node)))) for _, node in named_nodes(policy)]
     changed = with_nodes(policy, nodes)
     if not isinstance(changed, TablePolicy):

@@ -16,11 +16,11 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 
-MOST_CHECKS = 4  # most policies checked, each on fresh episodes
-EPISODES, MOST_EPISODES = 100, 20_000
+MOST_CHECKS = 4  # upper limit of policies checked, each on fresh episodes
+EPISODES, MOST_EPISODES = 100, 20_000  # per accepted candidate, and in all while candidates are tried
 
 
-def rows_of(policy: Policy) -> int:
+def rows_or_terms(policy: Policy) -> int:
     """Count the rows of a table, or the terms of equations: weights and constants that are not 0."""
     if isinstance(policy, TablePolicy):
         return len(policy.rules)
@@ -30,7 +30,7 @@ def rows_of(policy: Policy) -> int:
 
 def size_words(policy: Policy) -> str:
     """Describe the size of a policy: its rows or terms, and the numbers and names of its text."""
-    rows = rows_of(policy)
+    rows = rows_or_terms(policy)
     word = "row" if policy.kind == "table" else "term"
     return f"{rows} {word}{'s' * (rows != 1)}, {policy.size} numbers and names"
 
@@ -41,9 +41,9 @@ class Simplified:
 
     Attributes:
         policy: the smaller policy, or the original.
-        before, after: scores of both on the held-out episodes of the last check (or exact scores).
-        loss: of the smaller policy against the original.
-        checks: number of policies checked until one was not worse; each had fresh episodes.
+        before, after: scores of the original and of `policy` on the episodes of the last check (or exact scores).
+        loss: the loss of `policy` against the original on these episodes.
+        checks: number of policies checked until one was not worse, each on fresh episodes.
         tried, episodes: numbers of candidates and episodes in all.
     """
 
@@ -75,9 +75,13 @@ def simplify(
 
     Not worse means: on the same episodes the mean loss is at most `margin` of the score (or of its standard deviation,
     if larger), and a one-sided paired t-test finds no significant loss (p > 0.05). An exact score must not decrease.
-    Candidates are compared with the original on `episodes` shared seeds, where the winner may have been lucky. It is
-    therefore checked on twice as many fresh episodes; if it fails, the next larger policy is checked on other episodes.
-    There are at most four checks.
+    Candidates are compared with the original on `episodes` shared seeds, where the smallest may have been lucky. It is
+    therefore checked on twice as many fresh episodes; if it fails, a larger accepted policy is checked on other
+    episodes. There are at most four checks.
+
+    Args:
+        max_episodes: upper limit of the episodes that candidates play; checks come on top.
+        on_accepted: called with every policy that is accepted on the shared seeds.
 
     Raises:
         UsageError: a number is out of range.
@@ -98,7 +102,7 @@ def simplify(
 
 
 def _checked(contest: Contest) -> Simplified:
-    """Return the last policy on the path that a check on fresh episodes does not find worse."""
+    """Return the first policy, from the smallest on, that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
     for check_number in range(1, MOST_CHECKS + 1):
         policy = contest.path[last * (MOST_CHECKS + 1 - check_number) // MOST_CHECKS]

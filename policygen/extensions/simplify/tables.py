@@ -19,9 +19,9 @@ from policygen.policies.rows import Rule, join_leaves, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 
-CORRECTIONS = 2  # rounds in which a tree learns the original's actions in the states that the tree visits
+CORRECTIONS = 2  # how often a tree of one size is trained again, also on the states that it visited itself
 MOST_LEAVES = 60
-MOST_PAIRS = 400  # pairs of rows tried as one row
+MOST_PAIRS = 400  # pairs of rows that are considered for joining into one
 Box = tuple[range, ...]  # bins per dimension
 
 
@@ -57,7 +57,7 @@ def _with_rules(policy: TablePolicy, rules: Sequence[Rule]) -> TablePolicy:
 
 
 def _fewest_leaves(contest: Contest, original: TablePolicy) -> None:
-    """Find the tree of fewest leaves that is not worse, trained on the states that it visits itself (as in DAgger)."""
+    """Find the tree of fewest leaves that is not worse, trained also on the states that it visits (as in DAgger)."""
     weights = _visits(original, contest.trajectories)
     leaves = 1
     while leaves <= MOST_LEAVES and not contest.exhausted:
@@ -85,7 +85,7 @@ def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[
 
 
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
-    """Return rows that agree with the policy in important cells: the best-first tree of at most `leaves` leaves.
+    """Return rows that agree with the policy in important cells: a best-first decision tree of at most `leaves` leaves.
 
     Args:
         weights: importance of each cell, shape (cells,); cells of weight 0 may get any action.
@@ -124,7 +124,7 @@ def _block(array: npt.NDArray[Any], box: Box) -> npt.NDArray[Any]:
 
 
 def _common(table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box, kinds: int) -> int:
-    """Return the action of most visits of a box, or of most of its cells if it was never visited."""
+    """Return the action with most visits in a box or, if it was never visited, with most cells."""
     codes, weights = _block(table, box).reshape(-1), _block(mass, box).reshape(-1)
     return int(np.argmax(np.bincount(codes, weights if weights.any() else None, minlength=kinds)))
 
@@ -132,7 +132,7 @@ def _common(table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box
 def _best_cut(
     codes: npt.NDArray[np.intp], weights: npt.NDArray[np.float64], kinds: int
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the gain of the best cut (Gini), its axis, and the number of bins below it; None without a gain."""
+    """Return the gain in purity of the best cut, its axis, and the number of bins below it; None without a gain."""
     best: tuple[float, tuple[int, int] | None] = (0.0, None)
     for axis, size in enumerate(codes.shape):
         if size == 1:
@@ -148,7 +148,7 @@ def _best_cut(
 
 
 def _purity(counts: npt.NDArray[Any]) -> Any:
-    """Return the sum over actions of n_k^2/n: the visits less their Gini impurity."""
+    """Return the sum over actions k of n_k^2/n, for n visits: n times one minus the Gini impurity."""
     total = counts.sum(axis=-1)
     return (counts**2).sum(axis=-1) / np.maximum(total, 1e-300)
 
@@ -185,7 +185,7 @@ def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
 
 
 def widen_rows(contest: Contest) -> None:
-    """Widen rows to all bins of a quantity, which shortens them, and may make quantities or later rows superfluous."""
+    """Widen rows to more bins of a quantity, which shortens them and may make quantities or later rows superfluous."""
     start = _table(contest.current)
     shape = start.grid.shape
     for i, axis in itertools.product(range(len(start.rules)), range(len(shape))):
@@ -200,7 +200,7 @@ def widen_rows(contest: Contest) -> None:
 
 
 def _wider(bins: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
-    """Yield all bins, or all bins up or down to the end: more bins in a shorter text."""
+    """Yield wider sets of bins with a shorter text: all bins, all up to the last, all from the first on."""
     if len(bins) < size:
         yield tuple(range(size))
         if bins[0] > 0 and bins[-1] < size - 1:
@@ -209,17 +209,17 @@ def _wider(bins: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
 
 
 def without_idle_bins(policy: TablePolicy) -> TablePolicy:
-    """Return a table with the same decisions, without quantities and edges that no row distinguishes."""
+    """Return a table with the same decisions, without the edges and quantities at which no row changes."""
     dimensions: list[Dimension] = []
     columns: list[list[tuple[int, ...]]] = []
     for axis, dimension in enumerate(policy.grid.dimensions):
-        asked = [set(rule.bins[axis]) for rule in policy.rules]
-        kept = [i for i in range(len(dimension.edges)) if any((i in bins) != (i + 1 in bins) for bins in asked)]
+        row_bins = [set(rule.bins[axis]) for rule in policy.rules]
+        kept = [i for i in range(len(dimension.edges)) if any((i in bins) != (i + 1 in bins) for bins in row_bins)]
         if not kept:
             continue
         dimensions.append(Dimension(dimension.name, tuple(dimension.edges[i] for i in kept)))
         first = [0, *(i + 1 for i in kept)]  # the first old bin of each new one
-        columns.append([tuple(new for new, old in enumerate(first) if old in bins) for bins in asked])
+        columns.append([tuple(new for new, old in enumerate(first) if old in bins) for bins in row_bins])
     if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))

@@ -19,8 +19,8 @@ from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import UsageError
 from policygen.extensions.simplify import simplify as simplify_module
 from policygen.extensions.simplify.contest import Contest, loss_of
-from policygen.extensions.simplify.numbers import relative_scores, size, smaller, with_digits
-from policygen.extensions.simplify.simplify import MOST_CHECKS, rows_of, simplify, words_of
+from policygen.extensions.simplify.numbers import node_size, relative_scores, smaller, with_digits
+from policygen.extensions.simplify.simplify import MOST_CHECKS, rows_or_terms, simplify, words_of
 from policygen.extensions.simplify.tables import tree_rules, widen_rows, without_idle_bins
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -45,6 +45,7 @@ def test_a_loss_is_bearable_within_the_margin_unless_it_is_significant() -> None
     exact = Score(0.5, 0.0, (0.5, 0.5), True, "exact")  # of which nothing may be lost
     assert loss_of(exact, exact).acceptable
     assert not loss_of(replace(exact, mean=0.4999), exact).acceptable
+    assert loss_of(replace(exact, mean=0.5 - 1e-12), exact).acceptable  # a rounding error
 
 
 def table(text: str, task: str = "cartpole") -> TablePolicy:
@@ -73,7 +74,7 @@ def test_many_rows_of_a_searched_table_become_few(tmp_path: Path) -> None:
     assert len(policy.rules) > 10
     told: list[Policy] = []
     found = simplify(policy, episodes=40, seed=1, on_accepted=told.append)
-    assert len(found.policy.to_text().splitlines()) - 2 == rows_of(found.policy) <= 10
+    assert len(found.policy.to_text().splitlines()) - 2 == rows_or_terms(found.policy) <= 10
     assert found.loss.acceptable
     assert set(found.before.seeds) == set(found.after.seeds)
     assert found.before.episodes == 80
@@ -89,7 +90,7 @@ def test_the_table_of_a_known_system_stays_as_good_to_the_last_digit() -> None:
     found = simplify(policy, episodes=20)
     assert found.before.exact
     assert found.after.mean == pytest.approx(found.before.mean, abs=1e-9)
-    assert rows_of(found.policy) <= 5
+    assert rows_or_terms(found.policy) <= 5
     assert "nothing of the exact score is lost" in words_of(found, 0.01)[2]
 
 
@@ -136,7 +137,7 @@ def test_own_bins_and_features_that_no_row_needs_go() -> None:
     assert "idle" not in text
     assert "bins lean: 0\n" in text
     assert "0.25*spin" in text
-    assert rows_of(found.policy) == 2
+    assert rows_or_terms(found.policy) == 2
 
 
 # --- equations -------------------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def test_terms_features_and_digits_that_do_not_matter_go() -> None:
     assert "sway" not in text
     assert "count" not in text
     assert found.policy.remembers == ()
-    assert rows_of(found.policy) <= 2
+    assert rows_or_terms(found.policy) <= 2
     assert max(len(word) for word in text.replace("*", " ").split() if word[0].isdigit()) <= 3
 
 
@@ -169,7 +170,7 @@ def test_scores_are_told_relative_to_one_of_them() -> None:
 def test_smaller_expressions_are_smaller_and_leave_fixed_numbers_alone() -> None:
     node = parse_expression("where(a > 0, min(a, b, 1), clip(b, -1, 1)) + fixed(0.5)*prev(a, 2) - b^2", ["a", "b"])
     options = [to_text(less) for less in smaller(node)]
-    assert all(size(less) < size(node) for less in smaller(node))
+    assert all(node_size(less) < node_size(node) for less in smaller(node))
     assert "where(a > 0, min(a, b), clip(b, -1, 1)) + fixed(0.5)*prev(a, 2) - b^2" in options
     assert "clip(b, -1, 1) + fixed(0.5)*prev(a, 2) - b^2" in options
     assert not [text for text in options if "fixed(0)" in text]
