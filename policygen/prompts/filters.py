@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.prompts.signals import turning_points
+from policygen.prompts.signals import largest_rise, turning_points
 from policygen.prompts.traces import STILL, EpisodeView
 from policygen.quantities.text import format_number
 
@@ -24,17 +24,19 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 
     `change` is where most happens, see `_most_changed`.
     `fault` is the first anomaly, with two thirds of the rows before it, where its cause is. Without an anomaly it is
-    the end of an episode that failed, and else the steps that lost most against the mean of the policy's episodes (of a
-    single episode, those with the least reward).
+    the end of an episode that failed, and else where its losses against the mean of the policy's episodes grow (of a
+    single episode, the steps with the least reward).
     """
     last = episode.length - rows
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last, "change": last}[where]
     if where == "fault" and episode.anomaly is not None:
         first = min(last, episode.anomaly.step - 2 * rows // 3)
     elif where == "fault" and not episode.failed and last > 0:
-        lost = episode.lost or np.negative(episode.columns["reward"])
-        summed = np.concatenate([[0.0], np.cumsum(lost)])
-        first = int(np.argmax(summed[rows:] - summed[:-rows]))
+        if episode.lost:
+            first = min(last, largest_rise(episode.lost, rows) - 2 * rows // 3)
+        else:
+            summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
+            first = int(np.argmin(summed[rows:] - summed[:-rows]))
     elif where == "change":
         _, first = _change(episode, rows)
     first = max(0, first)

@@ -160,6 +160,19 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
     return usual
 
 
+def largest_rise(values: Sequence[float], width: int) -> int:
+    """Return the step at which the mean of the next `width` values most surely exceeds that of the last `width`.
+
+    Each difference of two means counts in units of its standard deviation if the values had no trend.
+    """
+    summed = np.concatenate([[0.0], np.cumsum(values)])
+    steps = np.arange(1, len(values))
+    start, end = np.maximum(steps - width, 0), np.minimum(steps + width, len(values))
+    before, after = steps - start, end - steps
+    rise = (summed[end] - summed[steps]) / after - (summed[steps] - summed[start]) / before
+    return int(steps[np.argmax(rise * np.sqrt(before * after / (before + after)))])
+
+
 def turning_points(values: Column) -> list[int]:
     """Return the steps at which a signal turns; swings below a tenth of its range are left out."""
     from scipy.signal import find_peaks  # start-up time

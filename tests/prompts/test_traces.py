@@ -38,7 +38,7 @@ def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None
     assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
     _, request = texts(render_prompt(context, config))
     trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
-    coarse, near = (part.splitlines() for part in trace.split("Where it lost most against their mean, steps"))
+    coarse, near = (part.splitlines() for part in re.split(r"Where it (?:began to lose|earned least), steps", trace))
     for lines, most in ((coarse, Show().trace // (10 if episode.reference else 4)), (near, Show().trace // 2)):
         rows = [line.split() for line in lines if re.match(r"^\d+(-\d+)? ", line) and "hardly" not in line]
         assert len(rows) == most
