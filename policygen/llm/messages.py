@@ -84,7 +84,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request, the reply to it, the tries it took and the tokens charged."""
+    """One request, the reply to it, the tries it took and the tokens charged.
+
+    Attributes:
+        request: 0 for the first request of the attempt, 1 and more for its repairs.
+        requests: number of tries.
+    """
 
     attempt: int
     request: int
@@ -97,7 +102,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class FailedExchange:
-    """A request that was never answered, and why; its tries are charged like any other."""
+    """A request that was never answered, and why; its tries are charged like any other.
+
+    Attributes:
+        request, requests: as in `Exchange`.
+    """
 
     attempt: int
     request: int
