@@ -207,7 +207,7 @@ def _config_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def own_listeners(run: Run) -> list[Listener]:
+def default_listeners(run: Run) -> list[Listener]:
     """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if installed."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     in_notebook = getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
@@ -224,7 +224,7 @@ def _extension(name: str) -> Any:
 
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(active_run, (*listeners, *own_listeners(active_run)), on_attempt)
+    summary = carry_out(active_run, (*listeners, *default_listeners(active_run)), on_attempt)
     best = active_run.search.best
     return RunResult(
         best.policy if best is not None else None,
@@ -256,7 +256,8 @@ def resume(
         trust: let the folder name modules to import, paths to read, and a server that gets the key.
 
     Raises:
-        PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
+        PolicygenError: it is not a run, it is damaged, it is finished and gets no larger budget, or a setting cannot
+            be changed.
     """
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
     active_run = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
@@ -355,7 +356,7 @@ def film(
         seed: determines the episodes: the same as those of `score`.
         which: film only the best, the worst or the median of them.
         trust: let the task of a saved policy name modules to import and paths to read.
-        env: the environment or its factory, if only a program has it.
+        env: the environment or its factory again, if `run` got one.
 
     Raises:
         UsageError: a number is out of range, or the path has another ending.
@@ -416,7 +417,7 @@ def compare(
             runs) and agents, `MODULE:NAME` or `ppo:MODEL.zip`, which are all played on the same episodes.
         by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
         suite: suite whose published results are shown.
-        task: the task to play; runs are then played with their best policies, too.
+        task: the task to play. If given, the best policies of runs are played, too, instead of reading their scores.
         episodes: number of episodes that policies and agents play (100).
         seed: determines these episodes (0).
         trust: the task may name modules to import and paths to read; needed for a model's file.
@@ -455,7 +456,8 @@ def simplify(
         source: a policy, a run's folder, or a saved policy.
         episodes: number per candidate.
         seed: determines the episodes.
-        margin: largest mean loss of a policy that is not worse, as a share of the score or its spread.
+        margin: largest mean loss of a policy that is not worse, as a share of the score or of its standard deviation,
+            whichever is larger.
         trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
@@ -486,8 +488,9 @@ def export(
         plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
             Python) or as equations (LaTeX).
         float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
-        on_nan: reaction of C to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault`, a
-            status alone. None: as in Python; in expressions NaN counts as 0 and infinity as +-1e6, in bins NaN is last.
+        on_nan: reaction of C to an observation that is NaN or infinite: `hold` (repeat the last action), `zero`, or
+            `fault` (no action, only the returned status). None: as in Python, where an expression reads NaN as 0 and
+            infinity as +-1e6, and a NaN falls into the last bin.
 
     Raises:
         PolicygenError: there is no policy or plant, no such language, or the file cannot be written.

@@ -138,7 +138,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
         from policygen.extensions.mcp_server import Session, serve
     except ImportError:
         raise UsageError('mcp needs more packages; run: pip install "policygen[mcp]"') from None
-    from policygen.api import own_listeners
+    from policygen.api import default_listeners
     from policygen.progress import Terminal
     from policygen.search.resume import resume as resume_run
     from policygen.search.run import carry_out
@@ -157,7 +157,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
             session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
         try:
             return carry_out(
-                session.run, (Terminal(session.run), *own_listeners(session.run), *trackers, session)
+                session.run, (Terminal(session.run), *default_listeners(session.run), *trackers, session)
             ).stopped
         except (KeyboardInterrupt, PolicygenError):
             say(_resume_command(session.run, trackers), err=True)
@@ -285,7 +285,7 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
 
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
-    from policygen.api import own_listeners
+    from policygen.api import default_listeners
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
@@ -297,7 +297,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     hint = _resume_command(active_run, trackers)
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
-        summary = carry_out(active_run, (Terminal(active_run), *own_listeners(active_run), *trackers))
+        summary = carry_out(active_run, (Terminal(active_run), *default_listeners(active_run), *trackers))
     except KeyboardInterrupt:
         say(f"\nInterrupted. {hint}", err=True)
         raise SystemExit(130) from None

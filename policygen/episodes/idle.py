@@ -18,7 +18,7 @@ from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Contains, Node, Number, names_in
 
-SMALL = 0.01  # a term that changes an output by less than this share of the output's range has no effect
+SMALL = 0.01  # a term has no effect if it changes an output by less than this share of its range in the episodes
 LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
 SAMPLED_STEPS = 200  # steps that show the effect of most terms; the other terms are tried on all steps
 _CONDITIONS = frozenset(["<", "<=", ">", ">=", "==", "!=", "and", "or", "not"])
@@ -33,9 +33,9 @@ class Idle:
     Attributes:
         line: name of the feature or output whose line has it.
         part: the term or condition as text. For `limit`: the label that is always chosen, or empty for a number.
-        how: `small`: without the term no output changes by 1% of its range, and no choice changes; `never`, `always`:
-            the condition never or always holds; `limit`: the number is always at a limit, or the choice always the
-            same.
+        how: `small`: without the term no output changes by 1% of the range of its values in these steps, and no choice
+            changes; `never`, `always`: the condition never or always holds; `limit`: the number is always at a limit,
+            or the choice always the same.
     """
 
     line: str
@@ -91,7 +91,10 @@ def undefined_and_idle(
 def _constant_conditions(
     node: Node, names: Sequence[str], columns: _Columns
 ) -> Iterator[tuple[Node, Literal["never", "always"]]]:
-    """Yield the outermost conditions that are never or always true; a `where` that they decide has one branch left."""
+    """Yield the outermost conditions that are never or always true.
+
+    If one decides a `where`, conditions in the branch that is never used are left out.
+    """
     branches = node.arguments if isinstance(node, Call) else ()
     is_where = isinstance(node, Call) and node.function == "where"
     if is_where or isinstance(node, Contains) or (isinstance(node, Call) and node.function in _CONDITIONS):

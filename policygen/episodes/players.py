@@ -232,7 +232,7 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None, 
 
     Args:
         policy: any policy; its own task unless `task` is given.
-        seeds: environment seeds; not used when the score is exact.
+        seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
     """
     task = task or policy.task
     mdp = finite_mdp(task) if aggregate == MEAN else None

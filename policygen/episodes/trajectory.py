@@ -155,9 +155,9 @@ class RandomActor:
 class HeldRandomActor(RandomActor):
     """An actor that repeats each random action for a few steps, to move a slow system; plays episodes one by one.
 
-    Each episode draws its own mean number of repetitions, from 1 to a 25th of the step limit or 20 if that is more.
-    Successive episodes limit numbers to the shares `STRENGTHS` of their range: strong actions may end episodes before
-    they show the states that matter.
+    Each episode draws its own mean number of steps per action: at least 1, at most 20 or, if larger, a 25th of the step
+    limit. Successive episodes reduce the range of numeric actions around its middle to the shares `STRENGTHS`, in turn:
+    strong actions may end episodes before they show the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:

@@ -9,7 +9,8 @@ Bastani, Pu and Solar-Lezama 2018, arXiv 1805.08328).
 A cell of a table takes the label with most weight, or the mean of numbers; a cell without states copies the nearest
 one. Equations start with all candidate terms; then those that cost least to leave out are removed, a few at a time
 (costs as in Hassibi and Stork 1992, "Second order derivatives for network pruning: Optimal brain surgeon", NIPS 5).
-Choices are fitted by multinomial logistic regression, numbers by least squares. A label at a limit is only a bound.
+Choices are fitted by multinomial logistic regression, numbers by least squares. Actions are clipped at their limits: if
+a label is at a limit, an output beyond that limit is no error.
 """
 
 from __future__ import annotations
@@ -101,10 +102,10 @@ class Student:
         return self.score.mean, -count_numbers(self.policy)
 
     def __str__(self) -> str:
-        return (
-            f"round {self.number}: {self.score}, {count_numbers(self.policy)} numbers, agrees in {self.agreement:.1%} "
-            f"of {self.labels:,} labels"
-        )
+        has_numbers = self.policy.task.has_numbers
+        fit = f"R^2 {self.agreement:.3f} on" if has_numbers else f"agrees in {self.agreement:.1%} of"
+        size = count_numbers(self.policy)
+        return f"round {self.number}: {self.score}, {size} numbers, {fit} {self.labels:,} labels"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ def definitions(
     """Return the definitions of `quantities` from all `observations`; means and spreads have 4 significant digits.
 
     Args:
-        observations: flattened observations, one array of shape (rows, d) per episode. Without any row, means are 0
-            and spreads 1, so that the quantities are unchanged.
+        observations: flattened observations, one array of shape (rows, d) per episode. Without any episode, a single
+            observation of zeros takes their place: spreads are 1, and plain observations stay unchanged.
         quantities: observations and features of the task.
     """
     if not quantities:

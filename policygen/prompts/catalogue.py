@@ -115,8 +115,8 @@ def copy_template(name: str, to: str = "") -> Path:
 def difference(names: Sequence[str]) -> str:
     """Return a unified diff of templates.
 
-    Two names: the first against the second. One name: this template against its origin. No name: all of the user's own
-    templates against theirs. Lines of the first one named, or of the user's own, have a plus.
+    Two names: the first against the second. One name: this template against its origin. No name: each of the user's own
+    templates against its origin. Lines of the first one named, or of the user's own, have a plus.
 
     Raises:
         TemplateError: there is no such template, or no shipped one to compare it with.

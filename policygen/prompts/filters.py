@@ -16,6 +16,7 @@ from policygen.prompts.traces import STILL, EpisodeView
 from policygen.quantities.text import format_number
 
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
+MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
 MOST_FOLLOWED = 3  # quantities by which a window is chosen if there are none
 
 
@@ -110,10 +111,11 @@ def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     first = max(0, (episode.length - period) // 2)
     some = replace(episode, columns={n: c[first : first + period] for n, c in episode.columns.items()})
     some = replace(some, length=len(some.columns["step"]))
-    slack = 0.0
-    while len(groups := _groups(some, slack)) > rows:
-        slack = 1.5 * slack or 0.2
-    return _joined(episode, [(first + a, first + b) for a, b in groups])
+    slack, groups = 0.2, _groups(some, 0.0)
+    while len(groups) > rows and slack < MOST_SLACK:
+        slack, groups = 1.5 * slack, _groups(some, slack)
+    # No threshold joins steps whose texts differ.
+    return _joined(episode, [(first + a, first + b) for a, b in _sample(groups, rows)])
 
 
 def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:

@@ -194,9 +194,10 @@ def _step_size(context: Context) -> float:
 def _standardised_policy(
     context: Context, matrix: npt.NDArray[np.float64], rate: float, *, mirrored: bool = False
 ) -> str:
-    """Return the text of equations over `n_NAME = (NAME - mean) / spread`, with mean and spread of random actions.
+    """Return the text of equations over `n_NAME = (NAME - mean) / spread` (see `normalise`).
 
-    These features (see `normalise`) stay the same for a whole run, so that weights stay comparable.
+    Mean and spread are those of NAME in the episodes of random actions, so that weights of different attempts are
+    comparable. Later searches take them from the first one, as the buffer may have evicted these episodes.
 
     Args:
         matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs).

@@ -99,14 +99,14 @@ class RequestLog:
         always = getattr(provider, "always_seeded", False)
         seeded_prompt = seeded(prompt, config, self._attempt_in_key(attempt), repair, always=always)
         asked = _Request(provider, attempt, repair, seeded_prompt, options or llm_options(config))
-        exchange, failed = self._on_record(asked)
+        exchange, failed = self._from_record(asked)
         if exchange is None:
             key = self._key(asked)
-            exchange = self._in_cache(asked, key) or self._send(asked, key)
+            exchange = self._from_cache(asked, key) or self._send(asked, key)
         # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
-    def _on_record(self, asked: _Request) -> tuple[Exchange | None, int]:
+    def _from_record(self, asked: _Request) -> tuple[Exchange | None, int]:
         """Return the recorded reply, if any, and the number of failed tries recorded before it; charge all of them."""
         failed = 0
         for earlier in self._recorded.pop((asked.attempt, asked.repair), ()):
@@ -130,7 +130,7 @@ class RequestLog:
         key_parts = {"seed": self.ledger.config.seed, "attempt": attempt, "repair": asked.repair}
         return cache_key(asked.provider, asked.options, asked.prompt, **key_parts)
 
-    def _in_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
+    def _from_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
         """Return the reply in the cache, charged and recorded; None if there is none."""
         reply = self.cache.get(key) if self.cache is not None and key is not None else None
         return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
@@ -166,7 +166,7 @@ class RequestLog:
 
         def before_try() -> None:
             nonlocal tries
-            # Wait for the retry of another request; a request alone has already waited before its own retry.
+            # If another request waits to retry, wait as long. A request on its own has done its waiting already.
             if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
                 self.sleep(seconds)
             with self._changed:

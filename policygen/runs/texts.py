@@ -36,7 +36,10 @@ def templates_identity(versions: Sequence[TemplateTexts]) -> str:
 
 
 def templates_changed(versions: Sequence[TemplateTexts]) -> bool:
-    """Whether templates changed during the run, so that its score belongs to no single version."""
+    """Whether templates changed during the run, or may have, so that its score belongs to no single version.
+
+    They may have if the first version was recorded after attempt 1: earlier ones are unknown.
+    """
     return len(versions) > 1 or (len(versions) == 1 and versions[0].since > 1)
 
 

@@ -81,8 +81,8 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
 
 def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Tune an earlier policy that was still improving, then the best, with the episodes left; no model is asked."""
-    while (turn := _next_tuning(search, runner)) is not None:
-        chosen, trials = turn
+    while (following := _next_tuning(search, runner)) is not None:
+        chosen, trials = following
         proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
         try:
             yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
@@ -98,8 +98,8 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
     if reason_to_stop(search.convincing_score, search.task, runner.config):
         return None
     unfinished = best_unfinished(search.attempts)
-    turns = 1 + (unfinished is not None) - sum(attempt.kind == "tuning" for attempt in search.attempts)
-    if turns == 2 and unfinished is not None and (trials := runner.last_trials(number, turns)) is not None:
+    due = 1 + (unfinished is not None) - sum(attempt.kind == "tuning" for attempt in search.attempts)
+    if due == 2 and unfinished is not None and (trials := runner.last_trials(number, due)) is not None:
         return unfinished, trials
-    trials = runner.last_trials(number, 1) if turns > 0 else None
+    trials = runner.last_trials(number, 1) if due > 0 else None
     return (best, trials) if trials is not None else None

@@ -42,7 +42,7 @@ def ignores_seed(
     Args:
         width: number of columns of a flattened observation.
         steps: maximum steps of each episode. Two steps expose most environments that ignore their seed. They are enough
-            for an environment with a task file, as the search records later failures and continues.
+            for an environment with a task file: if it fails at a later step, the search records that and continues.
 
     Raises:
         EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.

@@ -12,8 +12,16 @@ from support import BEST_LAKE, Line, the_run
 
 import policygen
 from policygen.episodes.agents import action_values, play_labelled
+from policygen.episodes.score import score_of_returns
 from policygen.errors import UsageError
-from policygen.extensions.distill import LabelledStates, count_numbers, distilled, fit_equations, fit_table
+from policygen.extensions.distill import (
+    LabelledStates,
+    Student,
+    count_numbers,
+    distilled,
+    fit_equations,
+    fit_table,
+)
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.runs.config import effective_config
@@ -119,6 +127,19 @@ def test_a_constant_teacher_has_a_constant_student() -> None:
     states = np.zeros((5, 4), np.float32)
     policy = fit_equations(task, LabelledStates(states, np.ones((5, 1)), np.ones(5)), np.random.default_rng(0))
     assert policy.act(states).tolist() == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "words"),
+    [
+        ("cartpole", "left = 1\nright = 0", "agrees in 93.0% of 1,000 labels"),
+        ("pendulum", "torque = 1", "R^2 0.930 on 1,000 labels"),
+    ],
+)
+def test_a_round_says_how_well_choices_or_numbers_fit(task: str, text: str, words: str) -> None:
+    score = score_of_returns(np.array([1.0, 2.0]), (1, 2), "x")
+    student = Student(1, policygen.parse(text, policygen.load_task(task)), 1_000, 2_000, 0.93, score)
+    assert str(student).endswith(words)
 
 
 def test_a_table_needs_a_grid() -> None:

@@ -123,7 +123,7 @@ def read_plan(text: str, report: RoomReport, room: str) -> Plan:
             options += _options(words, report, room, options)
     if not options:
         held = f"; {report.carried} is in hand already" if report.carried else ""
-        raise UnreadableAnswer(f"after `Plan:` no option is left to do{held}")
+        raise UnreadableAnswer(f"its plan has no option to carry out{held}")
     if len(options) > MOST_OPTIONS:
         raise UnreadableAnswer(f"it has {len(options)} options; the maximum is {MOST_OPTIONS}")
     return tuple(options)

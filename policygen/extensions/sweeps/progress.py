@@ -217,18 +217,20 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
             price = cost(llm_options(config), cell.llm, model, config.prompt_tokens, REPLY_TOKENS)
             usd += asked * (price or 0.0)
             unpriced |= {cell.llm} if price is None else set()
-    lines = [f"{len(cells)} runs, at most {episodes:,} episodes (warm-up, scores, tuning, final scores)"]
+    kinds = "warm-up, scores, tuning and final scores; without those that decide close comparisons"
+    lines = [f"{len(cells)} runs, at most {episodes:,} episodes ({kinds})"]
     lines += [f"  {name}: a run for each of {len(own)} seeds" for name, own in by_configuration(cells).items()]
     for llm, count in requests.items():
         lines.append(f"{count:,} requests to {llm}, and repairs of malformed replies")
     if requests:
-        basis = f"{REPLY_TOKENS:,} tokens a reply, and as many a prompt as `prompt_tokens` allows"
+        basis = f"prompts of `prompt_tokens` tokens and replies of {REPLY_TOKENS:,} tokens"
         left_out = f", without {', '.join(sorted(unpriced))}, whose price is unknown" if unpriced else ""
         lines.append(f"about ${usd:,.2f} with {basis}{left_out}")
     told = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
     lines.append(
         f"at most about {duration(seconds / workers)} of playing with {workers} worker{'s' * (workers > 1)}, if every "
-        f"episode lasted to its step limit and one environment played at a time (steps a second measured now: {told})"
+        "episode lasts to its step limit and each worker plays one environment at a time "
+        f"(steps a second measured now: {told})"
     )
     return lines
 

@@ -39,8 +39,8 @@ def refine(
 
     Args:
         trials: plays the candidates on its seeds, within its budget.
-        floor: least size that a constant counts as having, except in features (`let`). First steps are proportional to
-            size; a floor of 0 respects physical units and keeps zeros.
+        floor: least size of a constant outside features (`let`). The first change of a constant is proportional to its
+            size. With a floor of 0, changes follow the units of the policy, and a weight of 0 stays 0.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
 
     Raises:
@@ -53,7 +53,8 @@ def refine(
         return q_learning(policy, method, trials, rng_seed, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
-    # The entries of a table over its own features and bins are structure, unless they can be improved exactly.
+    # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
+    # can be improved exactly.
     exact = mdp is not None and not policy.remembers
     chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
     if chosen == "policy-iteration":

@@ -54,7 +54,7 @@ class Trials:
         affords_one: whether another episode may be played.
         plant: the equations of motion of the task, as revised by replies; for `model`.
         aggregate: the statistic of a candidate's episodes that the run maximises.
-        first_step: first changes of a constant, as a share of its size, where `cma` begins anew.
+        first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
     """
 
     returns: Returns
@@ -143,9 +143,9 @@ class Tunable:
         ranges = [one for _, node in named for one in limits(node)] + [(-np.inf, np.inf)] * len(edges + levels)
         low, high = np.array(ranges, np.float64).reshape(-1, 2).T
         ranged = np.isfinite(low)
-        # The floor holds for weights; constants in features, such as the rate of a clock, keep their own size.
-        weighing = np.array([not place.startswith("let ") for place in places], np.bool_)
-        sizes = np.maximum(np.abs(self._values), np.where(weighing, floor, 0.0))
+        # The floor is for constants outside features; one in a feature, such as a clock's rate, keeps its own size.
+        outside_features = np.array([not place.startswith("let ") for place in places], np.bool_)
+        sizes = np.maximum(np.abs(self._values), np.where(outside_features, floor, 0.0))
         # A zero edge or level takes the mean size of the other edges or levels.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
@@ -184,9 +184,10 @@ class Tunable:
         return deviations / self._sizes
 
     def sign_changes(self, tuned: Tunable, z: Vector) -> Vector:
-        """Return for each constant 1, or -1 if `tuned`, the policy at z, writes it with the opposite sign.
+        """Return for each constant 1, or -1 if its number in `tuned`, the policy at z, falls as z grows.
 
-        For a constant with a range: -1 if it falls as z grows, see `_constants_at`.
+        It falls where that policy writes `a - -3` as `a + 3`, or where a constant is reflected at an end of its range
+        (see `_constants_at`).
         """
         signs = np.sign(self._constants_at(z) * tuned.values)
         falls = np.floor((self.values - self._low) / self._sizes + z) % 2

@@ -103,9 +103,9 @@ def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: RoomRe
 @pytest.mark.parametrize(
     ("text", "report", "problem"),
     [
-        ("Plan:", PLAIN, "no option is left"),
+        ("Plan:", PLAIN, "no option to carry out"),
         ("I would look around.", PLAIN, "`I would look around` is no option; options are explore, go to THING"),
-        ("Plan: pick up key", RoomReport((), "key"), "no option is left to do; key is in hand already"),
+        ("Plan: pick up key", RoomReport((), "key"), "its plan has no option to carry out; key is in hand already"),
         ("Plan: go to key", COLOURS, "does not say which: blue key or red key"),
         ("Plan: explore, open box", COLOURS, "`open box` names nothing in this room; it has key and door"),
         ("Plan: open it", PLAIN, "`open it` names no key, box or door"),
