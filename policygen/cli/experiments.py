@@ -244,13 +244,13 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     for output in outputs:
         style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))
     asked = {name: options[name] for name in ("suite", "task", "episodes", "seed", "trust")}
-    field = read_or_play(sources, by=by, **asked)
+    compared = read_or_play(sources, by=by, **asked)
     for output in outputs:
         if output.suffix.lower().removeprefix(".") in style.FORMATS:
-            plot_comparison(field, output, columns=int(options["columns"]), x=options["x"])
+            plot_comparison(compared, output, columns=int(options["columns"]), x=options["x"])
         else:
-            tables.write_report(field, output)
-    report = tables.report_of(field)
+            tables.write_report(compared, output)
+    report = tables.report_of(compared)
     say(tables.as_markdown(report, details=not outputs).rsplit("\n\n", 1)[0])
     for output in outputs:
         say(output)
@@ -274,7 +274,7 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
 @click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Method that the rows are for.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
-@click.option("--comments", is_flag=True, help="Include requests since the first comment of a user.")
+@click.option("--comments", is_flag=True, help="Include requests made after the first comment of a user.")
 def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
     """Write the requests of runs as a dataset for training a language model.
 

@@ -195,8 +195,8 @@ def margins(
     """Score policies on the same episodes under each entry of `perturbations`, and without any.
 
     A policy holds if hard requirements are violated in no larger share of episodes than allowed, and its mean return is
-    at least the threshold: the score that counts as solved. If it does not reach that without perturbations, the
-    threshold is nine tenths of its gain over random actions.
+    at least the threshold: the score that counts as solved. If it does not reach that without perturbations, it must
+    keep nine tenths of its gain over random actions; without a gain, the threshold is its score without perturbations.
 
     Args:
         policies: by name; also agents of other libraries, see `play_agent`.

@@ -141,7 +141,7 @@ class Reader:
         )
 
     def next_memory(self, quantities: Any, action: Any) -> list[Any]:
-        """Return the memory after a step, from one row of quantities and its action or from columns and n actions."""
+        """Return the memory after a step, given a row of quantities and an action, or n of each as columns."""
         return [part(quantities, action) for part in self._memory_parts]
 
     @cached_property

@@ -77,7 +77,9 @@ def limited() -> Iterator[None]:
 
 
 def size(value: Any) -> int:
-    """Return the number of characters and items of a value, repeated ones included; views and floats count 1.
+    """Return the number of characters and items of a value, repeated ones included.
+
+    Floats, and objects other than texts, whole numbers and collections, count 1.
 
     Raises:
         TooCostly: there are more than LARGEST.
@@ -161,7 +163,7 @@ class Turns:
 
 # Filters and methods whose result may be as long as the product of the sizes of two arguments.
 _MULTIPLYING = frozenset(["indent", "join", "replace", "round"])
-# Those to whose size a number argument only adds.
+# Filters and methods whose result grows by a number argument, but is not multiplied by it.
 _PADDING = frozenset(["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"])
 
 

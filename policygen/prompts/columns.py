@@ -21,11 +21,11 @@ from policygen.tasks.vocabulary import DERIVED
 
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
 MOST_READ = 20  # quantities of a trace if the best policy consists of equations
-IN_TURN = 2  # places in it for quantities that would be left out; they change from prompt to prompt
+IN_TURN = 2  # places of a trace for the quantities that would be left out; each prompt shows others of them
 MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
-RELEVANT = 0.5  # relevance from which reward or ends depend on an observation
+RELEVANT = 0.5  # an observation counts as relevant to reward or ends from this relevance on
 LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
-MOST_STEPS = 20_000  # more are thinned out before correlations are computed
+MOST_STEPS = 20_000  # more are thinned out before correlations with the reward are computed
 _ABOUT_REWARD = re.compile(
     r"\b(rewards?|pays?|costs?|scores?|terminat\w*|ends?|ended|healthy|unhealthy|falls?|penal\w*)\b", re.IGNORECASE
 )
@@ -40,9 +40,10 @@ class Relevance:
     """The shares of reward and ends that each observation explains, and its variance, by name.
 
     Attributes:
-        relevance: the larger of two shares of explained variance, of the reward and of early ends, each relative to the
-            best observation's; the model is a parabola over the observation after the step. Plus 1 if the documentation
-            names the observation where it describes reward or ends. 0 for those in `further`.
+        relevance: a parabola over the observation after a step explains a share of the variance of the reward, and one
+            of early ends. Each share is divided by the largest of all observations; the relevance is the larger of the
+            two, plus 1 if the documentation names the observation where it describes reward or ends. It is 0 for
+            observations in `further`.
         variance: over all steps.
         further: observations that follow from positions and velocities, such as the forces on each body, and are shown
             after them.
@@ -139,14 +140,15 @@ def _words(text: str) -> set[str]:
 
 
 def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
-    """Return the quantities to show, the most important first: of many only some, which change with `turn`.
+    """Return the quantities to show, the most important first; if there are many, the last ones change with `turn`.
 
-    What reward and ends depend on comes first, then features of `best` that remember themselves (a clock, a latch), in
-    turn observations and features that its outputs and then its features read, and what varies most.
+    The order is: observations that reward and ends depend on; features of `best` that remember themselves (a clock, a
+    latch); the quantities that it reads, alternately an observation and a feature, those of its outputs before those of
+    its features; and the rest, by variance.
     """
     lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
-    further = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
-    direct, read = (frozenset().union(*some) for some in (lines, further))
+    lets = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
+    direct, read = (frozenset().union(*some) for some in (lines, lets))
     states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
     variance = relevance.variance
     order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)

@@ -17,7 +17,7 @@ from policygen.quantities.text import format_number
 
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
 MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
-MOST_FOLLOWED = 3  # quantities by which a window is chosen if there are none
+MOST_FOLLOWED = 3  # quantities by which a window is chosen if no quantity changes seldom
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
@@ -153,8 +153,8 @@ def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
         table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
         near = slack * np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
         for i in range(1, episode.length):
-            read = any(columns[name][i] != columns[name][starts[-1]] for name in episode.texts)
-            if read or (np.abs(table[i] - table[starts[-1]]) > near).any():
+            text_changed = any(columns[name][i] != columns[name][starts[-1]] for name in episode.texts)
+            if text_changed or (np.abs(table[i] - table[starts[-1]]) > near).any():
                 starts.append(i)
     return list(zip(starts, [start - 1 for start in starts[1:]] + [episode.length - 1], strict=True))
 
@@ -184,9 +184,9 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
-    """Return the columns of a trace: step, the `most` important observations and features, texts, actions, reward.
+    """Return the columns of a trace: step, at most `most` observations and features, texts, actions, reward.
 
-    The quantity of the first anomaly is always among them.
+    The most important quantities are kept; that of the first anomaly is always among them.
     """
     kept = {*episode.traced[:most], *([episode.anomaly.name] if episode.anomaly else [])}
     return ["step", *(name for name in episode.columns if name in kept), *episode.texts, *episode.outputs, "reward"]

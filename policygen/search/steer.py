@@ -118,7 +118,7 @@ def _all_sent_words(config: RunConfig) -> str:
 
 
 def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
-    """Whether the prompts of the last iteration are sent; they are all made before the first of them is sent.
+    """Whether the last iteration has sent its first prompt: all its prompts are made before that.
 
     In an interrupted run a prompt without a reply does not count, because it will be sent again.
     """

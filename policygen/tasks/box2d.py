@@ -77,7 +77,7 @@ def _direction(joint: Any) -> str:
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
-    """Return (name, thing) of the world's moving bodies and hinges among the environment's attributes and theirs."""
+    """Return (name, thing) of the moving bodies and hinges in the environment's attributes, and one level deeper."""
     found: list[tuple[str, Any]] = []
     waiting = [*_attributes("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
@@ -144,7 +144,11 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
 
 
 def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
-    """Describe the effect of each action in the first step: on motors, else on the velocity of the heaviest body."""
+    """Describe the effect of each action in the first step: on motors, else on the velocity of the heaviest body.
+
+    A motor is described by its new setting, a velocity by the difference from a step with a zero action or the first
+    choice.
+    """
     space = env.action_space
     if isinstance(space, gym.spaces.Discrete) and int(space.n) == len(actions):
         nothing: Any = int(space.start)
@@ -158,14 +162,14 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
             tries.append((f"{name} = {', '.join(f'{one:.3g}' for one in shares)}", [one * unit[i] for one in shares]))
     else:
         return []
-    before, lines = _after(env, nothing), list[str]()
+    baseline, lines = _after(env, nothing), list[str]()
     for words, some in tries:
         after = [_after(env, action) for action in some]
-        changed = [key for key in before if any(abs(one[key] - before[key]) > SLIGHT for one in after)]
+        changed = [key for key in baseline if any(abs(one[key] - baseline[key]) > SLIGHT for one in after)]
         motors = [key for key in changed if key.startswith(_MOTOR)]
         changes = []
         for key in motors or changed:
-            values = [one[key] - (0.0 if motors else before[key]) for one in after]
+            values = [one[key] - (0.0 if motors else baseline[key]) for one in after]
             changes.append(key.format(", ".join(f"{value + 0.0:.2g}" for value in values)))
         lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}."] * bool(changes)
     return lines

@@ -22,7 +22,7 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
     Args:
         name: the name of a shipped or local task, a path to a task file, or a Gymnasium id.
         trust: whether a task file that is not shipped may name modules to import and paths to read.
-        step_timeout: limit in seconds on one step, if the environment is played to complete the task.
+        step_timeout: limit in seconds on one step, if random actions are played to find what the task does not state.
 
     Raises:
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.

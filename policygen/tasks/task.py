@@ -54,9 +54,10 @@ class Task:
         grid: bins of observations and features.
         about, hints: prose for the model.
         facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
-        inputs: quantities that `builtin` weighs in equations; empty: all observations.
+        inputs: quantities that the equations of the provider `builtin` read; empty: all observations.
         layout: nesting of the environment's observations; None for one array or number.
-        action_layout: structure of the environment's actions; None if a row of actuators (or its number) is the action.
+        action_layout: structure of the environment's actions; None if an action is an array with one number per
+            actuator, or the number itself for a single choice.
         solved: the mean return from which the task counts as solved.
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.

@@ -34,7 +34,7 @@ RETRIES = 3  # of a cell whose job was lost and whose run made no progress
 SECONDS_TO_WAIT = 1.0  # for news of the jobs
 SECONDS_BETWEEN_LOOKS = 10.0  # at the queue, which all users of the cluster share
 SECONDS_TO_ARRIVE = 30.0  # a result may appear in the shared folder this long after the end of its job
-SECONDS_TO_HOLD = 60.0  # from a submission that Slurm refused, while other cells were running, to the next
+SECONDS_TO_HOLD = 60.0  # wait before the next submission if Slurm refused one while other cells were running
 
 _ENDED = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LOST", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -66,7 +66,7 @@ class SlurmExecutor:
             raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
         self._submitit: Any = submitit
         given = _read_options(options)
-        self.jobs: int | None = _processors(given)
+        self.jobs: int | None = _processors(given)  # processes of one cell, not Slurm jobs
         self._folder = Path(check_name(folder.absolute()))  # a line break would start a new line of the job script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
@@ -76,7 +76,8 @@ class SlurmExecutor:
         # Results are pickles, so they go to a new folder that only this user can write.
         self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
         self._executor: Any = submitit.SlurmExecutor(self._logs)
-        # submitit's own signal before the end of a job's time would end a Python that is still starting.
+        # Before a job's time ends, Slurm sends the signal that submitit chooses; it would kill a Python that is still
+        # starting. SIGCONT, one second before the end, does no harm.
         given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
         own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
         self._executor.update_parameters(**own, additional_parameters=given)
@@ -180,10 +181,8 @@ class SlurmExecutor:
             elif state == "CANCELLED":
                 yield worker.CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
             else:
-                sentence = (
-                    f"job {job.job_id} ended without a result ({state}), also after every retry; its output is in"
-                )
-                yield worker.CellResult(order.cell.key, "failed", f"{sentence} {job.paths.stdout}")
+                sentence = f"job {job.job_id} ended without a result ({state}), and is not submitted again"
+                yield worker.CellResult(order.cell.key, "failed", f"{sentence}; its output is in {job.paths.stdout}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
     def _may_retry(self, order: worker.Order, state: str) -> bool:
@@ -225,7 +224,7 @@ class SlurmExecutor:
 
 
 class _Queue:
-    """The jobs of this sweep in Slurm's queue, which have a unique name.
+    """The jobs of this sweep in Slurm's queue: they share one name, which no other sweep has.
 
     Slurm's accounting knows more about ended jobs, but many clusters have none.
 

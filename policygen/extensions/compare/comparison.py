@@ -95,7 +95,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A pair, the standard deviation of its difference over seeds, and the share of shared seeds with a difference."""
+    """A pair, and the facts from which the number of further seeds is estimated.
+
+    Attributes:
+        spread: standard deviation of the difference over seeds.
+        differing: share of the common seeds at which the two scores differ.
+    """
 
     pair: Pair
     spread: float
@@ -166,13 +171,13 @@ def pairs_of(compared: ComparedScores) -> list[Pair]:
 
 def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
     """Return the pairs with the fields that depend on the number of tests."""
-    levels = holm([one.pair.p for one in found])
-    # Settled differences leave the correction: the smallest p of k others must reach SIGNIFICANCE / k.
-    wanted = SIGNIFICANCE / max(1, sum(level > SIGNIFICANCE for level in levels))
+    corrected = holm([one.pair.p for one in found])
+    # Holm's method counts only differences that are not settled: of k, the smallest p must be at most SIGNIFICANCE / k.
+    wanted = SIGNIFICANCE / max(1, sum(p > SIGNIFICANCE for p in corrected))
     pairs = []
-    for one, level in zip(found, levels, strict=True):
-        more, fewest = (0, 0) if level <= SIGNIFICANCE else _further_seeds(one, wanted)
-        pairs.append(replace(one.pair, corrected=level, more=more, fewest=fewest))
+    for one, p in zip(found, corrected, strict=True):
+        more, fewest = (0, 0) if p <= SIGNIFICANCE else _further_seeds(one, wanted)
+        pairs.append(replace(one.pair, corrected=p, more=more, fewest=fewest))
     return pairs
 
 
@@ -271,13 +276,13 @@ def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRa
             columns = [(*column.scores[task], column.runs) for column in compared.published if task in column.scores]
             with_published[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
     found: dict[str, PublishedRank] = {}
-    for (task, (gain, _)), level in zip(
+    for (task, (gain, _)), corrected in zip(
         with_published.items(), holm([p for _, p in with_published.values()]), strict=True
     ):
         if abs(gain) < PUBLISHED_DIGITS:
             found[task] = "level"
         else:
-            found[task] = "lower" if gain < 0 else "above" if level <= SIGNIFICANCE else "highest"
+            found[task] = "lower" if gain < 0 else "above" if corrected <= SIGNIFICANCE else "highest"
     return found
 
 

@@ -25,7 +25,7 @@ from policygen.extensions.compare.comparison import (
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.names import left_out
+from policygen.extensions.plots.names import whole_names
 from policygen.extensions.plots.style import check_suffix
 from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_start, markdown_cell, with_minus_signs
 from policygen.files import write_named
@@ -316,7 +316,7 @@ def _as_latex(compared: ComparedScores) -> str:
     report = report_of(
         replace(compared, results=tuple(replace(one, contender=short[one.contender]) for one in compared.results))
     )
-    whole = "; ".join(f"{own}: {name}" for own, name in left_out(short).items())
+    whole = "; ".join(f"{own}: {name}" for own, name in whole_names(short).items())
     common = [note for note in report.notes if note.startswith(IN_COMMON)]
     parts = [LATEX_PACKAGES]
     for section in report.sections:

@@ -33,8 +33,8 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def left_out(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole name for each shortened name, for a caption; part by part if no part is left out."""
+def whole_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return whole names by short ones, for a caption; if no part is left out, whole parts by shortened ones."""
     found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")

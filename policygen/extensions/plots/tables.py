@@ -18,7 +18,7 @@ from policygen.episodes.score import Score
 from policygen.errors import PathError, UsageError
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
-from policygen.extensions.plots.names import left_out, short_names
+from policygen.extensions.plots.names import short_names, whole_names
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -181,7 +181,7 @@ def _as_latex(frame: pd.DataFrame) -> str:
     words = [
         "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
         "statistics than means), of a mean of runs over these runs (bootstrap)",
-        "; ".join(f"{own}: {name}" for own, name in left_out(short).items()) if "proposals" not in common else "",
+        "; ".join(f"{own}: {name}" for own, name in whole_names(short).items()) if "proposals" not in common else "",
         f"All rows: {', '.join(common.values())}" if common else "",
     ]
     styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")

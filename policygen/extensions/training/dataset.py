@@ -67,7 +67,7 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
         top: for `sft`, the share of each task's replies to include, those with the highest scores; None: the replies
             that became the best policy of their run.
         test: share of each task's runs to hold out, 0 for none; of each task that has two, at least one.
-        comments: whether to include requests since the first comment of a user.
+        comments: whether to include requests made after the first comment of a user.
 
     Raises:
         UsageError: a run of a sweep is a link, or no task has two runs, of which one could be held out.

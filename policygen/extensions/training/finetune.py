@@ -38,7 +38,7 @@ LARGE = 50_000_000  # of a model with more parameters, only an adapter is traine
 _PROBED = 4  # `grpo` begins only if the replies to one of this many prompts differ in reward
 MOST_TESTED = 64  # replies that judge a model before and after training
 _STATE, _CARD, _CHECKPOINTS = "finetune.json", "README.md", "checkpoints"
-_UNREADABLE = "no reply can be read: train with --method sft first, on good replies"
+_NOTHING_READABLE = "no reply can be read: train with --method sft first, on good replies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplyScores:
-    """The figures of a model's replies to held-out prompts.
+    """The figures of a model's replies to the prompts that judge it.
 
     Attributes:
         readable: share of replies with a policy that can be played.
@@ -160,7 +160,7 @@ def finetune(
     say(f"after:  {_in_words(after)}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
-    write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result))
+    write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result, held_out=bool(test)))
     for left in (_CHECKPOINTS, _STATE):
         shutil.rmtree(out / left) if (out / left).is_dir() else (out / left).unlink(missing_ok=True)
     return result
@@ -182,7 +182,10 @@ def _refuse_mixed(rows: Sequence[Row]) -> None:
 
 
 def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Create the folder, or check that it has this training, interrupted; one without a checkpoint is overwritten."""
+    """Create the folder of a training, or take over that of an interrupted one.
+
+    A folder with a checkpoint must be of the same training; the start of a training without a checkpoint is replaced.
+    """
     path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
     if out.exists() and not path.is_file():
         raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
@@ -249,7 +252,7 @@ class _Trainee:
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
             "seed": settings.seed,
             "bf16": self._cuda and self.large,
-            **({"gradient_checkpointing": True} if self.large else {}),  # only then: transformers 6 renames it
+            **({"gradient_checkpointing": True} if self.large else {}),  # else not named: transformers 6 renames it
             "logging_steps": 10,
             "logging_nan_inf_filter": False,  # otherwise a loss that is not finite would be hidden
             "save_strategy": "steps",
@@ -279,8 +282,8 @@ class _Trainee:
                 gained = f", reward {float(logs['reward']):.3f}" if "reward" in logs else ""
                 say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}{gained}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
-                    why = f"the loss was not finite at step {state.global_step}, and the weights are those before"
-                    lost.append(f"{why}; lower --learning-rate")
+                    why = f"the loss was not finite at step {state.global_step}, so the weights from before"
+                    lost.append(f"{why} this {'round' if name else 'training'} are kept; lower --learning-rate")
                 elif logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
                     ended.append(
                         f"all replies had the same reward, {logs['reward']:.3g}, in the steps to {state.global_step}; "
@@ -340,7 +343,7 @@ class _Trainee:
             say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
             if not kept:
                 if number == 1:
-                    raise UsageError(_UNREADABLE)
+                    raise UsageError(_NOTHING_READABLE)
                 return f"round {number} had no readable reply"
             if max(values) - min(values) < 1e-9:
                 return f"all replies of round {number} had the same reward"
@@ -358,7 +361,7 @@ class _Trainee:
         """Raise UsageError if no prompt has sampled replies with different rewards: `grpo` learns from differences."""
         _, values = self._sampled(rows[:_PROBED], reward_of)
         if max(values) <= UNREADABLE:
-            raise UsageError(_UNREADABLE)
+            raise UsageError(_NOTHING_READABLE)
         size = self.settings.samples
         groups = [values[first : first + size] for first in range(0, len(values), size)]
         if not any(max(group) > min(group) for group in groups):
@@ -469,8 +472,11 @@ def _in_words(scores: ReplyScores) -> str:
     )
 
 
-def _card(base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult) -> str:
+def _card(
+    base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool
+) -> str:
     """Return the model card: base model, data, settings, and the replies before and after."""
+    prompts = "held-out prompts" if held_out else "training prompts"
     stated = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(settings).items())
     lines = [
         f"# {Path(base).name}, trained by policygen ({settings.method})",
@@ -481,7 +487,7 @@ def _card(base: str, digest: str, count: int, settings: TrainingSettings, result
         f"- duration: {result.seconds:.0f} s",
         *([f"- ended early: {result.ended}"] if result.ended else []),
         "",
-        f"{result.before.replies} replies to held-out prompts, scored on {settings.episodes} episodes that training",
+        f"{result.before.replies} replies to {prompts}, scored on {settings.episodes} episodes that training",
         "did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.",
         "",
         "| | replies with a policy | mean reward | different policies |",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policygen.extensions.plots.names import left_out, short_names, short_paths
+from policygen.extensions.plots.names import short_names, short_paths, whole_names
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_no_short_name_is_that_of_a_published_column() -> None:
 
 def test_a_caption_gets_only_what_a_name_leaves_out() -> None:
     whole = ("builtin (no language model), refine none", "openai:m, refine none", "openai:m, refine q")
-    assert left_out(short_names(whole)) == {"builtin": "builtin (no language model)", "m": "openai:m"}
+    assert whole_names(short_names(whole)) == {"builtin": "builtin (no language model)", "m": "openai:m"}
     shortest = short_names(["openai:m, equations, refine q", "gemini:f, table policy, refine q"])
-    assert left_out(shortest) == {own: name for name, own in shortest.items()}
-    assert left_out({"refine none": "refine none"}) == {}
+    assert whole_names(shortest) == {own: name for name, own in shortest.items()}
+    assert whole_names({"refine none": "refine none"}) == {}
 
 
 def test_paths_keep_the_end_that_tells_them_apart() -> None:
