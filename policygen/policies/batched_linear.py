@@ -34,7 +34,8 @@ class BatchedLinear:
     """
 
     def __init__(self, policies: Sequence[Any], each: int) -> None:
-        if not all(type(policy) is LinearPolicy and not policy.remembers for policy in policies):
+        # A policy with memory needs its own decider.
+        if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
             raise DifferentStructure
         self._first: LinearPolicy = policies[0]
         self._each = each
