@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.prompts.account import PARTS
 from policygen.prompts.signals import largest_rise, turning_points
 from policygen.prompts.traces import STILL, EpisodeView
 from policygen.quantities.text import format_number
@@ -34,7 +35,7 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
         first = min(last, episode.anomaly.step - 2 * rows // 3)
     elif where == "fault" and not episode.failed and last > 0:
         if episode.lost:
-            first = min(last, largest_rise(episode.lost, rows) - 2 * rows // 3)
+            first = min(last, largest_rise(episode.lost, max(rows, episode.length // PARTS)) - 2 * rows // 3)
         else:
             summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
             first = int(np.argmin(summed[rows:] - summed[:-rows]))
