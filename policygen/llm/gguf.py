@@ -85,7 +85,7 @@ class LlamaCpp:
                     f"the chat template of {self.model} refuses the prompt: {shown(reason[:300])}"
                 ) from None
             finally:
-                answer.ends = began
+                answer.ends = began  # after Ctrl-C, this stops the generation, for which the executor waits
         if answer.error.get("type") == _TOO_LONG:
             raise prompt_too_long(self.model, answer.error["n_prompt_tokens"], self.context)
         if answer.error:
@@ -246,7 +246,7 @@ def _load(path: Path, header: Header, context: int) -> Any:
     params.cache_ram_mib = 0
     params.force_pure_content_parser = True  # return the text as the model wrote it, thinking included
     params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
-    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep divides the cores by it
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # a sweep sets it to 1
         params.cpuparams.n_threads = max(1, int(threads))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with tempfile.TemporaryDirectory(prefix="policygen-") as private:

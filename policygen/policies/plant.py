@@ -250,7 +250,8 @@ class Equations:
     @cached_property
     def _computed(self) -> tuple[dict[str, Node], dict[str, Node]]:
         numbers = (f"#{i}" for i in itertools.count())
-        lifted = {
+        # The lines, with `#0`, `#1`, ... for the numbers that fitting may change.
+        numbered = {
             name: node if name == ENDS else with_named_constants(node, numbers, KEPT)
             for name, node in self.nodes.items()
         }
@@ -266,21 +267,21 @@ class Equations:
         for name, node in self.task.parsed_features:
             defined[name] = read_as(name, replaced(node, defined))
         for name, _ in self.plant.lets:
-            defined[name] = read_as(name, replaced(lifted.pop(f"let {name}"), defined))
+            defined[name] = read_as(name, replaced(numbered.pop(f"let {name}"), defined))
         after: dict[str, Node] = {name: Name(next_of(name)) for name in self.task.observation_names}
         for name in self.plant.hidden:
-            after[name] = read_as(next_of(name), replaced(lifted.get(f"{NEXT} {name}", Name(name)), defined))
+            after[name] = read_as(next_of(name), replaced(numbered.get(f"{NEXT} {name}", Name(name)), defined))
         defined_after: dict[str, Node] = {}
         for name, node in defined.items():
             changed = replaced(long.get(name, node), {**after, **defined_after})
             defined_after[name] = read_as(next_of(name), changed) if name in long else changed
         later = {next_of(name): node for name, node in defined_after.items()}
-        if ENDS in lifted:
-            lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
+        if ENDS in numbered:
+            numbered[ENDS] = replaced(numbered[ENDS], {**defined_after, **after})
         # If a quantity is called `ends`, the name means that quantity.
-        ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
+        ending = {} if ENDS in self._lets[1] else {ENDS: numbered.get(ENDS, Number(0.0))}
         read = {**defined, **later, **ending}
-        computed = {name: node if name == ENDS else replaced(node, read) for name, node in lifted.items()}
+        computed = {name: node if name == ENDS else replaced(node, read) for name, node in numbered.items()}
         return computed | {f"let {name}": node for name, node in defined.items()}, long
 
     def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:

@@ -145,7 +145,7 @@ class Policy(ABC):
             whole: include the task's own features and grid if the policy needs them, so that the text is complete
                 without the task file.
             plain: write the standard form, without the author's comments, order and spelling; equal policies have
-                equal plain texts.
+                equal plain texts. Ignored if `whole`.
         """
         if whole:
             return self._in_form(self._to_text(whole=True))
@@ -165,6 +165,7 @@ class Policy(ABC):
         return self._to_text(whole=False)
 
     def _in_form(self, text: str) -> str:
+        """Return a text in standard form as the author would write it: with the comments, order and spelling."""
         if not self.written:
             return text
         from policygen.policies.written import arranged

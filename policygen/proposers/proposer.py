@@ -185,7 +185,8 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
-    if reply.model == NO_MODEL and parsed.policy is not None:  # `builtin` wrote the text: only its meaning is kept
+    if reply.model == NO_MODEL and parsed.policy is not None:
+        # `builtin` wrote the text, so it has no author's comments and order to keep.
         parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.

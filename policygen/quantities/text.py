@@ -401,7 +401,10 @@ _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-
 
 
 def sides(names: Collection[str]) -> dict[str, str]:
-    """Return the pairs of names of a left and a right side, both ways: `left_knee` and `right_knee`, or `knee`."""
+    """Return for each name of a side the name of the other side, such as `right_knee` for `left_knee` and back.
+
+    If there is no `right_knee`, the right side is `knee`.
+    """
     pairs: dict[str, str] = {}
     for name in names:
         before, left, after = f"_{name}_".partition("_left_")

@@ -198,7 +198,7 @@ class Search:
         )
 
     def lineage_of(self, attempt: Attempt) -> Lineage:
-        """Return the lineage of an attempt, with this attempt as the policy to revise next."""
+        """Return the lineage of an attempt, with this attempt as its `best`; without lineages, the best of the run."""
         own = tuple(one for one in self.attempts if one.lineage == attempt.lineage) if attempt.lineage else ()
         return Lineage(attempt.lineage, own, attempt if attempt.lineage else self.best)
 

@@ -224,7 +224,7 @@ class Steering:
             return
         tell(True)
         size = -1
-        while size == self._size() or self.read().paused:
+        while size == self._size() or self.read().paused:  # a file of the same size is not read again
             size = self._size()
             time.sleep(POLL_SECONDS)
         tell(False)

@@ -107,7 +107,7 @@ def _assessed(
     """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
     assert policy is not None
-    # When real episodes are scarce, a policy whose weights are all 0 is tuned before it is played.
+    # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
     unplayed = proposal.standardised and runner.config.refine.method == "model"
     try:
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)

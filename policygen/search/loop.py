@@ -68,7 +68,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
                     raise runner.budget_error()
-                if config.conversation == "continued":  # only then are the long turns read again
+                if config.conversation == "continued":  # else no prompt carries them
                     search.turns += conversation_turn(asked.proposals[0].exchanges)
             else:
                 search.stopped = f"all {config.iterations} iterations are done"

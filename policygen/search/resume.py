@@ -142,7 +142,7 @@ def _read(
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
-        if config.conversation == "continued":  # only then are the many turns read again
+        if config.conversation == "continued":  # only then does `_turns` need them
             used.append(exchange)
     if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
@@ -247,8 +247,9 @@ def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bo
     """Whether the old limit of episodes may have changed an attempt that began after `played` episodes."""
     if before.max_episodes is None or before.max_episodes == now.max_episodes:
         return False
-    # Upper bound of an attempt's episodes and reserve: its score, confirmation and validation of a best policy, both
-    # sides of a close comparison, and the rest of its round.
+    # Upper bound of the episodes that an attempt plays or reserves, in multiples of `before.episodes`. Both sides of a
+    # close comparison and the usual confirmation of the best policy take PROLONGATIONS[-1] each. The own scores of the
+    # attempt and its validation take less than 6, and the rest of its round less than 2 per candidate.
     scores = 3 * PROLONGATIONS[-1] + 6 + 2 * before.candidates
     return before.max_episodes - played < scores * before.episodes + (before.refine.episodes or 0)
 

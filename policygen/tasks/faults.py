@@ -115,8 +115,8 @@ _never_closed: set[str] = set()
 class OwnDirectory:
     """A context in which an environment may change its working directory; the program's own is restored after it.
 
-    The next time, the environment finds its directory again. Otherwise its `chdir` would change the meaning of relative
-    paths, such as the run's folder.
+    Without it, a `chdir` of the environment would change the meaning of relative paths, such as the run's folder. When
+    the context is entered again, the environment finds its directory as it left it.
     """
 
     def __init__(self) -> None:
@@ -198,8 +198,9 @@ class TimeLimitExceeded(BaseException):  # an environment that catches every Exc
 
 
 class Watchdog:
-    """A context that raises `TimeLimitExceeded` in a step that takes more than `seconds`, or up to a quarter more.
+    """A context that raises `TimeLimitExceeded` in a step that takes too long.
 
+    The exception comes after `seconds`, or up to a quarter later.
     Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal.
     Nothing is watched in other threads, if the signal is in use, or on Windows. Code that never returns to Python
     cannot be interrupted; its process can be ended instead, after three times the limit.

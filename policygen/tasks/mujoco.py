@@ -117,7 +117,7 @@ def _joints(sim: _Simulation) -> list[str]:
         traits = (*_drive(sim, i, "force" if kind == "slide" else "torque"), *_resistance(sim, joint))
         subject = f"{signal} drives {kind} {sim.joint_name(joint)}"
         joints.append((subject, _details(sim, joint), traits))
-    lines = [*_free_joints(sim, driven), *lines]
+    lines = [*_unactuated_joints(sim, driven), *lines]
     shared: list[str] = []
     if len(joints) > 1:
         # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
@@ -136,7 +136,7 @@ def _sentence(subject: str, details: Sequence[str]) -> str:
     return f"{subject}: {', '.join(details)}." if details else f"{subject}."
 
 
-def _free_joints(sim: _Simulation, driven: set[int]) -> list[str]:
+def _unactuated_joints(sim: _Simulation, driven: set[int]) -> list[str]:
     """Describe joints without an actuator; those that move a body freely in the world share one line."""
     model = sim.model
     lines = []
@@ -238,7 +238,7 @@ def _target(sim: _Simulation, actuator: int) -> str:
 
 
 def _drive(sim: _Simulation, actuator: int, effort: str) -> tuple[str, ...]:
-    """Describe an actuator: the torque or force of a plain motor, or that it is none, and its limits."""
+    """Describe an actuator: its torque or force if it is a plain motor, else `not a plain motor`; then its limits."""
     model, mujoco = sim.model, sim.mujoco
     gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
     unit = "N m" if effort == "torque" else "N"

@@ -93,7 +93,7 @@ def check_id(gym_id: str, where: str) -> None:
         raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")
     if colon:
         raise TaskError(
-            f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or name {gym_id} yourself"
+            f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or type {gym_id} as the task"
         )
     for spec in _specs(gym_id):
         for module in _modules(spec):

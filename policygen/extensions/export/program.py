@@ -182,14 +182,14 @@ def table_data(policy: TablePolicy) -> TableData:
 
 def interval_rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
     """Convert the rules to the rows of `TableData.rows`; a set of bins with gaps takes several rows."""
-    kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
-    numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
+    actions, first = np.unique(policy.dense[0], axis=0, return_index=True)
+    code_of = dict(zip(map(tuple, actions.tolist()), codes[first].tolist(), strict=True))
     rows: list[list[int]] = []
     for rule in policy.rules:
-        if rule.action not in numbers:  # the rule decides no cell
+        if rule.action not in code_of:  # the rule decides no cell
             continue
         for box in itertools.product(*map(consecutive, rule.bins)):
-            rows.append([*itertools.chain.from_iterable(box), numbers[rule.action]])
+            rows.append([*itertools.chain.from_iterable(box), code_of[rule.action]])
             if len(rows) > MOST_EXPORTED_ROWS:
                 return rows
     return rows

@@ -158,7 +158,7 @@ def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[st
     """
     header, rows = table(found)
     names = names_of(found)
-    grid = " and " in names[0]
+    grid = " and " in names[0]  # two perturbations at once: drawn as heat maps, without worst episodes
     narrow = margins_picture(found, narrow=True) if not grid else None
     drawn = embedded(margins_picture(found), "score over the size of each perturbation", narrow)
     caption = HEAT if grid else LINES

@@ -141,7 +141,7 @@ def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | 
     """Return the two-sided p-value of the difference between runs and a published mean; 1.0 for a single run.
 
     If standard deviation and number of runs are published, this is Welch's t-test, else Student's test against an exact
-    mean. If all runs have the same score, a t-test is impossible; a sign test then gives 2/2^n.
+    mean. Student's test is impossible if all runs have the same score; a sign test then gives 2/2^n.
     """
     from scipy.stats import ttest_1samp, ttest_ind_from_stats
 

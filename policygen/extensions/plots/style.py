@@ -98,9 +98,10 @@ def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]]
 
 
 def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool) -> None:
-    """Put at most about `most` ticks on the x axis, none beyond `last`, where only final scores are drawn.
+    """Put about `most` ticks on the x axis, from 0 to `last`.
 
     Args:
+        last: the end of the curves; final scores are drawn beyond it, where a tick would mean nothing.
         whole: put ticks at whole numbers only, as for counts.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -112,7 +113,7 @@ def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool) -> None:
 
 
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """Return the colours of an actuator: one for each choice, or for numbers a scale.
+    """Return the colours of an actuator: one colour for each choice, or a colour scale if its values are numbers.
 
     The scale has two hues around zero if the limits have both signs.
     """
