@@ -83,7 +83,7 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
             function object without `predict` is called at the start of each episode.
 
     Raises:
-        UsageError: the agent is neither, or the environment's actions have several parts.
+        UsageError: the agent is neither, or the task has an `action_layout`, for example for a Dict.
         PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
@@ -108,7 +108,7 @@ def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) 
     """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_agent`.
 
     Raises:
-        UsageError: one of them cannot act, or the environment's actions have several parts.
+        UsageError: one of them cannot act, or the task has an `action_layout`, for example for a Dict.
         PolicyError: one of them fails, or returns something that is not an action.
         EnvironmentFault: the environment fails.
     """
@@ -167,8 +167,8 @@ def action_values(agent: Any, task: Task, observations: Sequence[Any]) -> npt.ND
 def _play(begin: Callable[[], Callable[[Any], Any]], task: Task, seeds: Sequence[int]) -> list[Trajectory]:
     if task.action_layout is not None:
         raise UsageError(
-            f"{task.gym_id} takes actions of several parts, for which only policies of policygen can be scored: "
-            "wrap the environment so that its action is one Box or one Discrete"
+            f"only policies of policygen can be scored with the action space of {task.gym_id}: wrap the environment so "
+            "that it has a Discrete or one-row MultiDiscrete that starts at 0, or a one-row Box of floats"
         )
     env = make_env(task)
     try:

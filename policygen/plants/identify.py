@@ -131,14 +131,14 @@ class _Identification:
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
         values = np.column_stack([data.before, self._acting])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
-        everywhere = dict(inside)
+        with_outliers = dict(inside)  # `_explicit` replaces the masks from which it removes outliers
         products, columns, sums = self._explicit(values, targets, inside, sines)
         # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
             free = [k for k, j in enumerate(later) if j != i and not _reads_later(sums[j], values.shape[1])]
-            has_outliers = inside[i] is not everywhere[i]
+            has_outliers = inside[i] is not with_outliers[i]
             if (
                 (sums[i].error < GOOD_ENOUGH and not has_outliers)
                 or not free
@@ -147,7 +147,7 @@ class _Identification:
                 continue
             some = [*range(len(products)), *(len(products) + k for k in free)]
             with_later = np.column_stack([columns, data.after[:, later]])[:, some]
-            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, everywhere[i])
+            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, with_outliers[i])
             if found.error < (GOOD_ENOUGH if has_outliers else LATER_ERROR_RATIO * sums[i].error):
                 sums[i] = found
         return self._written(sums, limits, later)
@@ -350,7 +350,7 @@ def _most_frequent_share(column: Column) -> float:
 
 
 def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:
-    """Return the products that are not nearly linear combinations of earlier ones, whose weights would be arbitrary."""
+    """Leave out products that are nearly linear combinations of earlier ones: the weights would be arbitrary."""
     columns = _columns(products, values)
     basis = np.empty((len(columns), 0))
     kept: list[Product] = []
@@ -399,8 +399,9 @@ def _sparse(
 
 
 def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
-    """Return the mask `where` without outliers, which a sum fitted to the other steps misses; None if there are none.
+    """Return the mask `where` without outliers, the steps that a sum fitted to the others predicts badly.
 
+    None if there are no outliers, or if leaving them out hardly improves the fit.
     A joint at its limit does not move as it does elsewhere; such steps would spoil the sum.
     """
     some, wanted = columns[where], target[where]

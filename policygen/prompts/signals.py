@@ -63,8 +63,8 @@ def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, flo
     """Return range, saturation and rhythm of each column of shape (T,), and the name of the signal that lags refer to.
 
     The period is the lag of the first high peak of the autocorrelation. Lags refer to the most rhythmic signal: each is
-    the lag of the highest cross-correlation within half a period. The first fifth of the episode, its start, is left
-    out.
+    the lag of the highest cross-correlation within half a period. Rhythms are searched without the first fifth of the
+    episode, its start; range and saturation are those of the whole episode.
     """
     periods = {name: _period(values) for name, values in columns.items()}
     reference = max(periods, key=lambda name: periods[name][1], default="")
@@ -161,9 +161,9 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
 
 
 def largest_rise(values: Sequence[float], width: int) -> int:
-    """Return the step at which the mean of the next `width` values most surely exceeds that of the last `width`.
+    """Return the step where the mean of the `width` values from it on most surely exceeds that of the `width` before.
 
-    Each difference of two means counts in units of its standard deviation if the values had no trend.
+    Each difference of two means is divided by the standard deviation that it would have for values without a trend.
     """
     summed = np.concatenate([[0.0], np.cumsum(values)])
     steps = np.arange(1, len(values))

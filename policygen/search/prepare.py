@@ -92,19 +92,24 @@ def with_optimum(task: Task) -> Task:
 def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
     """Choose `episodes` and `final_episodes` for a new run if no file, option or program sets them.
 
-    With the usual numbers 20 and 100, and L the step limit of the task, or without one the mean length of 20 episodes
-    of random actions:
+    The usual numbers are 20 and 100. Short episodes get more. L is the step limit of the task or, if it has none, the
+    mean length of 20 episodes of random actions:
 
         n = min(400, 20 * 50 / L) episodes per score, and 5 n for the final one
 
     So a score takes the steps of 20 episodes of 50 steps; beyond 400 episodes, only negligible gains would be found.
-    The usual numbers remain if L is 50 or more, or a random episode is that long; if scores are exact, or random
-    episodes all return the same; and, without a limit, if longer episodes return more: a good policy may play for ever.
 
-    A proposal has a share of `max_episodes`, and may need four scores: n is at most a quarter of the share that tuning
-    leaves. A run extended by larger budgets keeps its n.
+    The usual numbers remain in these cases:
 
-    Seeds are the same for all runs, and steps are counted, not seconds: n depends only on the task and its settings.
+    - L is at least 50, or a random episode is that long;
+    - scores are exact, or random episodes all return the same;
+    - the task has no step limit, and longer episodes return more: a good policy may play for ever.
+
+    Each proposal has an equal share of `max_episodes`, and may need four scores. So n is at most a quarter of what
+    tuning leaves of the share, but not less than 20; the final score keeps its number. A run extended by larger budgets
+    keeps its n.
+
+    n depends only on the task and its settings: all runs use the same seeds, and count steps instead of seconds.
     """
     if {"episodes", "final_episodes"} <= config.model_fields_set:
         return config

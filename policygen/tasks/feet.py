@@ -66,7 +66,7 @@ def _heights_of(task: Task) -> Heights | None:
 
 
 def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
-    """Return by body, for ends of limbs, the geoms that can touch a floor at height 0; empty if there are no feet."""
+    """Return, for the body of each foot, the geoms that can touch a floor at height 0; empty if there are no feet."""
     planes = [g for g in range(model.ngeom) if word_of(mujoco.mjtGeom, model.geom_type[g]) == "plane"]
     kinds = [word_of(mujoco.mjtJoint, kind) for kind in model.jnt_type]
     lifted = any(
@@ -86,7 +86,7 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
 
 
 def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
-    """Return the height of the lowest point of a geom in m."""
+    """Return the height of the lowest point of a geom in m; for rare shapes, that of a sphere around it."""
     height, size = float(data.geom_xpos[geom][2]), model.geom_size[geom]
     vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
     match word_of(mujoco.mjtGeom, model.geom_type[geom]):

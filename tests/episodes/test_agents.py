@@ -100,7 +100,7 @@ class Tap(gym.Env[Any, Any]):
 
 
 def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
-    with pytest.raises(UsageError, match=r"^[^\n]*takes actions of several parts[^\n]*$"):
+    with pytest.raises(UsageError, match=r"^only policies of policygen can be scored with the action space of [^\n]*$"):
         policygen.score(lambda observation: {"on": 1, "far": [0.5]}, Tap, episodes=2)
 
 

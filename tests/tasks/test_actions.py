@@ -13,7 +13,7 @@ from gymnasium import spaces
 from policygen.errors import PolicyError, TaskError
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
-from policygen.tasks.actions import ActionLayout, actuators_of, shaped
+from policygen.tasks.actions import ActionLayout, actuators_of, describe_layout, shaped
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.spaces import Observation
 from policygen.tasks.task import Task
@@ -81,6 +81,11 @@ def test_a_row_becomes_an_action_of_the_environment_s_own_space(space, kind):
         row = [rng.integers(len(a.labels)) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
         action = shaped(layout, np.array(row, np.float32 if kind != "multidiscrete" else np.int64))
         assert space.contains(action), action
+
+
+def test_the_description_of_a_choice_that_starts_above_0_names_its_start():
+    _, actuators, layout = actuators_of(spaces.Discrete(3, start=1))
+    assert describe_layout(layout, actuators) == "an action is a whole number from 1 on; a policy decides it as action"
 
 
 def test_parts_are_named_after_their_keys_and_apart_from_what_is_observed():

@@ -17,7 +17,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.steering import FILE, Steering
 
 DEPTH = 2  # runs are looked for this many levels below the served folder: those of sweeps are at the second
-MOST_RUNS = 500  # on the list, the last changed
+MOST_RUNS = 500  # rows of the list; it shows the runs that changed last
 _WATCHED = ("attempts.jsonl", "transcript.jsonl", "summary.json", "config.toml", "best.json", FILE)
 _WIDTH, _HEIGHT = 120, 28  # pixels of a small curve
 _MOST_POINTS = 120
@@ -33,7 +33,7 @@ class ListedRun:
     task: str
     proposals: str
     state: str
-    attempts: int
+    attempts: int  # without attempt 0, the random actions
     planned: int
     score: str
     points: str  # the best score after each attempt, as points of an SVG polyline; empty for fewer than two
@@ -76,7 +76,7 @@ def version_of(folder: Path) -> Version:
 
 
 def newest(folders: dict[str, Path]) -> dict[str, Version]:
-    """Return the versions of the last changed runs by key, the last first, at most MOST_RUNS."""
+    """Return the versions of the runs that changed last, by key, newest first; at most MOST_RUNS."""
     versions = {key: version_of(folder) for key, folder in folders.items()}
     return dict(sorted(versions.items(), key=lambda item: (-_changed(item[1]), item[0]))[:MOST_RUNS])
 

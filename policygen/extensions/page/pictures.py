@@ -128,9 +128,9 @@ class PlantContent:
     uncertain: list[str]  # its uncertain numbers, in words
     # the step that it predicts worst, and of each observation its name, before, after and predicted, in words
     worst: tuple[str, list[tuple[str, ...]]]
-    drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None if the run has kept none
+    drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None without one
     ahead: int = AHEAD
-    share: str = SHARE
+    share: str = SHARE  # the unit of the errors, in words
 
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:

@@ -244,7 +244,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         _bin_ticks(places, "y", view.down, view.shape[0], view.panel[1])
         part.supylabel(quantity_label(policy, view.down.name), fontsize=10)
     if view.down is None or view.down.has_integer_bins:
-        first.invert_yaxis()  # rows are drawn from the top; quantities grow upwards
+        first.invert_yaxis()  # folded rows and whole numbers go downwards, other quantities upwards
     part.supxlabel(
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
@@ -330,6 +330,7 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
 
 
 def _hides_observations(policy: LinearPolicy) -> bool:
+    """Whether a term reads a feature, so that its weight does not show the effect of the observations in it."""
     features = {name: node for name, node in policy.reader.needed if not is_definition(name, node)}
     return any(read_by([term]) & features.keys() for term in policy.terms)
 

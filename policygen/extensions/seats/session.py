@@ -114,7 +114,7 @@ class ModelSession(ABC, Generic[ResultT]):
 
     Args:
         folder: folder of the files; if it already holds this session, the answers stored there are used again.
-        task: the task for the check that a limit in USD can be enforced.
+        task: needed to check that a limit in USD can be enforced.
         initial_result: the result before anything is asked.
         concurrency: maximum number of questions under way at a time.
         tell: called before a wait that a server asks for.

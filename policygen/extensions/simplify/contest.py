@@ -59,7 +59,8 @@ class Contest:
         original: the policy to simplify.
         mdp: the decision process for exact scores; None: scores are sampled.
         episodes: number played for an accepted candidate.
-        limit: upper limit of episodes in all; beyond it, only candidates with identical actions are accepted.
+        limit: upper limit of the episodes that the original and candidates play, without checks. If it leaves too few
+            episodes for a candidate, only candidates with identical actions are accepted.
         on_accepted: called with every accepted policy.
         played, tried: numbers of episodes and candidates so far.
         before: the score of the original.
@@ -88,7 +89,7 @@ class Contest:
 
     @property
     def current(self) -> Policy:
-        """The smallest policy so far."""
+        """The policy that was accepted last."""
         return self.path[-1]
 
     @property
@@ -149,7 +150,10 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate takes the same actions in the current policy's episodes, so it need not play them."""
+        """Whether the candidate takes the same actions in the current policy's episodes, so it need not play them.
+
+        False with exact scores: they also count states that these episodes do not visit.
+        """
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)

@@ -157,7 +157,7 @@ def _purity(counts: npt.NDArray[Any]) -> Any:
 
 
 def _without_a_row(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Iterator[TablePolicy]:
-    """Yield the table without a row, first the one that decides fewest visits; the last row must cover everything."""
+    """Yield the table without one of its rows, those with fewest visits first; its last row then covers everything."""
     visits = _visits(policy, episodes).reshape(policy.grid.shape)
     left = np.ones(policy.grid.shape, np.bool_)
     uses = []
@@ -185,7 +185,7 @@ def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
 
 
 def widen_rows(contest: Contest) -> None:
-    """Widen rows to more bins of a quantity, which shortens them and may make quantities or later rows superfluous."""
+    """Widen rows to more bins of a quantity: their text gets shorter, and quantities or later rows may be left out."""
     start = _table(contest.current)
     shape = start.grid.shape
     for i, axis in itertools.product(range(len(start.rules)), range(len(shape))):

@@ -102,8 +102,8 @@ def open_sweep(
     """Open a new or existing sweep, and lock its folder.
 
     Args:
-        requested: the plan of the command. If the folder has a manifest, that is extended by this plan; if None, the
-            manifest is taken as it is.
+        requested: the plan of the command; it extends the plan of the manifest, if the folder has one. None: the plan
+            of the manifest is used as it is.
         limits: limits that replace those of the manifest.
         overrides: settings for new and resumed runs; `llm=SPEC` names a model of the manifest and confirms its address.
         workers: number of worker processes.
@@ -248,12 +248,12 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> worker.Order:
 
 
 def _next_cell(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
-    """Take the next cell; once the sweep's budget has refused one, the next that asks no language model."""
+    """Take the next cell; once the budget has refused one, cells that ask a language model get `out of budget`."""
     while waiting:
         cell = waiting.popleft()
         entry = read_spec(cell.llm).entry
         if sweep.refused and (entry is None or entry.is_language_model):
-            sweep.outcomes[cell.key] = worker.CellResult(cell.key, "out of budget", "not begun or resumed")
+            sweep.outcomes[cell.key] = worker.CellResult(cell.key, "out of budget", "not begun, or not resumed")
             continue
         return cell
     return None

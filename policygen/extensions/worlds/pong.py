@@ -107,8 +107,8 @@ class PongEnv(DynamicsEnv):
     ## Transition
     The agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the ball
     moves. A ball at y <= 0 or y >= 590 turns round vertically. A ball flying left at x <= 10, or right at x >= 780,
-    with y within the 80 of the paddle there, is returned: vx changes its sign and vy = 5 (2 h - 1), h from 0 at the
-    paddle's upper edge to 1 at its lower one.
+    is returned if its y lies between the upper and the lower edge of the paddle on that side: vx changes its sign and
+    vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
 
     ## Reward
     1 for each ball that the agent returns, nothing for a miss of either side.

@@ -32,8 +32,8 @@ from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
 TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
-BATCHES = 100  # number of batches into which the episodes are divided ...
-BATCH_EPISODES = (8, 128)  # ... and least and most episodes of one, before it grows; small ones learn sooner
+BATCHES = 100  # number of batches into which the episodes are divided
+BATCH_EPISODES = (8, 128)  # least and most episodes of the first batches; small ones learn sooner
 GROWTH = 16  # a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
@@ -41,9 +41,12 @@ COMPARED = 8  # tables from the second half of learning that are compared with t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningBudget:
-    """A learner's budget: player, seeds, number of episodes and discount.
+    """A learner's budget: how many episodes it may play, and how.
 
-    `measure`, if not None, holds an objective that replaces the rewards, or a potential.
+    Attributes:
+        practice: plays an episode with each seed, and returns their returns.
+        seeds: returns seeds for the next episodes, from the number played so far and the number wanted.
+        measure: an objective that replaces the rewards, or a potential; None for the task's rewards alone.
     """
 
     practice: Practice
