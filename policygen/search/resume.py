@@ -247,11 +247,11 @@ def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bo
     """Whether the old limit of episodes may have changed an attempt that began after `played` episodes."""
     if before.max_episodes is None or before.max_episodes == now.max_episodes:
         return False
-    # Upper bound of the episodes that an attempt plays or reserves, in multiples of `before.episodes`. Both sides of a
-    # close comparison and the usual confirmation of the best policy take PROLONGATIONS[-1] each. The own scores of the
-    # attempt and its validation take less than 6, and the rest of its round less than 2 per candidate.
-    scores = 3 * PROLONGATIONS[-1] + 6 + 2 * before.candidates
-    return before.max_episodes - played < scores * before.episodes + (before.refine.episodes or 0)
+    # Upper bound of the episodes that an attempt plays or reserves. In multiples of `before.episodes`: both sides of a
+    # close comparison take PROLONGATIONS[-1] each, the own scores of the attempt and its validation less than 6, and
+    # the rest of its round less than 2 per candidate. Confirming the best policy takes up to `most_compared`.
+    scores = (2 * PROLONGATIONS[-1] + 6 + 2 * before.candidates) * before.episodes + most_compared(before.episodes)
+    return before.max_episodes - played < scores + (before.refine.episodes or 0)
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:

@@ -141,7 +141,8 @@ def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | 
     """Return the two-sided p-value of the difference between runs and a published mean; 1.0 for a single run.
 
     If standard deviation and number of runs are published, this is Welch's t-test, else Student's test against an exact
-    mean. Student's test is impossible if all runs have the same score; a sign test then gives 2/2^n.
+    mean. Student's test is impossible if all runs have the same score: then a sign test gives 2/2^n, or 1 if that score
+    is the mean.
     """
     from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
@@ -152,7 +153,9 @@ def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | 
     if std and runs and runs > 1:
         spread = 0.0 if alike else float(np.std(scores, ddof=1))
         return float(ttest_ind_from_stats(float(scores.mean()), spread, n, mean, std, runs, equal_var=False).pvalue)
-    return 2.0 / 2**n if alike else float(ttest_1samp(scores, mean).pvalue)
+    if alike:
+        return 1.0 if math.isclose(scores[0], mean, rel_tol=1e-9, abs_tol=1e-9) else 2.0 / 2**n
+    return float(ttest_1samp(scores, mean).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -141,6 +141,7 @@ def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test(r
     assert p_against_mean(runs, float(others.mean()), float(others.std(ddof=1)), 10) == pytest.approx(welch)
     assert p_against_mean(runs, 3.0, None, 10) == pytest.approx(stats.ttest_1samp(runs, 3.0).pvalue)
     assert p_against_mean(np.full(6, 500.0), 478.0, None, None) == 2 / 2**6
+    assert p_against_mean(np.full(6, 500.0), 500.0, None, None) == 1.0
     assert p_against_mean(runs[:1], 3.0, 1.0, 10) == 1.0
 
 
