@@ -11,6 +11,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.prompts.signals import Column
 
 OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
+WEAK = 0.1  # see `Account.weakest`
+THROUGHOUT = 0.8  # share of an episode's steps that counts as nearly all of them
 PARTS = 5  # equal parts of an episode, to show the reward over time
 
 
@@ -34,11 +36,15 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The steps `first` to `last` in which an episode earned least against the mean of several: `total` less."""
+    """The steps `first` to `last` in which an episode earned least against the mean of several: `total` less.
+
+    `throughout` says that these are nearly all of its steps.
+    """
 
     first: int
     last: int
     total: float
+    throughout: bool = False
 
 
 def mean_rewards(trajectories: Sequence[Trajectory]) -> Column:
@@ -62,7 +68,8 @@ def shortfall(lost: Column) -> Shortfall | None:
     end = int(gained.argmax())
     if not gained[end] > 0:
         return None
-    return Shortfall(int(summed[: end + 1].argmin()), end - 1, float(gained[end]))
+    first = int(summed[: end + 1].argmin())
+    return Shortfall(first, end - 1, float(gained[end]), end - first > THROUGHOUT * len(lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class Account:
         reached_steps, failed_steps: lengths of the shortest and the longest of these episodes.
         lost: mean return that an episode loses by ending early, if each missing step earned the mean reward; 0 if the
             mean reward is not positive.
+        weakest: number of the part that pays least, if it pays `WEAK` less than the best part, as a share of that.
     """
 
     episodes: int
@@ -87,6 +95,7 @@ class Account:
     failed: int
     failed_steps: tuple[int, int]
     lost: float
+    weakest: int | None = None
 
 
 def _mean_by_part(t: Trajectory) -> Column:
@@ -116,4 +125,5 @@ def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | 
         len(failed),
         (min(failed, default=0), max(failed, default=0)),
         sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
+        int(parts.argmin()) if len(parts) and np.ptp(parts) > WEAK * np.abs(parts).max() else None,
     )

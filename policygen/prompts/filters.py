@@ -160,9 +160,11 @@ def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
     return list(zip(starts, [start - 1 for start in starts[1:]] + [episode.length - 1], strict=True))
 
 
-def _coarse(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Return `rows` steps evenly spaced over a whole episode as records, the first and last among them."""
-    return _records(episode, _sample(range(episode.length), rows))
+def _coarse(episode: EpisodeView, rows: int, part: int | None = None) -> list[dict[str, Any]]:
+    """Return `rows` steps as records, evenly spaced over an episode or the fifth number `part`, with first and last."""
+    start, end = (0, PARTS) if part is None else (part, part + 1)
+    steps = range(start * episode.length // PARTS, end * episode.length // PARTS)
+    return _records(episode, _sample(steps, rows))
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:

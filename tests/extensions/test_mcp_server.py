@@ -111,7 +111,7 @@ def test_a_run_whose_client_goes_is_resumed(workplace: Path, line: Line) -> None
     assert f"continue with: {told}" in (workplace / "stderr.txt").read_text()
     resumed = line("resume", run)
     assert resumed.code == 2
-    assert "policygen mcp RUN" in resumed.err
+    assert "run policygen mcp TASK or RUN" in resumed.err
     assert Logbook(run).summary() is None
     asyncio.run(come_back(run))
     assert Logbook(run).summary().finished

@@ -40,6 +40,7 @@ def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episode
     mean = mean_rewards([usual, slow, short])
     assert mean.tolist() == [2.0, 0.75, 1.0, -0.5, 1.0, 1.0]
     assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
+    assert shortfall(np.ones(5)) == Shortfall(0, 4, 5.0, throughout=True)
     assert shortfall(mean[1:] - usual.rewards[1:]) is None
 
 
@@ -53,6 +54,11 @@ def test_a_prompt_tells_where_an_episode_that_lasted_lost_most():
     assert found.total == pytest.approx(lost[found.first : found.last + 1].sum(), abs=1e-3)
     _, request = texts(render_prompt(context, config))
     assert "against the mean of the policy's episodes" in request
+    # It loses everywhere, so the steps are those of the weakest fifth.
+    weakest = template_variables(context, config)["account"].weakest
+    shown = request.split("The fifth of an episode that pays least:\n")[1].splitlines()
+    assert found.throughout
+    assert int(shown[0].split()[0]) == weakest * played.length // 5
 
 
 def test_the_account_says_what_early_ends_cost_and_when_points_come():
@@ -62,6 +68,10 @@ def test_the_account_says_what_early_ends_cost_and_when_points_come():
     assert found is not None
     assert dict(found.terms) == {"forward": 80, "ctrl": -15}
     assert (found.failed, found.failed_steps, found.reached) == (1, (50, 50), 0)
+    assert found.weakest == int(np.argmin(found.parts))
+    steady = account([episode([1.0] * 100, False)], 100)
+    assert steady is not None
+    assert steady.weakest is None
     assert found.lost == pytest.approx(50 * 1.5 / 2)
     assert found.parts[0] == pytest.approx(1.75)
     assert found.parts[4] == pytest.approx(1.25)

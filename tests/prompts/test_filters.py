@@ -69,6 +69,11 @@ def test_the_window_of_a_fault_without_an_anomaly_is_where_losses_begin_or_the_r
     assert abs(first + 13 - 120) <= 2  # two thirds of the rows precede the rise
 
 
+def test_a_coarse_view_of_a_part_stays_in_its_fifth_of_the_episode(swing: EpisodeView) -> None:
+    assert steps(FILTERS["coarse"](swing, 3)) == [0, 100, 199]
+    assert steps(FILTERS["coarse"](swing, 3, 1)) == [40, 60, 79]
+
+
 def test_a_sample_is_evenly_spaced_with_both_ends() -> None:
     sample = FILTERS["sample"]
     assert sample(range(10), 4) == [0, 3, 6, 9]

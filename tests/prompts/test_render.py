@@ -456,7 +456,7 @@ def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
     assert "hardly differ" not in header
     assert re.search(r"^end ", request, re.MULTILINE)
     assert not re.search(r"^\d+-\d+ ", request, re.MULTILINE)
-    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
+    context, config = searched("pendulum", "linear", Written(["torque = 0.1"]), iterations=1)
     request = texts(render_prompt(context, config))[1]
     header = next(line for line in request.splitlines() if line.startswith("Columns are named"))
     assert "`7-12`: steps that hardly differ, values of the first, rewards summed." in header
