@@ -1,19 +1,99 @@
-"""Load a task by its name, its file, or its Gymnasium id."""
+"""Load a task by its name, its Gymnasium id, or its file (`envs/*.toml`): checked, and omitted keys filled in."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import gymnasium as gym
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from policygen.errors import TaskError
-from policygen.files import find_resource, list_resources
+from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
+from policygen.files import find_resource, list_resources, read_toml
+from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
+from policygen.quantities.text import is_name
+from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
 from policygen.tasks.discovery import task_from_gym
-from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
-from policygen.tasks.task import Task
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.environments import make
+from policygen.tasks.facts import simulator_facts
+from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
+from policygen.tasks.mujoco import has_model
+from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv
+from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, layout_of, observations_of, texts_of
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
+from policygen.tasks.trial import UNSEEDED, ignores_seed
+from policygen.tasks.trust import check_names, is_shipped
+
+_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
+_Named = TypeVar("_Named", Observation, ObservedText)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _TextEntry(_Strict):
+    name: str
+    about: str = ""
+
+
+class _ObservationEntry(_TextEntry):
+    unit: str = ""
+
+
+class _ActionEntry(_ObservationEntry):
+    name: str = "action"
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+    labels: list[str] = []
+    levels: dict[str, FiniteFloat] = {}
+
+
+class _OptimumEntry(_Strict):
+    value: FiniteFloat
+    source: str
+
+
+class _RequirementEntry(_Strict):
+    name: str = Field(min_length=1, max_length=60)
+    always: str = ""
+    at_end: str = Field(default="", alias="finally")
+    after: str = ""
+    within: str = ""
+    hard: bool = True
+    allowed: float = Field(default=0.01, ge=0, lt=1)
+
+
+class _TaskFile(_Strict):
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any] = {}
+    about: str = ""
+    hints: list[str] = []
+    facts: list[str] = []
+    max_steps: int | None = Field(default=None, gt=0, le=10_000_000)
+    discount: float = Field(default=0.99, gt=0, le=1)
+    solved: FiniteFloat | None = None
+    optimum: _OptimumEntry | None = None
+    observations: list[_ObservationEntry] = []
+    texts: list[_TextEntry] = []
+    actions: list[_ActionEntry] = []
+    features: dict[str, str] = {}
+    reward: str = ""
+    ends: str = ""
+    starts: dict[str, str] = {}
+    requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
+    perturb: dict[str, float | list[float] | dict[str, float | list[float]]] = {}
+    step_seconds: float | None = Field(default=None, gt=0)
+    inputs: list[str] = []
+    grid: dict[str, int | list[float]] = {}
+    run: dict[str, Any] = {}
 
 
 def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
@@ -43,3 +123,232 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
     raise TaskError(
         f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id works, too)"
     )
+
+
+def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """Read a task file.
+
+    Args:
+        trust: whether the file may name modules to import and paths to read; shipped files may.
+        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
+
+    Raises:
+        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
+        EnvironmentFault: the environment fails or does not answer.
+    """
+    try:
+        stated = _TaskFile.model_validate(read_toml(path))
+    except UsageError as error:
+        raise TaskError(str(error)) from None
+    except ValidationError as error:
+        raise TaskError(f"{path.name}: {explain(error, _TaskFile.model_fields)}") from None
+    if not (trust or is_shipped(path)):
+        check_names(stated.gym_id, stated.kwargs, path.name, path.parent)
+    env = make(stated.gym_id, stated.kwargs)
+    try:
+        return _complete(stated, env, step_timeout)
+    except EnvironmentFault:
+        raise
+    except UsageError as error:
+        raise TaskError(f"{path.name}: {error}") from None
+    finally:
+        close(env, step_timeout)
+
+
+def _refuse_if(wrong: bool, sentence: str) -> None:
+    if wrong:
+        raise TaskError(sentence)
+
+
+def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
+    """Return the task of a file, with omitted keys filled in from the environment."""
+    found = observations_of(env.observation_space)
+    taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
+    kind, actuators, action_layout = actuators_of(env.action_space, taken)
+    found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
+    texts = _with_stated_names(texts_of(env.observation_space), stated.texts, "`texts` names {} texts", stated.gym_id)
+    if stated.actions:
+        actuators = _named_actuators(stated.actions, actuators, limits_of(actuators, action_layout))
+    actuators, assumed = with_bounds(actuators)
+    known = [*(observation.name for observation in found), *stated.features]
+    _check_names([*known, *(text.name for text in texts)], actuators)
+    unknown = [name for name in stated.inputs if name not in known]
+    _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
+    width = len(found) + sum(text.columns for text in texts)
+    unseeded = ignores_seed(env, found, width, step_timeout)
+    spec = env.spec
+    task = Task(
+        name=stated.name,
+        gym_id=stated.gym_id,
+        kwargs=tuple(stated.kwargs.items()),
+        observations=tuple(found),
+        texts=tuple(texts),
+        layout=layout_of(env.observation_space),
+        action_layout=action_layout,
+        actuators=actuators,
+        action_space=kind,
+        max_steps=stated.max_steps or (spec and spec.max_episode_steps) or DEFAULT_MAX_STEPS,
+        features=tuple(stated.features.items()),
+        reward=stated.reward.strip(),
+        ends=stated.ends.strip(),
+        starts=tuple(stated.starts.items()),
+        about=stated.about.strip(),
+        hints=tuple(hint.strip() for hint in stated.hints),
+        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators, step_timeout)),
+        discount=stated.discount,
+        solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
+        optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
+        run=tuple(stated.run.items()),
+        inputs=tuple(stated.inputs),
+        grid=_stated_grid(stated.grid, known),
+        perturb=_stated_perturbations(stated, env),
+        assumed=(*assumed, *([UNSEEDED] if unseeded else [])),
+        unseeded=unseeded,
+    )
+    _ = task.parsed_features  # report a feature that does not parse now
+    return replace(task, requirements=_stated_requirements(stated, task, env)) if stated.requirements else task
+
+
+def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
+    """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
+    if not entries:
+        return found
+    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
+    return [replace(one, **entry.model_dump()) for one, entry in zip(found, entries, strict=True)]
+
+
+def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Requirement, ...]:
+    """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
+    read: dict[str, Requirement] = {}
+    decisions = [name for name in decision_names(task) if name not in task.quantity_names]
+    for entry in stated.requirements:
+        name = entry.name
+        _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")
+        not_one_condition = bool(entry.always) == bool(entry.at_end)
+        _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
+        steps = steps_of(entry.within, stated.step_seconds or _seconds_per_step(env)) if entry.within else None
+        read[name] = Requirement(**{**entry.model_dump(), "within": steps})
+        parsed(read[name], [*task.quantity_names, *decisions], (), task.text_names)
+    return tuple(read.values())
+
+
+def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
+    found = []
+    for name, value in stated.perturb.items():
+        inner = {f"{name}.{key}": size for key, size in value.items()} if isinstance(value, dict) else {name: value}
+        for full_name, size in inner.items():
+            sizes = size if isinstance(size, list) else [size, size]
+            _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
+            found.append(perturbation(full_name, *sizes))
+    # The constructor refuses perturbations that do not fit the environment.
+    PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
+    return tuple(found)
+
+
+def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
+    """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
+    for name in ("dt", "tau"):
+        try:
+            seconds = float(getattr(env.unwrapped, name))
+        except Exception:  # the environment's own code
+            continue
+        if 0 < seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _read_facts(
+    stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
+) -> tuple[str, ...]:
+    """Read facts from the simulator: those of a MuJoCo model always, others only if the file has no `about`."""
+    if stated.about.strip() and not has_model(env):
+        return ()
+    return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
+
+
+def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:
+    dimensions = []
+    for name, edges in stated.items():
+        unknown = f"`grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
+        _refuse_if(name not in known, unknown)
+        if isinstance(edges, list):
+            dimensions.append(Dimension(name, tuple(edges)))
+            continue
+        wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
+        _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
+        dimensions.append(integer_dimension(name, edges))
+    return Grid(tuple(dimensions)) if dimensions else None
+
+
+def _named_actuators(
+    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], limits: Limits
+) -> tuple[Actuator, ...]:
+    count = len(actuators)
+    _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
+    named = []
+    for entry, given, (*_, integer) in zip(stated, actuators, limits.bounds, strict=True):
+        if given.is_choice:
+            actuator = _named_choice(entry, given)
+        else:
+            _refuse_if(bool(entry.labels), f"action {entry.name} is a number; give `levels` instead of `labels`")
+            actuator = _with_stated_range(entry, given, integer=integer)
+        named.append(replace(actuator, name=entry.name, about=entry.about, unit=entry.unit))
+    return tuple(named)
+
+
+def _named_choice(entry: _ActionEntry, actuator: Actuator) -> Actuator:
+    labels, count = entry.labels, len(actuator.labels)
+    bounds = entry.low is not None or entry.high is not None
+    _refuse_if(bounds, f"action {entry.name} is a choice; `low` and `high` are for numbers")
+    wrong = bool(labels) and len(labels) != count
+    _refuse_if(wrong, f"action {entry.name} has {len(labels)} labels for {count} choices")
+    _refuse_if(bool(entry.levels), f"action {entry.name} is a choice; give `labels` instead of `levels`")
+    return replace(actuator, labels=tuple(labels) or actuator.labels)
+
+
+def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
+    """Return the actuator with the levels and bounds that a file states; these must lie within the environment's."""
+    stated = [bound for bound in (entry.low, entry.high) if bound is not None]
+    has_fractions = integer and any(not bound.is_integer() for bound in stated)
+    _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
+    # The file may state a single-precision bound with fewer digits.
+    slack = 1e-6 * max([1.0, *map(abs, stated)])
+    _refuse_if(
+        any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated),
+        f"action {entry.name} goes from {actuator.low:g} to {actuator.high:g} in the environment; state `low` and "
+        "`high` within that",
+    )
+    low = actuator.low if entry.low is None else max(entry.low, actuator.low)
+    high = actuator.high if entry.high is None else min(entry.high, actuator.high)
+    is_empty_range = bool(stated) and low >= high
+    _refuse_if(is_empty_range, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
+    for name, value in entry.levels.items():
+        beyond = f"level {name} of {entry.name} is outside {low:g} to {high:g}"
+        _refuse_if(not low <= value <= high, beyond)
+    return replace(actuator, low=low, high=high, levels=tuple(entry.levels.items()))
+
+
+def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
+    """Refuse names that are invalid or ambiguous in a table or an equation (tables ignore case)."""
+    columns = [*quantities, *(actuator.name for actuator in actuators)]
+    for name in columns:
+        wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
+        _refuse_if(not is_name(name), wrong)
+    outputs = actuators[0].labels if len(actuators) == 1 else ()
+    _check_distinct([*quantities, *outputs])
+    _check_distinct(columns)
+    for actuator in actuators:
+        column = f"an action cannot be called `{actuator.name}`, a column of every trace"
+        _refuse_if(actuator.name in RESERVED, column)
+        words = actuator.labels or [name for name, _ in actuator.levels]
+        for word in words:
+            wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
+            _refuse_if(not _LABEL.fullmatch(word), wrong)
+        _check_distinct(words)
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        _refuse_if(name.lower() in seen, f"the name `{name}` is used twice")
+        seen.add(name.lower())

@@ -18,7 +18,7 @@ import policygen
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.suites import suite_from_file
 from policygen.runs.config import RunConfig, effective_config
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.load import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

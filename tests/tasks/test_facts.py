@@ -17,9 +17,8 @@ from policygen.prompts.templates import render_template
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.load import load_task
+from policygen.tasks.load import load_task, task_from_file
 from policygen.tasks.task import without_knowledge
-from policygen.tasks.taskfile import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")

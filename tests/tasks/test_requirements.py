@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from policygen.errors import TaskError
+from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.task import Task
-from policygen.tasks.taskfile import task_from_file
 
 HEAD = '\nname = "mine"\ngym_id = "{}"\n{}\n[[requirements]]\nname = "r"\n{}\n'
 
