@@ -18,11 +18,14 @@ from policygen.llm import ProviderPool, read_spec
 from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
-from policygen.policies.surprises import surprises
+from policygen.policies.policy import Policy
+from policygen.quantities.tree import numbers
 from policygen.runs.attempt import START, Attempt
 from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
+
+MOST_SURPRISES = 3  # numbers of each kind in one sentence
 
 
 def is_terminal() -> bool:
@@ -128,6 +131,36 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
         return ""
     changed = surprises(attempt.proposed, attempt.policy)
     return shown(f"tuning of attempt {attempt.number} {changed}") if changed else ""
+
+
+def surprises(before: Policy, after: Policy) -> str:
+    """Describe numbers whose sign tuning changed, and numbers in conditions that it changed by more than their size.
+
+    Args:
+        before, after: the policy before and after tuning, which differ only in numbers.
+
+    Returns:
+        One line; empty if there are none. Numbers in `tune(...)` are left out.
+    """
+    turned, moved = list[str](), list[str]()
+    old = dict((*before.lets, *before.formulas()))
+    for name, node in (*after.lets, *after.formulas()):
+        for was, now in zip(numbers(old[name]), numbers(node), strict=True):
+            one, other = was.sign * was.number.value, now.sign * now.number.value
+            if was.number.limits is not None or one == other:
+                continue
+            words = f"{one:.4g} to {other:.4g} in `{name}`"
+            if was.in_condition and abs(other - one) > abs(one):
+                moved.append(words)
+            elif one * other < 0:
+                turned.append(words)
+    kinds = (("turned the sign of", turned), ("moved in a condition", moved))
+    return " and ".join(f"{words} {_first_few(found)}" for words, found in kinds if found)
+
+
+def _first_few(found: list[str]) -> str:
+    more = len(found) - MOST_SURPRISES
+    return ", ".join(found[:MOST_SURPRISES]) + (f" and {more} more" if more > 0 else "")
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
