@@ -192,7 +192,6 @@ LATE_IMPORTS_OF_OUR_OWN = {
     "cli.running": "start-up time and extensions",
     "cli.seats": "start-up time and extensions",
     "policies.policy": "start-up time of a saved policy",
-    "tasks": "a saved policy acts without Gymnasium",
     "tasks.environments": "an extension, which registers its environments if it is there",
 }
 # Such a comment between the statements of a module gives the reason of all its late imports.

@@ -21,7 +21,8 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import constants
 from policygen.search.refine.tunable import Tunable
-from policygen.tasks import Task, load_task
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 
 CARTPOLE = """
 let smooth = 0.9*prev(smooth, spin) + 0.1*spin
