@@ -1,12 +1,13 @@
-"""Text that leaves the program: secrets are hidden, control characters made visible."""
+"""Text that leaves the program: secrets are hidden, control characters made visible, columns aligned."""
 
 from __future__ import annotations
 
 import base64
 import html
+import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
 KEY_VARIABLES = (
@@ -73,6 +74,13 @@ def shown(text: object) -> str:
 def as_html(text: object) -> str:
     """Return `shown(text)` as HTML without tags."""
     return html.escape(shown(text))
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with aligned columns; the last cell of a row may be of any length."""
+    columns = itertools.zip_longest(*(row[:-1] for row in rows), fillvalue="")
+    widths = [max(map(len, column)) + 2 for column in columns]
+    return ["".join([*map(str.ljust, row[:-1], widths), row[-1]]).rstrip() for row in rows]
 
 
 def json_safe(line: str) -> str:

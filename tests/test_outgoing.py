@@ -15,7 +15,7 @@ from support import ALWAYS_DOWN
 
 import policygen
 from policygen.files import append_line, read_lines, write_atomically
-from policygen.outgoing import json_safe, plain, redacted, shown
+from policygen.outgoing import in_columns, json_safe, plain, redacted, shown
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -97,3 +97,9 @@ def test_the_command_line_prints_nothing_on_another_way() -> None:
 
 def test_half_a_character_is_shown_by_its_number():
     assert shown("x\udcff\ud83d").encode() == rb"x\udcff\ud83d"
+
+
+def test_columns_are_aligned() -> None:
+    assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
+    rows = [("a", "bb", ""), ("ccc", "this is any length"), ("d",)]
+    assert in_columns(rows) == ["a    bb", "ccc  this is any length", "d"]

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +25,7 @@ from policygen.cli.options import (
 )
 from policygen.errors import TaskError, UsageError
 from policygen.files import check_name, find_resource, list_resources, make_folder, write_atomically
+from policygen.outgoing import in_columns
 
 if TYPE_CHECKING:
     from policygen.llm import Provider
@@ -110,20 +109,13 @@ def list_tasks() -> str:
         cells = str(task.grid.size) if task.grid is not None else "-"
         solved = f"{task.solved:g}" if task.solved is not None else "-"
         rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
-    lines = _align(rows)
+    lines = in_columns(rows)
     lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
     if installed("sweeps"):
         from policygen.extensions.sweeps.suites import list_suites, suite_line
 
         lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
     return "\n".join(lines)
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with aligned columns; the last cell of a row may be of any length."""
-    columns = itertools.zip_longest(*(row[:-1] for row in rows), fillvalue="")
-    widths = [max(map(len, column)) + 2 for column in columns]
-    return ["".join([*(cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])), row[-1]]) for row in rows]
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
@@ -187,7 +179,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
     from policygen.llm import PROVIDERS, LLMOptions, connect
 
     if llm is None:
-        for line in _align([(name, entry.help) for name, entry in PROVIDERS.items()]):
+        for line in in_columns([(name, entry.help) for name, entry in PROVIDERS.items()]):
             say(line)
         say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
@@ -272,7 +264,7 @@ def list_templates() -> None:
         lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
         return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
 
-    for line in _align([(entry.name, place(entry), entry.about) for entry in catalogue()]):
+    for line in in_columns([(entry.name, place(entry), entry.about) for entry in catalogue()]):
         say(line)
     if one_folder:
         say(f"\nNote: {IN_CHECKOUT}")
@@ -291,7 +283,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 
     if variables:
         read, others = _variables(name)
-        for line in _align(read):
+        for line in in_columns(read):
             say(line)
         if others:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)

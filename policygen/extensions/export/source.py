@@ -18,7 +18,8 @@ from policygen.extensions.export.program import (
     text_lines,
     weights_of,
 )
-from policygen.extensions.export.writing import Identifiers, Writer, comment_text, double, in_columns, weighted_sum
+from policygen.extensions.export.writing import Identifiers, Writer, comment_text, double, weighted_sum
+from policygen.outgoing import in_columns
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from policygen.quantities.compiled import slot_of
@@ -163,10 +163,3 @@ def comment_text(text: str) -> str:
     # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)
     return re.sub(r"\*(?=[/)])|[/(](?=\*)", lambda found: found[0] + " ", quiet)
-
-
-def in_columns(rows: Iterable[Iterable[str]]) -> list[str]:
-    """Return the rows as lines of text, with their words aligned in columns."""
-    listed = [list(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
-    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in listed]

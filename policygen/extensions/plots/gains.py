@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.export.writing import in_columns
 from policygen.extensions.plots.maps import unit_of
 from policygen.extensions.plots.style import Numbers
+from policygen.outgoing import in_columns
 from policygen.policies.linear import LinearPolicy
 from policygen.tasks.task import Task
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.writing import Identifiers, comment_text, in_columns, plain_ascii
+from policygen.extensions.export.writing import Identifiers, comment_text, plain_ascii
 from policygen.files import write_atomically
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.spaces import Actuator, Observation
@@ -48,10 +48,6 @@ def test_identifiers_are_given_once() -> None:
         "q_a_b_3",
         "d_a_b",
     ]
-
-
-def test_columns_are_aligned() -> None:
-    assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
 
 
 @pytest.mark.parametrize("to", FORMATS)
