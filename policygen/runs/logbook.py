@@ -223,8 +223,7 @@ class Logbook:
 
     # --- reading
 
-    def config(self) -> RunConfig:
-        """Return the settings with which the run was started."""
+    def _settings(self) -> dict[str, Any]:
         path = self.folder / "config.toml"
         try:
             settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
@@ -233,7 +232,17 @@ class Logbook:
         except (ValueError, RecursionError) as error:
             raise damaged(path, error, _RESTORE) from None
         check_mark(settings, path, "run", _RESTORE)
-        settings = {key: value for key, value in settings.items() if key not in ("versions", "format")}
+        return settings
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the packages that made the run, by name; empty if none are recorded."""
+        versions = self._settings().get("versions")
+        return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}
+
+    def config(self) -> RunConfig:
+        """Return the settings with which the run was started."""
+        path = self.folder / "config.toml"
+        settings = {key: value for key, value in self._settings().items() if key not in ("versions", "format")}
         try:
             return RunConfig(**settings).chosen_by(str(path))
         except ValidationError as error:

@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 from policygen.episodes.aggregate import MEAN
 from policygen.episodes.score import Score, kind_of_episodes
-from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import ShownAttempt, score_words, shown_attempts, turns_of
 from policygen.extensions.plots.groups import proposals_label
 from policygen.extensions.plots.style import with_unit
-from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
@@ -31,7 +29,6 @@ from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
 
 LONGEST_ABOUT = 1_000  # characters; of a longer description of the task a part is folded away
-_LARGEST_SETTINGS = 2**20  # bytes
 # Settings that `command_of` writes as options; it writes the others as --set.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
 # Settings that it also writes if they are the default, which depends on the task or may change.
@@ -224,7 +221,7 @@ def read_run(folder: Path) -> RunContent:
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
     views = [_with_comments(view, user, config) for view in shown_attempts(attempts, best, turns)]
-    return RunContent(task, folder, config, summary, attempts, best, views, user, versions_of(folder))
+    return RunContent(task, folder, config, summary, attempts, best, views, user, logbook.versions())
 
 
 def _with_comments(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
@@ -333,16 +330,3 @@ def command_of(config: RunConfig, task: Task) -> str:
             words += ["--set", f"{name}={plainly}"]
     words += [word for one in task.perturb for word in ("--perturb", str(one))]
     return shlex.join(words)
-
-
-def versions_of(folder: Path) -> dict[str, str]:
-    """Return the versions of the packages that made the run, by name.
-
-    Raises:
-        LogbookError: the settings are damaged.
-    """
-    try:
-        versions = toml_of(read_plain(folder / "config.toml", _LARGEST_SETTINGS)).get("versions", {})
-    except (PolicygenError, ValueError, RecursionError, OSError) as error:
-        raise LogbookError(f"{folder / 'config.toml'} is damaged: {error}") from None
-    return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}
