@@ -66,8 +66,6 @@ class Frame:
 
     image: Image.Image  # RGB; all frames of a film have the same size
     seconds: float  # duration
-    earned: float  # undiscounted sum of the rewards so far
-    last: bool  # whether the episode is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def _frames_of(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, ti
             )
         if shown:
             image = panel.frame(scene, take, decision, timing.faster)
-            yield Frame(image, LAST_FRAME if last else timing.seconds, scene.earned, last)
+            yield Frame(image, LAST_FRAME if last else timing.seconds)
 
 
 class _Panel:
