@@ -20,7 +20,6 @@ from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
-from policygen.extensions.plots.names import short_names, short_paths
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.robust import scores_of
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
@@ -81,8 +80,8 @@ class ComparedScores:
 def contender_names(compared: ComparedScores) -> dict[str, str]:
     """Return a short name for each contender, for LaTeX tables and axes."""
     if compared.unit == "episode":
-        return short_paths(compared.contenders)
-    return short_names(compared.contenders, [column.name for column in compared.published])
+        return groups.short_paths(compared.contenders)
+    return groups.short_names(compared.contenders, [column.name for column in compared.published])
 
 
 def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> ComparedScores:

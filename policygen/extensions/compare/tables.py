@@ -25,7 +25,7 @@ from policygen.extensions.compare.comparison import (
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.names import whole_names
+from policygen.extensions.plots.groups import whole_names
 from policygen.extensions.plots.style import check_suffix
 from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_start, markdown_cell, with_minus_signs
 from policygen.files import write_named

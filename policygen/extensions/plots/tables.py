@@ -17,8 +17,16 @@ import numpy as np
 from policygen.episodes.score import Score
 from policygen.errors import PathError, UsageError
 from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
-from policygen.extensions.plots.names import short_names, whole_names
+from policygen.extensions.plots.groups import (
+    Group,
+    Member,
+    grouped,
+    read_member,
+    short_names,
+    unique_runs,
+    whole_names,
+    without_extensions,
+)
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
