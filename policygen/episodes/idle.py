@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +16,7 @@ from policygen.policies.policy import Policy
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Contains, Node, Number, names_in
+from policygen.tasks.task import outputs_by_actuator
 
 SMALL = 0.01  # a term has no effect if it changes an output by less than this share of its range in the episodes
 LEAST_STEPS = 100  # fewer steps do not show that a part has no effect
@@ -114,12 +114,11 @@ def _idle_outputs_and_terms(
 
     Terms of the lines `known` are left out.
     """
-    names, own = policy.reader.names, iter(policy.equations)
+    names = policy.reader.names
     outputs = {name: _values(node, names, columns) for name, node in policy.equations}
     actions = _actions(policy, outputs)
     at_a_limit = set[str]()
-    for actuator, values in zip(policy.task.actuators, actions.T, strict=True):
-        lines = [name for name, _ in itertools.islice(own, max(1, len(actuator.labels)))]
+    for actuator, lines, values in zip(policy.task.actuators, outputs_by_actuator(policy.task), actions.T, strict=True):
         if actuator.is_choice and np.ptp(values) == 0:
             at_a_limit.update(lines)
             yield Idle(actuator.name, actuator.labels[int(values[0])], "limit")

@@ -42,7 +42,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.request_log import llm_options
 from policygen.search.run import Run
 from policygen.tasks.spaces import Actuator
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task, decision_names, output_names, output_slices
 
 DEFAULTS = {"iterations": 3, "refine": "auto"}  # settings of the run that tunes a student
 ROUNDS, MOST_TERMS = 10, 12  # rounds of labels, and terms of a student's equations
@@ -347,9 +347,7 @@ class _Regression:
 
     def __init__(self, task: Task, labelled: LabelledStates) -> None:
         self._weights = labelled.weights[:, None] / labelled.weights.sum()
-        ends = itertools.accumulate(max(1, len(actuator.labels)) for actuator in task.actuators)
-        spans = [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
-        self._targets = list(zip(task.actuators, spans, labelled.actions.T, strict=True))
+        self._targets = list(zip(task.actuators, output_slices(task), labelled.actions.T, strict=True))
         self._outputs = len(output_names(task))
 
     def fitted(self, columns: Array, start: Array | None = None) -> _Fit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, linear_terms, names_in
 from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
-from policygen.tasks.task import Task, decision_names, output_names, outputs_by_actuator
+from policygen.tasks.task import Task, decision_names, output_names, output_slices
 
 # The rounding of a matrix product depends on its number of rows. Batches of fewer rows are therefore summed term by
 # term, so that an episode does not depend on the others in its batch.
@@ -112,9 +111,8 @@ class LinearPolicy(Policy):
     @cached_property
     def _spans(self) -> tuple[tuple[int, int, bool], ...]:
         """For each actuator the index of its first output, the index after its last one, and whether it is a choice."""
-        counts = list(map(len, outputs_by_actuator(self.task)))
-        ends = itertools.accumulate(counts)
-        return tuple((e - n, e, a.is_choice) for e, n, a in zip(ends, counts, self.task.actuators, strict=True))
+        each = zip(output_slices(self.task), self.task.actuators, strict=True)
+        return tuple((own.start, own.stop, actuator.is_choice) for own, actuator in each)
 
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
         """Return scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""

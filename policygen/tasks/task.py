@@ -183,6 +183,12 @@ def outputs_by_actuator(task: Task) -> list[tuple[str, ...]]:
     return outputs
 
 
+def output_slices(task: Task) -> list[slice]:
+    """Return for each actuator the slice of its outputs among all `output_names`."""
+    ends = itertools.accumulate(map(len, outputs_by_actuator(task)))
+    return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+
+
 def without_knowledge(task: Task) -> Task:
     """Return the task without names, units, prose, hints, facts, features and known optimum.
 

@@ -20,7 +20,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import slug
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task, outputs_by_actuator
 
 MOST_ROWS = 200  # lines of a policy's text that a comment repeats
 
@@ -86,19 +86,12 @@ def short_name(task: Task) -> str:
 
 def part_of_action(task: Task, name: str) -> RememberedValue:
     """Return the part of an action that `name`, one of `decision_names`, stands for."""
-    outputs = output_names(task)
-    for i, (actuator, (first, end)) in enumerate(zip(task.actuators, output_ranges(task), strict=True)):
+    for i, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
         if actuator.name == name:
             return RememberedValue(name, i)
-        if name in outputs[first:end]:
-            return RememberedValue(name, i, outputs[first:end].index(name))
+        if name in outputs:
+            return RememberedValue(name, i, outputs.index(name))
     raise AssertionError(name)
-
-
-def output_ranges(task: Task) -> list[tuple[int, int]]:
-    """Return for each actuator the range of its outputs: first index, and index after the last."""
-    ends = np.cumsum([max(1, len(actuator.labels)) for actuator in task.actuators]).tolist()
-    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def program_of(policy: Policy) -> Program:

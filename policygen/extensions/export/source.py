@@ -13,7 +13,6 @@ import numpy.typing as npt
 from policygen.extensions.export.program import (
     Program,
     RememberedValue,
-    output_ranges,
     table_data,
     text_lines,
     weights_of,
@@ -26,7 +25,7 @@ from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.quantities.tree import Name
-from policygen.tasks.task import KIND_WORDS, Task
+from policygen.tasks.task import KIND_WORDS, Task, output_slices
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 
@@ -260,12 +259,12 @@ class PolicySource(Source):
             total = weighted_sum([(weight, terms[i]) for weight, i in weights], bias)
             self.define(outputs[-1], self.call("finite", total))
         values = []
-        parts = zip(self.task.actuators, output_ranges(self.task), self.task.limits.bounds, strict=True)
-        for actuator, (first, end), (low, high, is_integer) in parts:
+        parts = zip(self.task.actuators, output_slices(self.task), self.task.limits.bounds, strict=True)
+        for actuator, part, (low, high, is_integer) in parts:
             if actuator.is_choice:
-                values.append(self.highest(outputs[first:end]))
+                values.append(self.highest(outputs[part]))
                 continue
-            clipped = self.call("clip", outputs[first], double(low), double(high))
+            clipped = self.call("clip", outputs[part.start], double(low), double(high))
             values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
 

@@ -20,6 +20,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
+from policygen.tasks.task import output_slices
 
 MOST_REASONS = 6  # reasons shown for a table, or for equations with one actuator
 MOST_OUTPUTS = 8  # actuators shown for equations with several
@@ -138,6 +139,7 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
 def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
     """Explain one actuator by the amounts of its terms, or each of several actuators by its two largest terms."""
     names, weights = weight_rows(policy)
+    slices = output_slices(policy.task)
 
     def values_of(quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         """Return the terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
@@ -146,11 +148,9 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
 
     def explain_each(quantities: list[float], action: Any) -> Decision:
         values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
-        reasons, start = [], 0
-        for actuator, value in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
-            own = weights[:, start : start + max(1, len(actuator.labels))]
-            start += own.shape[1]
-            parts = values * _deciding_weights(actuator, own, values, value)[0]
+        reasons = []
+        for actuator, own, value in zip(policy.task.actuators, slices, np.atleast_1d(action).tolist(), strict=True):
+            parts = values * _deciding_weights(actuator, weights[:, own], values, value)[0]
             most = max(abs(actuator.low), abs(actuator.high))
             share = value / most if not actuator.is_choice and 0 < most < math.inf else None
             weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
