@@ -36,7 +36,7 @@ from policygen.policies.rows import nearest_seen
 from policygen.policies.table import TablePolicy
 from policygen.proposers.make import make_proposer
 from policygen.quantities.compiled import compile_batch, finite
-from policygen.quantities.text import is_name, parse_expression
+from policygen.quantities.text import is_name, parse_expression, to_digits
 from policygen.quantities.tree import numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import llm_options
@@ -265,7 +265,7 @@ def fit_table(task: Task, labelled: LabelledStates, rng: np.random.Generator) ->
             decided.append(np.argmax(votes, axis=0).astype(np.float64))
         else:
             mean = np.bincount(cells, labels, size) / np.maximum(np.bincount(cells, minlength=size), 1)
-            decided.append(np.clip([_rounded(value) for value in mean], actuator.low, actuator.high))
+            decided.append(np.clip([to_digits(value, DIGITS) for value in mean], actuator.low, actuator.high))
     seen = np.bincount(cells, minlength=size) > 0
     return TablePolicy.from_actions(task, nearest_seen(np.stack(decided, axis=1), seen, task.grid.shape))
 
@@ -322,7 +322,7 @@ def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
     for one, other in itertools.combinations_with_replacement(few, 2):
         texts[f"{one}_squared" if one == other else f"{one}_{other}"] = f"{one}*{other}"
     for name, column in zip(few, columns, strict=False):
-        edges = dict.fromkeys(_rounded(float(edge)) for edge in np.quantile(column, QUANTILES))
+        edges = dict.fromkeys(to_digits(float(edge), DIGITS) for edge in np.quantile(column, QUANTILES))
         for k, edge in enumerate(edges, start=1):
             texts[f"{name}_above_{k}"] = f"max({name} - {edge:.10g}, 0)".replace("- -", "+ ")
     terms = []
@@ -427,13 +427,9 @@ def _policy(task: Task, terms: Sequence[Term], weights: Array) -> Policy:
     biases = weights[0] - means @ raw
     lines = [f"let {term.name} = {term.text}" for term in terms if term.name != term.text]
     for output, column, bias in zip(output_names(task), raw.T, biases, strict=True):
-        parts = [f"{_rounded(w):.10g}*{term.name}" for term, w in zip(terms, column, strict=True) if w]
-        parts += [f"{_rounded(bias):.10g}"] if bias or not parts else []
+        parts = [f"{to_digits(w, DIGITS):.10g}*{term.name}" for term, w in zip(terms, column, strict=True) if w]
+        parts += [f"{to_digits(bias, DIGITS):.10g}"] if bias or not parts else []
         lines.append(f"{output} = {' + '.join(parts)}".replace("+ -", "- "))
     policy = parse("\n".join(lines), task, LinearPolicy.kind).policy
     assert policy is not None, "the lines are valid equations"
     return policy
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

@@ -17,7 +17,7 @@ from policygen.policies.lines import Problems
 from policygen.policies.parts import Scope, read_parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
 from policygen.policies.read_equations import read_plant
-from policygen.quantities.text import format_number
+from policygen.quantities.text import format_number, to_digits
 from policygen.tasks.task import Task
 
 MOST_UNCERTAIN = 5  # uncertain numbers that a record holds
@@ -133,7 +133,7 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
 
 def _rounded(value: float) -> float:
     """Round to 4 significant digits; a value that is not finite becomes `LARGEST_ERROR`."""
-    return float(f"{value:.4g}") if np.isfinite(value) else LARGEST_ERROR
+    return to_digits(value, 4) if np.isfinite(value) else LARGEST_ERROR
 
 
 def equations_of(record: PlantRecord, task: Task) -> Equations:

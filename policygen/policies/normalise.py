@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from policygen.policies.features import Reader
 from policygen.quantities.compiled import finite
-from policygen.quantities.text import is_name
+from policygen.quantities.text import is_name, to_digits
 from policygen.quantities.tree import Call, Name, Node, Number
 from policygen.tasks.task import Task, output_names
 
@@ -65,13 +65,10 @@ def definitions(
         with np.errstate(all="ignore"):
             values = finite(np.asarray(columns[name], np.float64))
             mean, spread = float(values.mean()), float(values.std())
-        mean = _rounded(mean) if math.isfinite(mean) else 0.0
-        found.append(Definition(name, mean, _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0))
+        mean = to_digits(mean, SIGNIFICANT_DIGITS) if math.isfinite(mean) else 0.0
+        spread = to_digits(spread, SIGNIFICANT_DIGITS) if LEAST_SPREAD < spread < math.inf else 1.0
+        found.append(Definition(name, mean, spread))
     return tuple(found)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
 def normalisable(task: Task) -> tuple[str, ...]:

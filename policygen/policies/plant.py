@@ -21,7 +21,7 @@ from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together, slot_of
-from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_text
+from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_digits, to_text
 from policygen.quantities.tree import (
     Call,
     Name,
@@ -224,7 +224,7 @@ class Equations:
 
     def with_values(self, values: Column) -> Plant:
         """Return the plant with other numbers, each to 7 significant digits."""
-        rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values.tolist()])
+        rounded = iter([to_digits(value, SIGNIFICANT_DIGITS) for value in values.tolist()])
         texts = {
             name: to_text(with_plain_signs(with_constants(self.nodes[name], rounded, KEPT))) for name in self._fitted
         }
@@ -421,7 +421,7 @@ def _margin(node: Node) -> Node | None:
 
 def number_text(value: float) -> str:
     """Write a fitted number, to 7 significant digits."""
-    return format_number(float(f"{value:.{SIGNIFICANT_DIGITS}g}"))
+    return format_number(to_digits(value, SIGNIFICANT_DIGITS))
 
 
 def known_plant(task: Task) -> Plant:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.prompts.account import PARTS
 from policygen.prompts.signals import largest_rise, turning_points
 from policygen.prompts.traces import STILL, EpisodeView
-from policygen.quantities.text import format_number
+from policygen.quantities.text import format_number, to_digits
 
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
 MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
@@ -316,7 +316,7 @@ def _brief(value: Any, digits: int = 3) -> str:
     if value is None:
         return "-"
     if isinstance(value, float | np.floating) and math.isfinite(value):
-        return format_number(float(f"{value:.{digits}g}"))
+        return format_number(to_digits(float(value), digits))
     if isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):

@@ -24,7 +24,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions, is_definition
 from policygen.policies.policy import Policy
 from policygen.proposers.starts import has_zero_weights, policy_to_continue, with_labels_exchanged
-from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_text, with_names
+from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_digits, to_text, with_names
 from policygen.quantities.tree import Name, Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
@@ -215,7 +215,7 @@ def _standardised_policy(
     terms = terms_of(task, context.memory)
     equations = {}
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
-        *weights, bias = (format_number(float(f"{value:.4g}")) for value in column)
+        *weights, bias = (format_number(to_digits(value, 4)) for value in column)
         weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
         kept = [term for term in weighed if not (mirrored and f"*{SUM}" in term)]
         equations[output] = " + ".join([*kept, bias]).replace("+ -", "- ")

@@ -356,6 +356,11 @@ def format_number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
+def to_digits(value: float, digits: int) -> float:
+    """Return the value to so many significant digits."""
+    return float(f"{value:.{digits}g}")
+
+
 def to_text(node: Node) -> str:
     """Write an expression in the policy language; `parse_expression` returns an equal tree."""
     return _text(node)[0]

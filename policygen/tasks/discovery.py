@@ -19,7 +19,7 @@ from gymnasium.envs.registration import find_highest_version, get_env_id
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.text import slug
+from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import actuators_of, describe_layout, with_bounds
 from policygen.tasks.documentation import listed, prose, section_of, sections_of
@@ -277,7 +277,7 @@ def _fitted_grid(
     dimensions = []
     for i in chosen:
         quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
-        edges = sorted({float(f"{value:.3g}") for value in quantiles})
+        edges = sorted({to_digits(value, 3) for value in quantiles})
         dimensions.append(_one_bin_per_value(found[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges)))
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))

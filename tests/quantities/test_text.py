@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
 from policygen.quantities.compiled import compile_scalar
-from policygen.quantities.text import format_number, parse_expression, sides, to_text
+from policygen.quantities.text import format_number, parse_expression, sides, to_digits, to_text
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -37,6 +37,10 @@ def test_whatever_is_accepted_is_written_so_that_it_reads_back(text):
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_written_so_that_it_reads_back_to_the_same_double(value):
     assert float(format_number(value)) == value
+
+
+def test_a_number_is_rounded_to_significant_digits():
+    assert [to_digits(value, 3) for value in (1234.5, -0.00123456, 7.0)] == [1230, -0.00123, 7]
 
 
 @pytest.mark.parametrize(

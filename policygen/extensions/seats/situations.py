@@ -17,7 +17,7 @@ from policygen.llm.messages import Prompt
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.prompts.render import Show
 from policygen.prompts.views import grid_view, task_view
-from policygen.quantities.text import format_number
+from policygen.quantities.text import format_number, to_digits
 from policygen.quantities.tree import names_in, texts_in
 from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
@@ -97,7 +97,7 @@ class ObservationView:
         if cell is None:
             values = self._reader.row(observation)
             return tuple(
-                ShownQuantity(name, self._units.get(name, ""), format_number(float(f"{value:.{DIGITS}g}")))
+                ShownQuantity(name, self._units.get(name, ""), format_number(to_digits(value, DIGITS)))
                 for name, value in zip(self._reader.names, values, strict=True)
                 if name not in self._covered
             )

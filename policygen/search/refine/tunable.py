@@ -20,7 +20,7 @@ from policygen.policies.rows import Rule
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.text import sides, to_text, with_names
+from policygen.quantities.text import sides, to_digits, to_text, with_names
 from policygen.quantities.tree import Node, constants, limits, read_by, with_constants, with_plain_signs
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, Method
@@ -198,7 +198,7 @@ class Tunable:
         with np.errstate(all="ignore"):
             sizes = np.maximum(np.abs(self._constants_at(z)), 0.01 * self._sizes)
             shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self._sizes / sizes), posinf=HUGE)
-        return [float(f"{value:.3g}") for value in shares]
+        return [to_digits(value, 3) for value in shares]
 
     def _constants_at(self, z: Vector) -> Vector:
         """Return the constants at z.
@@ -217,7 +217,7 @@ class Tunable:
         values[self._free] = self._constants_at(z)
         tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _unchanged
         for i in np.flatnonzero(values != self._values):
-            values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}") if abs(values[i]) >= self._grain[i] else 0.0
+            values[i] = to_digits(values[i], SIGNIFICANT_DIGITS) if abs(values[i]) >= self._grain[i] else 0.0
         rounded = iter(values[self._originals].tolist())
         lets = tuple(
             (name, tidied(with_constants(node, rounded)) if name in self._moving else node)
