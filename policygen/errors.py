@@ -74,6 +74,11 @@ class RejectedParameter(ProviderError):
         self.parameter = parameter
 
 
+def reason_of(error: Exception) -> str:
+    """Return the operating system's words for an error; for any other error its message."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
     """Describe the problems of a validated mapping, each naming its key, joined into one line.
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from policygen.errors import LogbookError, PathError, UsageError
+from policygen.errors import LogbookError, PathError, UsageError, reason_of
 from policygen.outgoing import json_safe, redacted
 from policygen.portable import replace
 
@@ -199,8 +199,7 @@ def make_folder(path: Path, remedy: str) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PathError(f"cannot create {str(path)!r}: {reason}; {remedy}") from None
+        raise PathError(f"cannot create {str(path)!r}: {reason_of(error)}; {remedy}") from None
 
 
 def _is_open(descriptor: int, file: os.stat_result) -> bool:
@@ -387,7 +386,7 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
     except (OSError, ValueError) as error:
-        raise LogbookError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise LogbookError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def _opened(path: Path, flags: int) -> int:

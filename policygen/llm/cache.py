@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from policygen.errors import UsageError
+from policygen.errors import UsageError, reason_of
 from policygen.files import json_line
 from policygen.llm.base import MOST_TOKENS, LLMOptions, OrderedProvider, Provider
 from policygen.llm.messages import Prompt, Reply, cut_to
@@ -91,7 +91,7 @@ class Cache:
                 pass
         except _FAULTS as error:
             raise UsageError(
-                f"--cache {folder}: {self.path} cannot be used ({_message_of(error)}); "
+                f"--cache {folder}: {self.path} cannot be used ({reason_of(error)}); "
                 f"reset it with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
             ) from None
 
@@ -129,7 +129,7 @@ class Cache:
             except _FAULTS as error:
                 self._broken = True
                 warnings.warn(
-                    f"{self.path} cannot be used any more ({_message_of(error)}); the run continues without it",
+                    f"{self.path} cannot be used any more ({reason_of(error)}); the run continues without it",
                     stacklevel=3,
                 )
         return None
@@ -182,10 +182,6 @@ def _reply(text: object, tokens: int) -> Reply:
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 
 
-def _message_of(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
 @dataclass(frozen=True, slots=True)
 class CacheContent:
     """The content of a cache: its file, the size in bytes, and its replies by spec."""
@@ -212,7 +208,7 @@ def cache_content(folder: Path) -> CacheContent:
         return CacheContent(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
-            f"{cache.path} is damaged ({_message_of(error)}); reset it with: "
+            f"{cache.path} is damaged ({reason_of(error)}); reset it with: "
             f"policygen cache {shlex.quote(str(folder))} --clear"
         ) from None
 

@@ -12,7 +12,7 @@ from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import to_text
-from policygen.quantities.tree import names_in, remembered_in
+from policygen.quantities.tree import read_by
 from policygen.tasks.spaces import Actuator
 
 ABOUT_CHARACTERS = 600  # maximum length of `Example.about`
@@ -95,8 +95,7 @@ def _read(policy: Policy) -> set[str]:
     reader = policy.reader
     # The text has all of the policy's own features, also unused ones.
     shown = dict((*policy.lets, *reader.needed))
-    read = (names_in(node) | remembered_in(node) for node in shown.values())
-    return set(shown).union(reader.read or (), reader.previous, *read)
+    return set(shown).union(reader.read or (), reader.previous, read_by(shown.values()))
 
 
 _ADAPTER = TypeAdapter(Example)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from policygen.errors import LogbookError
+from policygen.errors import LogbookError, reason_of
 
 NAME = ".lock"
 
@@ -34,9 +34,9 @@ class RunLock:
                 f"{folder} is in use: another process runs or resumes it; wait for it, or stop it first"
             ) from None
         except (OSError, NotImplementedError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
             raise LogbookError(
-                f"cannot write to {folder} ({reason}); copy the folder to where you may write, and use the copy"
+                f"cannot write to {folder} ({reason_of(error)}); copy the folder to where you may write, and use "
+                "the copy"
             ) from None
 
     def release(self) -> None:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.demonstrations import check_shape
 from policygen.episodes.score import episode_seeds
-from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, explain
+from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, explain, reason_of
 from policygen.files import (
     append_line,
     check_mark,
@@ -379,8 +379,7 @@ def _new_folder(out: Path, stem: str) -> Path:
             if not folder.is_dir() or not out.is_dir():
                 raise PathError(f"{out} is not a folder; choose another --out") from None
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise PathError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
+            raise PathError(f"cannot create {str(folder)!r}: {reason_of(error)}; choose another --out") from None
     raise PathError(f"{out} holds a thousand runs that began this second; choose another --out")
 
 

@@ -11,7 +11,7 @@ from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent, refuse_nameless_model
 from policygen.episodes.demonstrations import check_shape
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import LogbookError, PolicyError, UsageError
+from policygen.errors import LogbookError, PolicyError, UsageError, reason_of
 from policygen.files import find_run
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -147,7 +147,7 @@ def policy_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise PolicyError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:

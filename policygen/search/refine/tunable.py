@@ -215,7 +215,7 @@ class Tunable:
         """Return the policy at z, with changed constants rounded to `SIGNIFICANT_DIGITS`."""
         values = self._values.copy()
         values[self._free] = self._constants_at(z)
-        tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _unchanged
+        tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else lambda node: node
         for i in np.flatnonzero(values != self._values):
             values[i] = to_digits(values[i], SIGNIFICANT_DIGITS) if abs(values[i]) >= self._grain[i] else 0.0
         rounded = iter(values[self._originals].tolist())
@@ -255,10 +255,6 @@ def _mirror_images(lines: Sequence[tuple[str, Node]]) -> dict[str, str]:
         if name not in found and texts[name] != with_names(texts[name], pairs) == texts.get(other):
             found[other] = name
     return found
-
-
-def _unchanged(node: Node) -> Node:
-    return node
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
