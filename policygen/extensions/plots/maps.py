@@ -228,7 +228,7 @@ def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
 
 
 def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Arrange maps of equal height side by side, as many per line as fit, with labels at the left."""
+    """Arrange maps or columns of equal height side by side, as many per line as fit, with labels at the left."""
     margin = max(map(len, left))
     room = max(len(line) for facet in facets for line in facet)
     per_line = max(1, (width - margin) // (room + len(_GAP)))
@@ -266,18 +266,10 @@ def weight_rows(policy: LinearPolicy) -> tuple[list[str], npt.NDArray[np.float64
 def _weights(policy: LinearPolicy, width: int) -> str:
     names, weights = weight_rows(policy)
     outputs = [name for name, _ in policy.equations]
-    margin = max(map(len, [*names, "term"]))
     texts = [[f"{weight + 0.0:.4g}" for weight in row] for row in weights.tolist()]
     cell = max(len(text) for row in [outputs, *texts] for text in row)
-    step = max(1, (width - margin) // (cell + len(_GAP)))
-    blocks = []
-    for start in range(0, len(outputs), step):
-        lines = [
-            _GAP.join([name.ljust(margin), *(text.rjust(cell) for text in row[start : start + step])])
-            for name, row in zip(["term", *names], [outputs, *texts], strict=True)
-        ]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    columns = [[text.rjust(cell) for text in column] for column in zip(outputs, *texts, strict=True)]
+    return "\n".join(_side_by_side(["term", *names], columns, width)[:-1])
 
 
 # --- cells in which no action is taken -------------------------------------------------------------------------------
