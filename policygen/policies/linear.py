@@ -87,11 +87,15 @@ class LinearPolicy(Policy):
     def _raw_weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the observations, shape (d, outputs); None if a term is not an observation."""
         names = self.task.observation_names
+        plain = all(isinstance(term, Name) and term.name in names for term in self.terms)
+        return self.plain_weights(names) if plain else None
+
+    def plain_weights(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the weights of the terms that are one of these quantities, shape (names, outputs); others are 0."""
         weights = np.zeros((len(names), len(self.equations)))
         for term, row in zip(self.terms, self.weights, strict=True):
-            if not (isinstance(term, Name) and term.name in names):
-                return None
-            weights[names.index(term.name)] = row
+            if isinstance(term, Name) and term.name in names:
+                weights[names.index(term.name)] = row
         return weights
 
     @cached_property

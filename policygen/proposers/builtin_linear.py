@@ -25,7 +25,7 @@ from policygen.policies.normalise import PREFIX, definitions, is_definition
 from policygen.policies.policy import Policy
 from policygen.proposers.starts import has_zero_weights, policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_digits, to_text, with_names
-from policygen.quantities.tree import Name, Node, constants, with_constants
+from policygen.quantities.tree import Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
@@ -108,11 +108,11 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
-        parent = _weights(best, terms)
+        parent = np.vstack([best.plain_weights(terms), best.bias])
         step = rate_step = _step_size(context)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            matrix, rate_step = 2 * parent - _weights(last, terms), 0.0
+            matrix, rate_step = 2 * parent - np.vstack([last.plain_weights(terms), last.bias]), 0.0
             rate *= rate / rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
@@ -171,15 +171,6 @@ def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
 
     lets = [f"let {name} = {changed(node)}" for name, node in policy.lets]
     return "\n".join([*lets, *(f"{name} = {changed(node)}" for name, node in policy.equations)])
-
-
-def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the weights of the terms called `names`, and the bias as last row: shape (terms + 1, outputs)."""
-    weights = np.zeros((len(names), len(policy.equations)))
-    for term, row in zip(policy.terms, policy.weights, strict=True):
-        if isinstance(term, Name) and term.name in names:
-            weights[names.index(term.name)] = row
-    return np.vstack([weights, policy.bias])
 
 
 def _step_size(context: Context) -> float:
