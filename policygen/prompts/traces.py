@@ -21,6 +21,7 @@ from policygen.prompts.columns import NOTHING_RELEVANT, Relevance, ranked
 from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
+from policygen.quantities.text import to_digits
 from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
@@ -253,5 +254,5 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
 
 def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
     rows = list(map(tuple, trajectory.actions.reshape(trajectory.length, -1).tolist()))
-    words = {row: action_words(task.actuators, [float(f"{value:.3g}") for value in row]) for row in set(rows)}
+    words = {row: action_words(task.actuators, [to_digits(value, 3) for value in row]) for row in set(rows)}
     return [words[row] for row in rows]

@@ -10,6 +10,7 @@ from pathlib import Path
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import first_episodes
 from policygen.errors import PolicyError, UsageError
+from policygen.quantities.text import to_digits
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -60,7 +61,7 @@ def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Fro
     for attempt in attempts:
         gain, episodes = _difference(attempt, best, previous)
         if attempt.saved and math.isfinite(gain) and excess(attempt.violations) <= excess(best.violations):
-            found.append(SizedAttempt(attempt, attempt.saved.size, gain, episodes, float(f"{level + gain:.9g}")))
+            found.append(SizedAttempt(attempt, attempt.saved.size, gain, episodes, to_digits(level + gain, 9)))
     members: list[SizedAttempt] = []
     for one in sorted(found, key=lambda one: (one.size, -one.value, one.attempt.number)):
         if not members or one.value > members[-1].value:

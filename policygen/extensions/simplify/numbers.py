@@ -17,6 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import to_digits
 from policygen.quantities.tree import (
     NOTHING,
     Call,
@@ -191,7 +192,7 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
     place = itertools.count()
 
     def rounded(value: float) -> float:
-        return float(f"{value:.{digits}g}") if only in (None, next(place)) and np.isfinite(value) else value
+        return to_digits(value, digits) if only in (None, next(place)) and np.isfinite(value) else value
 
     try:
         return _with_numbers(policy, rounded)

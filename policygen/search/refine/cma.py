@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from policygen.policies.policy import Policy
+from policygen.quantities.text import to_digits
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
@@ -187,7 +188,7 @@ def _state(
     if tunable.size > MOST_CORRELATED:
         correlations = correlations[:0]
     return TuningState(
-        tuple(float(f"{value:.4g}") for value in tunable.in_units(spread)),
+        tuple(to_digits(value, 4) for value in tunable.in_units(spread)),
         tuple(correlations.round(3).tolist()),
         tunable.floor,
         _climbing(levels),
@@ -284,7 +285,7 @@ def carry_over(
         known[rows, columns] = known[columns, rows] = state.correlations
         correlations[np.ix_(here, here)] = known[np.ix_(there, there)]
     return TuningState(
-        tuple(float(f"{value:.4g}") for value in deviations),
+        tuple(to_digits(value, 4) for value in deviations),
         tuple(correlations[np.tril_indices(new.size, -1)].tolist()),
         state.floor,
     )
