@@ -26,8 +26,12 @@ from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
-# Names that a trace uses itself; a feature of such a name is not traced.
-OWN_COLUMNS = ("step", "cell", "action", "reward")
+# Names that rows of a trace use themselves, and those under which quantities of such a name are shown.
+RENAMED = {
+    name: f"{name}_"
+    for name in ("step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns")
+}
+PLAIN = {shown: name for name, shown in RENAMED.items()}
 MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
@@ -112,7 +116,10 @@ def episode_view(
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
     changing = _names_to_show(arrays, task, best)
-    traced = [*unobserved, *(ranked(changing, best, relevance, relevance.turn) if relevance.variance else changing)]
+    if relevance.variance:
+        order = ranked([PLAIN.get(name, name) for name in changing], best, relevance, relevance.turn)
+        changing = [RENAMED.get(name, name) for name in order]
+    traced = [*unobserved, *changing]
     relevant = [name for name in relevance.relevant if name in arrays]
     reached = reached_its_goal(t, task.solved)
     failed = t.terminated and not reached
@@ -184,9 +191,9 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
     # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
-        name: np.asarray(column, np.float64)
+        RENAMED.get(name, name): np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
-        if len(column) == t.length and name not in OWN_COLUMNS and name not in slots  # else a feature nothing reads
+        if len(column) == t.length and name not in slots  # else a feature nothing reads
     }
     if task.has_numbers:
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):

@@ -47,13 +47,21 @@ def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None
     assert all(after[0] == before[-1] + 1 for before, after in itertools.pairwise(spans))
 
 
-def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
-    reply = "let step = angle + 1\nlet reward = 2*spin\nleft = 0\nright = step + reward - 1"
+def test_features_named_like_a_column_of_the_trace_have_a_column_of_their_own() -> None:
+    lets = ["let step = angle + 1", "let reward = 2*spin", "let first = where(prev(first, 1) > 0, angle, 3)"]
+    reply = "\n".join([*lets, "left = 0", "right = step + reward + first - 1"])
     context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
     episode = template_variables(context, config)["worst_episodes"][0]
     assert episode.columns["step"] == list(range(episode.length))
     assert set(episode.columns["reward"]) == {1.0}
-    assert not {"step", "reward"} & set(episode.traced)
+    assert episode.columns["step_"] == pytest.approx([angle + 1 for angle in episode.columns["angle"]])
+    assert {"step_", "reward_", "first_"} <= set(episode.traced)
+    _, request = texts(render_prompt(context, config))
+    header = next(line for line in request.splitlines() if line.startswith("steps "))
+    row = request.split(header + "\n")[1].splitlines()[0]
+    shown = dict(zip(header.split(), row.split(), strict=True))
+    step = int(shown["steps"].split("-")[0])
+    assert float(shown["first_"]) == pytest.approx(episode.columns["first_"][step], abs=0.01)
 
 
 def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
