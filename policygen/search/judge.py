@@ -178,7 +178,8 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt with the best policy among those whose tuning was still improving; None if there is none.
 
-    Policies that differ from the run's best only in their numbers do not count: tuning continues from the best.
+    Policies that differ from the run's best only in their numbers do not count: tuning continues from the best. Nor do
+    former bests, which later attempts have revised.
     """
     proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
     best = best_of(proposals)
@@ -190,6 +191,7 @@ def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
         if attempt.score is not None
         and attempt.tuned.tuning is not None
         and attempt.tuned.tuning.climbing
+        and not attempt.accepted
         and _text_without_numbers(attempt) != _text_without_numbers(best)
     ]
     return max(candidates)[-1] if candidates else None

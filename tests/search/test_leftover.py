@@ -107,7 +107,8 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
     alike = attempt(2, "left = 0\nright = -3.5e-3*angle", 80)
     settled = attempt(3, "left = 0\nright = spin", 70, climbing=False)
     rising, lower = (attempt(n, "left = 0\nright = 0.5*spin", mean) for n, mean in ((4, 60), (5, 50)))
-    assert best_unfinished([Attempt(0, None, None), best, alike, settled, lower, rising]) is rising
+    former = attempt(0, "left = 0\nright = angle^2", 85, accepted=True)  # the best before `best`, which revised it
+    assert best_unfinished([Attempt(0, None, None), former, best, alike, settled, lower, rising]) is rising
     assert best_unfinished([Attempt(0, None, None), best, alike, settled]) is None
     assert best_unfinished([Attempt(0, None, None)]) is None
 
