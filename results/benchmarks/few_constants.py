@@ -30,8 +30,8 @@ from policygen.search.refine.tunable import Trials, Tunable, Vector
 
 MEASURED = Measurements("few_constants", ("case", "search", "seed", "constants", "as written", "tuned", "episodes"))
 BUDGETS = (1_000, 2_000, 4_000)
-IN_BLOCKS = "1000 in blocks"
-SEARCHES = (*(f"{budget}" for budget in BUDGETS), IN_BLOCKS)
+IN_BLOCKS = "1,000 in blocks"
+SEARCHES = (*(f"{budget:,} episodes" for budget in BUDGETS), IN_BLOCKS)
 LARGEST_BLOCK = 10  # constants; those of one line stay together
 TURN = 4  # generations of one block before the next one has its turn
 SEEDS = 2  # episodes of a candidate
@@ -83,7 +83,7 @@ def tuned(case: str, search: str, seed: int) -> list[dict[str, Any]]:
         def seeds(first: int, count: int) -> Sequence[int]:
             return episode_seeds(seed, "refine", count, first)
 
-        trials, tunable = Trials(returns, seeds, int(search.split()[0])), Tunable(policy)
+        trials, tunable = Trials(returns, seeds, int(search.split()[0].replace(",", ""))), Tunable(policy)
         if search == IN_BLOCKS:
             result, episodes = in_blocks(tunable, trials, seed)
         else:
