@@ -84,7 +84,7 @@ class Account:
         reached_steps, failed_steps: lengths of the shortest and the longest of these episodes.
         lost: mean return that an episode loses by ending early, if each missing step earned the mean reward; 0 if the
             mean reward is not positive.
-        weakest: number of the part that pays least, if it pays `WEAK` less than the best part, as a share of that.
+        weakest: number of the part that pays least, if parts differ by more than `WEAK` of the largest in size.
     """
 
     episodes: int

@@ -34,8 +34,11 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
     if where == "fault" and episode.anomaly is not None:
         first = min(last, episode.anomaly.step - 2 * rows // 3)
     elif where == "fault" and not episode.failed and last > 0:
-        if episode.lost:
-            first = min(last, largest_rise(episode.lost, max(rows, episode.length // PARTS)) - 2 * rows // 3)
+        if (found := episode.shortfall) is not None:
+            width = max(rows, episode.length // PARTS)
+            start = max(0, found.first - width)
+            rise = start + largest_rise(episode.lost[start : found.last + 1], width)
+            first = min(last, rise - 2 * rows // 3)
         else:
             summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
             first = int(np.argmin(summed[rows:] - summed[:-rows]))

@@ -165,6 +165,8 @@ def largest_rise(values: Sequence[float], width: int) -> int:
 
     Each difference of two means is divided by the standard deviation that it would have for values without a trend.
     """
+    if len(values) < 2:
+        return 0
     summed = np.concatenate([[0.0], np.cumsum(values)])
     steps = np.arange(1, len(values))
     start, end = np.maximum(steps - width, 0), np.minimum(steps + width, len(values))

@@ -26,12 +26,14 @@ from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
-# Names that rows of a trace use themselves, and those under which quantities of such a name are shown.
+# Names that rows of a trace use themselves, and those under which features of such a name are shown.
 RENAMED = {
     name: f"{name}_"
     for name in ("step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns")
 }
+OWN_COLUMNS = frozenset(["step", "cell", "action", "reward"])  # an observation of such a name is not traced
 PLAIN = {shown: name for name, shown in RENAMED.items()}
+LEAST_LOSS = 1e-6  # losses below this share of the largest reward are rounding
 MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
@@ -157,6 +159,7 @@ def episode_view(
 def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: npt.NDArray[np.float64]) -> EpisodeView:
     """Return the view of episode `t` with its losses against the mean reward of each step, shape (longest,)."""
     lost = mean_rewards[: t.length] - t.rewards
+    lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0  # rounding
     return replace(view, lost=lost.tolist(), shortfall=shortfall(lost))
 
 
@@ -191,9 +194,11 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
     # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
-        RENAMED.get(name, name): np.asarray(column, np.float64)
+        name if name in task.observation_names else RENAMED.get(name, name): np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
-        if len(column) == t.length and name not in slots  # else a feature nothing reads
+        if len(column) == t.length
+        and name not in slots
+        and name not in OWN_COLUMNS & {*task.observation_names}  # else a feature nothing reads
     }
     if task.has_numbers:
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):

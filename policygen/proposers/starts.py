@@ -36,8 +36,7 @@ def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
     """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
-        attempts: the attempts of the run so far. Number 0 is random actions; each search from weights 0 starts with the
-            same policy as the first proposal.
+        attempts: the attempts of the run so far. Number 0 is random actions; a search starts with all weights 0.
     """
     scored = _scored(attempts)
     searches = _searches(scored)
@@ -124,7 +123,8 @@ def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
     for attempt in attempts:
         proposed, tuned = attempt.digests
         start = start or proposed
-        search = by_policy.get(proposed) if proposed != start else None
+        is_start = proposed == start or has_zero_weights(attempt.proposed or attempt.policy)
+        search = None if is_start else by_policy.get(proposed)
         if search is None:
             searches.append(search := [])
         search.append(attempt)

@@ -411,12 +411,12 @@ def sides(names: Collection[str]) -> dict[str, str]:
     If there is no `right_knee`, the right side is `knee`.
     """
     pairs: dict[str, str] = {}
-    for name in names:
+    for name in sorted(names):
         before, left, after = f"_{name}_".partition("_left_")
         for word in ("_right_", "_") if left else ():
-            if (other := f"{before}{word}{after}".strip("_")) in names:
+            other = f"{before}{word}{after}".strip("_")
+            if other in names and not {name, other} & pairs.keys():
                 pairs |= {name: other, other: name}
-                break
     return pairs
 
 

@@ -1,4 +1,4 @@
-"""Measures what stands in few_constants.md: first replies of a chat model, tuned within 1,000 to 4,000 episodes.
+"""Measures what stands in few_constants.md: first replies of a chat model, tuned within 1,000 and 2,000 episodes.
 
 python results/benchmarks/few_constants.py [tune] [page] [--tasks CASE ...] [--seeds SEED ...] [--anew]
 
@@ -29,10 +29,10 @@ from policygen.search.refine.cma import best_by_halving, cma_es
 from policygen.search.refine.tunable import Trials, Tunable, Vector
 
 MEASURED = Measurements("few_constants", ("case", "search", "seed", "constants", "as written", "tuned", "episodes"))
-BUDGETS = (1_000, 2_000, 4_000)
+BUDGETS = (1_000, 2_000)
 IN_BLOCKS = "1,000 in blocks"
 SEARCHES = (*(f"{budget:,} episodes" for budget in BUDGETS), IN_BLOCKS)
-LARGEST_BLOCK = 10  # constants; those of one line stay together
+LARGEST_BLOCK = 10  # constants; those of one line stay together, even if they are more
 TURN = 4  # generations of one block before the next one has its turn
 SEEDS = 2  # episodes of a candidate
 COMPARED = 4  # centres of the search that are compared at the end

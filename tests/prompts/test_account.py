@@ -12,6 +12,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.prompts.account import Shortfall, account, mean_rewards, reached_its_goal, shortfall
 from policygen.prompts.render import render_prompt, template_variables
+from policygen.prompts.traces import with_losses
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -41,6 +42,10 @@ def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episode
     assert mean.tolist() == [2.0, 0.75, 1.0, -0.5, 1.0, 1.0]
     assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
     assert shortfall(np.ones(5)) == Shortfall(0, 4, 5.0, throughout=True)
+    equal = [episode([0.1] * 50, False)] * 3
+    context, config = searched("cartpole", "linear", iterations=1)
+    view = template_variables(context, config)["best_episodes"][0]
+    assert with_losses(view, equal[0], mean_rewards(equal)).shortfall is None  # rounding is no loss
     assert shortfall(mean[1:] - usual.rewards[1:]) is None
 
 

@@ -11,6 +11,7 @@ import pytest
 from searched import searched
 from support import Written, fenced
 
+from policygen.prompts.account import shortfall
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import template_variables
 from policygen.prompts.signals import rhythms, turning_points
@@ -65,7 +66,8 @@ def test_the_window_of_a_fault_without_an_anomaly_is_where_losses_begin_or_the_r
     first = steps(FILTERS["window"](swing, 20, "fault"))[0]
     assert sums[first] == pytest.approx(min(sums))
     lost = [*np.random.default_rng(0).normal(0, 0.3, 120), *np.random.default_rng(1).normal(1, 0.3, 80)]
-    first = steps(FILTERS["window"](dataclasses.replace(swing, lost=lost), 20, "fault"))[0]
+    view = dataclasses.replace(swing, lost=lost, shortfall=shortfall(np.array(lost)))
+    first = steps(FILTERS["window"](view, 20, "fault"))[0]
     assert abs(first + 13 - 120) <= 2  # two thirds of the rows precede the rise
 
 

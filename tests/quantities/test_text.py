@@ -224,4 +224,5 @@ def test_sides_are_pairs_of_names_that_differ_in_left_and_right() -> None:
     names = {"knee", "left_knee", "hip_left", "hip_right", "hip", "lefty", "left", "wheel_left_rate", "wheel_rate"}
     pairs = {"left_knee": "knee", "hip_left": "hip_right", "wheel_left_rate": "wheel_rate"}
     assert sides(names) == {**pairs, **{other: name for name, other in pairs.items()}}
+    assert sides({"left_x", "x_left", "x"}) == {"left_x": "x", "x": "left_x"}  # each name has one partner
     assert sides({"left", "right"}) == {"left": "right", "right": "left"}
