@@ -193,12 +193,11 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
     columns = reader.along(t.observations[:-1], t.actions)
     # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
+    slots |= OWN_COLUMNS & {*task.observation_names}
     arrays = {
         name if name in task.observation_names else RENAMED.get(name, name): np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
-        if len(column) == t.length
-        and name not in slots
-        and name not in OWN_COLUMNS & {*task.observation_names}  # else a feature nothing reads
+        if len(column) == t.length and name not in slots  # else a feature nothing reads
     }
     if task.has_numbers:
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):

@@ -12,21 +12,20 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import cma
 import numpy as np
-from first_steps import FIRST_REPLIES, FRESH, recorded
+from first_steps import FIRST_REPLIES, FRESH, recorded, trials_of
 from measurements import Measurements, parser_of
 
-from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.policies.policy import Policy
 from policygen.runs.tuning import FIRST_STEP, POPULATION, VALIDATION_SHARE
 from policygen.search.refine.cma import best_by_halving, cma_es
-from policygen.search.refine.tunable import Trials, Tunable, Vector
+from policygen.search.refine.tunable import Trials, Tunable
 
 MEASURED = Measurements("few_constants", ("case", "search", "seed", "constants", "as written", "tuned", "episodes"))
 BUDGETS = (1_000, 2_000)
@@ -74,23 +73,15 @@ def in_blocks(tunable: Tunable, trials: Trials, seed: int) -> tuple[Policy, int]
 def tuned(case: str, search: str, seed: int) -> list[dict[str, Any]]:
     """Tune a recorded first reply once; return its scores on fresh episodes before and after."""
     task, policy, _, _ = recorded(case)
-    with Players(task, 1) as players:
-
-        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-            played = players.play_many(policies, seeds)
-            return np.array([np.mean([one.episode_return for one in some]) for some in played])
-
-        def seeds(first: int, count: int) -> Sequence[int]:
-            return episode_seeds(seed, "refine", count, first)
-
-        trials, tunable = Trials(returns, seeds, int(search.split()[0].replace(",", ""))), Tunable(policy)
+    tunable = Tunable(policy)
+    with trials_of(task, seed, int(search.split()[0].replace(",", ""))) as trials:
         if search == IN_BLOCKS:
             result, episodes = in_blocks(tunable, trials, seed)
         else:
             refined = cma_es(tunable, trials, seed)
             assert refined is not None
             result, episodes = refined.policy, refined.episodes
-        before, after = returns([policy, result], episode_seeds(seed, "evaluation", FRESH)).tolist()
+        before, after = trials.returns([policy, result], episode_seeds(seed, "evaluation", FRESH)).tolist()
     row = {"constants": tunable.size, "as written": round(before, 1), "tuned": round(after, 1)}
     return [{**row, "episodes": episodes}]
 

@@ -9,6 +9,7 @@ is a row of first_steps.csv and is not made again unless `--anew` forgets them a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -67,11 +68,9 @@ def recorded(case: str) -> tuple[Task, Policy, Policy | None, TuningState | None
     return task, read(first.reply.text, task), None, None
 
 
-def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
-    """Tune a recorded reply once; return its scores on fresh episodes before and after."""
-    task, policy, parent, state = recorded(case)
-    if parent is not None and state is not None:
-        state = cma.carry_over(policy, parent, state, STEPS[step])
+@contextlib.contextmanager
+def trials_of(task: Task, seed: int, episodes: int, first_step: float = FIRST_STEP) -> Iterator[Trials]:
+    """Within it, the episodes that a search may play, with a stream of seeds of its own."""
     with Players(task, 1) as players:
 
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
@@ -81,10 +80,18 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
         def seeds(first: int, count: int) -> Sequence[int]:
             return episode_seeds(seed, "refine", count, first)
 
-        trials = Trials(returns, seeds, EPISODES, first_step=STEPS[step])
+        yield Trials(returns, seeds, episodes, first_step=first_step)
+
+
+def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
+    """Tune a recorded reply once; return its scores on fresh episodes before and after."""
+    task, policy, parent, state = recorded(case)
+    if parent is not None and state is not None:
+        state = cma.carry_over(policy, parent, state, STEPS[step])
+    with trials_of(task, seed, EPISODES, STEPS[step]) as trials:
         refined = cma.cma_es(Tunable(policy), trials, seed, state)
         assert refined is not None
-        before, after = returns([policy, refined.policy], episode_seeds(seed, "evaluation", FRESH)).tolist()
+        before, after = trials.returns([policy, refined.policy], episode_seeds(seed, "evaluation", FRESH)).tolist()
     row = {"constants": refined.constants, "as written": round(before, 1), "tuned": round(after, 1)}
     return [{**row, "episodes": refined.episodes}]
 
