@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider, LLMOptions, OrderedProvider, Provider
+from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider, LLMOptions, Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, redacted
@@ -200,7 +200,7 @@ class ProviderPool:
         if twice:
             raise UsageError(f"--llm {twice[0]} is named twice; name each model once")
         for provider in self.providers:
-            if not provider.is_language_model or isinstance(provider, OrderedProvider):
+            if not (provider.is_language_model and reads_prompts(provider.spec)):
                 raise UsageError(f"--llm {provider.spec} cannot be one of several models; name language models only")
 
     @property

@@ -132,14 +132,6 @@ class AdaptableProvider(Protocol):
         """Stop sending `parameter`; False if it was dropped before or is required."""
 
 
-@runtime_checkable
-class OrderedProvider(Protocol):
-    """A provider whose replies come in a fixed order, whatever the prompt."""
-
-    def skip(self, replies: int) -> None:
-        """Skip replies that an interrupted run has used."""
-
-
 @dataclass(frozen=True, slots=True)
 class SplitReply:
     """A reply split into the answer `text` and the `reasoning`; `unclosed`: its last thinking tag is not closed."""

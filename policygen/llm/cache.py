@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import UsageError, reason_of
 from policygen.files import json_line
-from policygen.llm.base import MOST_TOKENS, LLMOptions, OrderedProvider, Provider
+from policygen.llm.base import MOST_TOKENS, LLMOptions, Provider
 from policygen.llm.messages import Prompt, Reply, cut_to
 from policygen.llm.transport import LONGEST_BODY
 from policygen.outgoing import redacted
@@ -52,17 +52,13 @@ class CacheKey:
     digest: str
 
 
-def cache_key(
-    provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, repair: int
-) -> CacheKey | None:
-    """Return the cache key of a request; None for a provider whose replies have a fixed order.
+def cache_key(provider: Provider, options: LLMOptions, prompt: Prompt, seed: int) -> CacheKey:
+    """Return the cache key of a request.
 
     Args:
         seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
-        attempt, repair: number of the attempt, and of the repair in it (0: its first request).
     """
-    if isinstance(provider, OrderedProvider):
-        return None
+    attempt, repair = prompt.key or (0, 0)
     request = {
         **{name: getattr(options, name) for name in _SETTINGS},
         **{"spec": provider.spec, "model": provider.model, "base_url": getattr(provider, "base_url", options.base_url)},

@@ -29,11 +29,13 @@ class Prompt:
     """A request to a model: the rendered messages, and the structured context they came from.
 
     A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed; None: none is sent.
+    `key` is the attempt's number and the repair's (0: the first request), by which recorded replies are found.
     """
 
     messages: tuple[Message, ...]
     context: object = field(default=None, compare=False, repr=False)
     seed: int | None = field(default=None, compare=False)
+    key: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def system(self) -> str:

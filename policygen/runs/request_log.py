@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
-from policygen.llm import LLMOptions, Provider
+from policygen.llm import LLMOptions, Provider, reads_prompts
 from policygen.llm.cache import Cache, CacheKey, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
@@ -48,7 +48,7 @@ class RequestLog:
         tell: called with each activity, such as a wait; None: it has ended.
         steering: the user's messages to the run.
         cache: stores answers of language models; looked up before a request.
-        by_attempt: whether the cache key and the model's seed include the attempt's number; if not, equal requests of
+        by_attempt: whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of
             two attempts count as the same.
         on_exchange: called immediately with every new exchange, before anything else can fail. Failed exchanges are
             reported only for language models: another provider costs nothing and is asked again.
@@ -97,12 +97,14 @@ class RequestLog:
         """
         config = self.ledger.config
         always = getattr(provider, "always_seeded", False)
-        seeded_prompt = seeded(prompt, config, self._attempt_in_key(attempt), repair, always=always)
-        asked = _Request(provider, attempt, repair, seeded_prompt, options or llm_options(config))
+        key = (attempt if self.by_attempt else 0, repair)
+        asked = _Request(
+            provider, attempt, repair, seeded(prompt, config, key, always=always), options or llm_options(config)
+        )
         exchange, failed = self._from_record(asked)
         if exchange is None:
-            key = self._key(asked)
-            exchange = self._from_cache(asked, key) or self._send(asked, key)
+            stored = self._key(asked)
+            exchange = self._from_cache(asked, stored) or self._send(asked, stored)
         # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
@@ -118,17 +120,12 @@ class RequestLog:
             failed += earlier.requests
         return None, failed
 
-    def _attempt_in_key(self, attempt: int) -> int:
-        """Return the attempt's number for the cache key and the model's seed; 0 unless `by_attempt`."""
-        return attempt if self.by_attempt else 0
-
     def _key(self, asked: _Request) -> CacheKey | None:
         """Return the key of a request in the cache; None if the cache is not used for it."""
-        if self.cache is None or not asked.provider.is_language_model:
+        provider = asked.provider
+        if self.cache is None or not (provider.is_language_model and reads_prompts(provider.spec)):
             return None
-        attempt = self._attempt_in_key(asked.attempt)
-        key_parts = {"seed": self.ledger.config.seed, "attempt": attempt, "repair": asked.repair}
-        return cache_key(asked.provider, asked.options, asked.prompt, **key_parts)
+        return cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
 
     def _from_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
         """Return the reply in the cache, charged and recorded; None if there is none."""
@@ -236,17 +233,17 @@ def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
-def seeded(prompt: Prompt, config: RunConfig, attempt: int, repair: int, *, always: bool = False) -> Prompt:
-    """Return `prompt` with a sampling seed, a different one for each attempt and repair of a run.
+def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: bool = False) -> Prompt:
+    """Return `prompt` with its key (attempt and repair) and a sampling seed, a different one for each key of a run.
 
     The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed` (default: the run's seed),
     attempt and repair. Without `request_seed` and `temperature` a seed is sent only if `always`.
     """
     if config.request_seed is None and config.temperature is None and not always:
-        return prompt
+        return replace(prompt, key=key)
     base = config.seed if config.request_seed is None else config.request_seed
-    digest = hashlib.sha256(f"{base} {attempt} {repair}".encode()).digest()
-    return replace(prompt, seed=int.from_bytes(digest[:4], "big") >> 1)
+    digest = hashlib.sha256(f"{base} {key[0]} {key[1]}".encode()).digest()
+    return replace(prompt, key=key, seed=int.from_bytes(digest[:4], "big") >> 1)
 
 
 def llm_options(config: RunConfig) -> LLMOptions:

@@ -15,7 +15,6 @@ from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
-from policygen.llm.base import OrderedProvider
 from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
@@ -86,8 +85,6 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if more and not provider.is_language_model:
         run.answers = ()  # `builtin` costs nothing, and may propose other policies after more episodes
         logbook.forget_exchanges(kept)
-    if isinstance(provider, OrderedProvider):
-        provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
     logbook.clear_up(run.search.attempts)
     if run.search.best is not None:
         logbook.save_best(run.search.best)

@@ -11,17 +11,17 @@ from services import Asked
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.messages import Reply
+from policygen.llm.messages import Message, Prompt, Reply
 
 FIRST = Reply("one\u2028 \u00e9", "gpt-5-mini", 100, 20, usd=0.5, seconds=3.0, reasoning="hm", finish_reason="stop")
 SECOND = Reply("two", "gpt-5-mini", 110, 30, truncated=True)
 
 
-def _line(reply: Reply | None, error: str | None = None) -> str:
-    messages = [{"role": "user", "content": "go"}]
+def _line(reply: Reply | None, error: str | None = None, attempt: int = 1, content: str = "go") -> str:
+    messages = [{"role": "user", "content": content}]
     record = {
-        "attempt": 1,
-        "request": 1,
+        "attempt": attempt,
+        "request": 0,
         "requests": 1,
         "messages": messages,
         "reply": asdict(reply) if reply else None,
@@ -35,16 +35,26 @@ def _run(tmp_path: Path, text: str) -> str:
     return f"replay:{tmp_path}"
 
 
-def test_replies_come_back_in_order_at_no_cost(tmp_path: Path, asked: Asked) -> None:
-    text = _line(FIRST) + _line(None, "the server was down") + "\n" + _line(SECOND)
+def _prompt(attempt: int, repair: int = 0, content: str = "go") -> Prompt:
+    return Prompt((Message("user", content),), key=(attempt, repair))
+
+
+def test_each_reply_belongs_to_its_attempt_and_costs_nothing(tmp_path: Path, asked: Asked) -> None:
+    text = _line(None, "the server was down") + "\n" + _line(FIRST) + _line(SECOND, attempt=2)
     provider = connect(_run(tmp_path, text), LLMOptions())
-    first, second = asked(provider), asked(provider)
+    second, first = asked(provider, _prompt(2)), asked(provider, _prompt(1, content="of another template"))
     assert (first.text, first.model, first.tokens_in, first.tokens_out) == (FIRST.text, "gpt-5-mini", 100, 20)
     assert (first.usd, first.reasoning) == (0.0, "hm")
     assert first.seconds < 1
     assert (second.text, second.truncated) == ("two", True)
-    with pytest.raises(ProviderError, match="2 replies, and all have been replayed"):
-        asked(provider)
+    with pytest.raises(ProviderError, match="2 replies, and none to this request; use the task"):
+        asked(provider, _prompt(2, 1, "something else"))
+
+
+def test_a_question_of_another_number_gets_the_answer_to_the_same_messages(tmp_path: Path, asked: Asked) -> None:
+    text = _line(FIRST, content="which way?") + _line(SECOND, attempt=2, content="and now?")
+    provider = connect(_run(tmp_path, text), LLMOptions())
+    assert [asked(provider, _prompt(0, content=c)).text for c in ("and now?", "which way?")] == ["two", FIRST.text]
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
@@ -52,7 +62,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
     (tmp_path / "transcript.jsonl").write_bytes((whole + whole).encode()[: -len(whole.encode()) // 2 - 1])
     provider = connect(f"replay:{tmp_path}", LLMOptions())
     assert provider.diagnose().lines[0].endswith("1 reply of gpt-5-mini")
-    assert asked(provider).text == FIRST.text
+    assert asked(provider, _prompt(1)).text == FIRST.text
 
 
 @pytest.mark.parametrize(

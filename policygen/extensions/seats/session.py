@@ -11,13 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from policygen.errors import BudgetExhausted, PathError, ProviderError, UsageError
+from policygen.errors import BudgetExhausted, PathError, UsageError
 from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import make_folder, mark, read_json, write_atomically
 from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
-from policygen.llm.messages import Prompt, Reply
-from policygen.llm.replay import Replay
 from policygen.llm.retry import Wait
 from policygen.llm.transcript import Transcript
 from policygen.proposers.proposer import LanguageModel
@@ -36,28 +34,6 @@ SETTINGS = (
 )
 
 
-class RecordedAnswers:
-    """The provider of `replay:FOLDER`, which answers each question with the answer recorded for it, in any order.
-
-    `Replay` gives the replies in their order, but a session asks from several threads, in an order that varies.
-    """
-
-    def __init__(self, replay: Replay) -> None:
-        self.spec, self.model, self.is_language_model = replay.spec, replay.model, replay.is_language_model
-        self._replay = replay
-        self._replies = {exchange.prompt.messages: exchange.reply for exchange in replay.exchanges()}
-
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the recorded reply, at a cost of 0. Raises ProviderError if the question was never asked."""
-        reply = self._replies.get(prompt.messages)
-        if reply is None:
-            raise ProviderError(
-                f"{self._replay.folder} holds no answer to this question; use the task, seed, template and settings "
-                "of the recording, or ask a model"
-            )
-        return reply
-
-
 def connect_single_model(config: RunConfig, verb: str) -> Provider:
     """Return the provider of the setting `llm`, which must name one model.
 
@@ -70,7 +46,7 @@ def connect_single_model(config: RunConfig, verb: str) -> Provider:
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, ProviderPool):
         raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
-    return RecordedAnswers(provider) if isinstance(provider, Replay) else provider
+    return provider
 
 
 def default_folder(name: str, config: RunConfig) -> Path:

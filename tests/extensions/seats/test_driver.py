@@ -131,7 +131,7 @@ def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: Played)
     again = driven(server, llm=f"replay:{folder}").carry_out()
     assert (again.returns, again.decisions, again.table) == (outcome.returns, outcome.decisions, outcome.table)
     assert (again.llm_calls, again.usd, again.is_language_model) == (outcome.llm_calls, 0.0, True)
-    with pytest.raises(ProviderError, match="holds no answer to this question"):
+    with pytest.raises(ProviderError, match="and none to this request"):
         driven(server, "taxi", llm=f"replay:{folder}", out="other").carry_out()
 
 
