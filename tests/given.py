@@ -16,6 +16,7 @@ from unittest import mock
 
 import jinja2
 import numpy as np
+from searched import attempts_of
 from support import Written
 
 import policygen
@@ -27,13 +28,10 @@ from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
-from policygen.proposers.make import make_proposer
 from policygen.runs.attempt import Tuned
-from policygen.runs.budget import Ledger
 from policygen.runs.config import Refinement, effective_config
 from policygen.runs.example import Example, ExampleScore, example_of
-from policygen.runs.request_log import RequestLog
-from policygen.search.loop import new_search, optimize
+from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.task import Task
@@ -116,7 +114,7 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
     search = new_search(task, config, example)
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
-    list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
+    list(attempts_of(search, untuned, provider))
     context = search.context(len(search.attempts), config)
     others = (context.best,) if context.best is not None else ()
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",), others=others)

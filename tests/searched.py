@@ -17,10 +17,11 @@ import policygen
 from policygen.llm.messages import Prompt
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.make import make_proposer
+from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.request_log import RequestLog
-from policygen.runs.state import Context
+from policygen.runs.state import Context, Search
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
 from policygen.search.run import start
@@ -51,13 +52,19 @@ def _searched(name: str, kind: str, provider: Any, settings: dict[str, Any]) -> 
         task = replace(task, max_steps=min(task.max_steps, LONGEST))
     config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
     search = new_search(task, config)
-    ledger = Ledger(config)
     if config.iterations == 1 and provider is None:
-        with EpisodeRunner(search, config, ledger) as runner:
+        with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     else:
-        list(optimize(search, config, make_proposer(provider or Builtin(), config), RequestLog(ledger)))
+        list(attempts_of(search, config, provider or Builtin()))
     return search.context(len(search.attempts), config), config
+
+
+def attempts_of(search: Search, config: RunConfig, provider: Any) -> Iterator[Attempt]:
+    """The attempts of a search, without a run folder."""
+    log = RequestLog(Ledger(config))
+    with EpisodeRunner(search, config, log.ledger) as runner:
+        yield from optimize(search, make_proposer(provider, config), log, runner)
 
 
 def made(task: str | Task, out: str | Path, provider: Any = None, **settings: Any) -> Path:

@@ -34,49 +34,53 @@ def new_search(
     return Search(task, buffer, mdp, example, demonstrations=tuple(demonstrations))
 
 
-def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
+def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Improve the policy of `search.task`, one attempt at a time, until there is a reason to stop.
 
     Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state. At the end,
     `search.stopped` is the reason: all iterations are done, a budget is used up, the target is reached, or the search
     makes no progress. A search that already has attempts continues after its last complete iteration.
 
+    Args:
+        request_log: sends every request of the proposer, or returns its recorded reply.
+        runner: plays every episode, and has the settings of the run.
+
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
         TemplateError: the prompt cannot be rendered.
     """
-    with EpisodeRunner(search, config, request_log.ledger, request_log.tell) as runner:
-        try:
-            if not search.attempts:
-                yield search.keep(assess_random_actions(runner))
-            if proposer.is_language_model:
-                rehearse(search, config)
-            while contexts := search.next_round(config):
-                search.validation = confirm_best(search, runner)
-                reached = reason_to_stop(search.convincing_score, search.task, config)
-                if reason := reached or reason_to_give_up(search.attempts, config):
-                    search.stopped = reason
-                    break
-                runner.isolate(request_log.has_recorded)
-                scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
-                prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
-                check_shown(scorable, prompts, config, request_log)
-                asked = propose_round(proposer, prompts, scorable, request_log)
-                for proposal in asked.proposals:
-                    yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
-                if asked.stopped:
-                    raise BudgetExhausted(asked.stopped)
-                if len(scorable) < len(contexts):
-                    raise runner.budget_error()
-                if config.conversation == "continued":  # else no prompt carries them
-                    search.turns += conversation_turn(asked.proposals[0].exchanges)
-            else:
-                search.stopped = f"all {config.iterations} iterations are done"
-        except BudgetExhausted as error:
-            search.stopped = str(error)
-        yield from _tune_leftover(search, runner)
-        if search.attempts:
-            search.replace_last(runner.with_final_counts(search.attempts[-1]))
+    config = runner.config
+    try:
+        if not search.attempts:
+            yield search.keep(assess_random_actions(runner))
+        if proposer.is_language_model:
+            rehearse(search, config)
+        while contexts := search.next_round(config):
+            search.validation = confirm_best(search, runner)
+            reached = reason_to_stop(search.convincing_score, search.task, config)
+            if reason := reached or reason_to_give_up(search.attempts, config):
+                search.stopped = reason
+                break
+            runner.isolate(request_log.has_recorded)
+            scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
+            prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
+            check_shown(scorable, prompts, config, request_log)
+            asked = propose_round(proposer, prompts, scorable, request_log)
+            for proposal in asked.proposals:
+                yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
+            if asked.stopped:
+                raise BudgetExhausted(asked.stopped)
+            if len(scorable) < len(contexts):
+                raise runner.budget_error()
+            if config.conversation == "continued":  # else no prompt carries them
+                search.turns += conversation_turn(asked.proposals[0].exchanges)
+        else:
+            search.stopped = f"all {config.iterations} iterations are done"
+    except BudgetExhausted as error:
+        search.stopped = str(error)
+    yield from _tune_leftover(search, runner)
+    if search.attempts:
+        search.replace_last(runner.with_final_counts(search.attempts[-1]))
 
 
 def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:

@@ -34,7 +34,7 @@ from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.prepare import prepared
-from policygen.search.runner import play_baseline, play_final, play_perturbed, usual_perturbations
+from policygen.search.runner import EpisodeRunner, play_baseline, play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import Task
 
 
@@ -95,12 +95,13 @@ class Run:
         )
         recorded = self.search.attempts[-1] if self.search.attempts else None
         try:
-            for attempt in optimize(self.search, self.config, self.proposer, request_log):
-                if self.config.keeps_every_episode:
-                    self.logbook.save_buffer(self.search.buffer)
-                self.logbook.record_attempt(attempt, self.search.buffer)
-                recorded = attempt
-                yield attempt
+            with EpisodeRunner(self.search, self.config, self.ledger, self.tell) as runner:
+                for attempt in optimize(self.search, self.proposer, request_log, runner):
+                    if self.config.keeps_every_episode:
+                        self.logbook.save_buffer(self.search.buffer)
+                    self.logbook.record_attempt(attempt, self.search.buffer)
+                    recorded = attempt
+                    yield attempt
             if recorded is not None and self.search.attempts[-1] is not recorded:
                 self.logbook.rewrite_last(self.search.attempts)
         except BaseException:

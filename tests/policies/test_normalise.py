@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from searched import attempts_of
 from support import Written, fenced
 
 import policygen
@@ -27,7 +28,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Search
-from policygen.search.loop import new_search, optimize
+from policygen.search.loop import new_search
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
@@ -64,7 +65,7 @@ def searched(task: Task, *replies: str, **more: Any) -> tuple[Search, RunConfig,
     provider = Written(replies)
     config = effective_config(task, task.name, options={**QUICK, "iterations": max(1, len(replies)), **more})
     search = new_search(task, config)
-    attempts = optimize(search, config, make_proposer(provider, config), RequestLog(Ledger(config)))
+    attempts = attempts_of(search, config, provider)
     for _ in range(len(replies) + 1):
         next(attempts)
     attempts.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from searched import POLE, searched, texts, written
+from searched import POLE, attempts_of, searched, texts, written
 from support import CHECKOUT, Written, fenced
 
 from policygen.plants.fit import AHEAD
@@ -18,13 +18,10 @@ from policygen.policies.parse import parse
 from policygen.policies.plant import Plant
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.views import plant_view
-from policygen.proposers.make import make_proposer
 from policygen.runs.attempt import Attempt, Tuned
-from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
-from policygen.search.loop import new_search, optimize
+from policygen.search.loop import new_search
 from policygen.search.refine import model
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
@@ -189,7 +186,7 @@ def replied(
     options = {"policy": "linear", "episodes": 2, "warmup_episodes": 4, "refine": "model", "iterations": 2}
     config = effective_config(POLE, POLE.name, options=options)
     search = new_search(POLE, config)
-    attempts = list(optimize(search, config, make_proposer(provider, config), RequestLog(Ledger(config))))
+    attempts = list(attempts_of(search, config, provider))
     return attempts, provider, search.context(len(search.attempts), config), config
 
 

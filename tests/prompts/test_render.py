@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searched import searched, texts
+from searched import attempts_of, searched, texts
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
@@ -20,14 +20,12 @@ from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.history import best_view
 from policygen.prompts.render import Show, _amounts, render_prompt, render_repair, template_variables
-from policygen.proposers.make import make_proposer
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.assess import assess_random_actions
-from policygen.search.loop import new_search, optimize
+from policygen.search.loop import new_search
 from policygen.search.refine.tunable import Tunable
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import without_knowledge
@@ -351,7 +349,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1, "ablate": "knowledge"}
     config = effective_config(task, "reacher", options=options)
     search = new_search(task, config)
-    list(optimize(search, config, make_proposer(Written([reply]), config), RequestLog(Ledger(config))))
+    list(attempts_of(search, config, Written([reply])))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 
