@@ -26,13 +26,8 @@ from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
-# Names that rows of a trace use themselves, and those under which features of such a name are shown.
-RENAMED = {
-    name: f"{name}_"
-    for name in ("step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns")
-}
-OWN_COLUMNS = frozenset(["step", "cell", "action", "reward"])  # an observation of such a name is not traced
-PLAIN = {shown: name for name, shown in RENAMED.items()}
+# Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
+FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns"])
 LEAST_LOSS = 1e-6  # losses below this share of the largest reward are rounding
 MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
@@ -111,17 +106,14 @@ def episode_view(
     unobserved = dict(beside(t.observations[:-1])) if beside is not None else {}
     unobserved = {name: values for name, values in unobserved.items() if name not in arrays and np.ptp(values) > 0}
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
-    columns.update((name, values.tolist()) for name, values in (arrays | unobserved).items())
+    columns.update((_shown(name, task), values.tolist()) for name, values in (arrays | unobserved).items())
     columns.update(_cells(t, reader))
     columns.update(_texts(t, task))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
     changing = _names_to_show(arrays, task, best)
-    if relevance.variance:
-        order = ranked([PLAIN.get(name, name) for name in changing], best, relevance, relevance.turn)
-        changing = [RENAMED.get(name, name) for name in order]
-    traced = [*unobserved, *changing]
+    traced = [*unobserved, *(ranked(changing, best, relevance, relevance.turn) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
     reached = reached_its_goal(t, task.solved)
     failed = t.terminated and not reached
@@ -142,18 +134,23 @@ def episode_view(
         won=reached,
         still=_still(arrays, task),
         columns=columns,
-        traced=tuple(traced),
-        relevant=tuple(name for name in relevant if name in traced),
-        constant={name: float(v[0]) for name, v in arrays.items() if name in relevant and np.ptp(v) == 0},
+        traced=tuple(_shown(name, task) for name in traced),
+        relevant=tuple(_shown(name, task) for name in relevant if name in traced),
+        constant={_shown(n, task): float(arrays[n][0]) for n in relevant if np.ptp(arrays[n]) == 0},
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
-        signals=signals,
-        reference=reference,
-        anomaly=anomaly,
+        signals=tuple(replace(signal, name=_shown(signal.name, task)) for signal in signals),
+        reference=_shown(reference, task),
+        anomaly=replace(anomaly, name=_shown(anomaly.name, task)) if anomaly is not None else None,
         terms=dict(t.terms),
         texts=task.text_names,
         final=dict.fromkeys(columns) | _final(t, task, reader, beside) if t.terminated else {},
     )
+
+
+def _shown(name: str, task: Task) -> str:
+    """Return the name under which a quantity or an actuator is shown."""
+    return f"{name}_" if name in FIELDS and name not in {actuator.name for actuator in task.actuators} else name
 
 
 def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: npt.NDArray[np.float64]) -> EpisodeView:
@@ -167,10 +164,11 @@ def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) ->
     """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
     rows = np.repeat(t.observations[-1:], 2, axis=0)
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
-    columns: dict[str, Sequence[Any]] = {n: v.tolist() for n, v in _quantities(last, task, reader).items()}
+    arrays = _quantities(last, task, reader)
     if reader.remembered:
-        columns = {o.name: columns[o.name] for o in task.observations if o.name in columns}
-    else:
+        arrays = {name: values for name, values in arrays.items() if name in task.observation_names}
+    columns: dict[str, Sequence[Any]] = {_shown(name, task): values.tolist() for name, values in arrays.items()}
+    if not reader.remembered:
         columns.update(_cells(last, reader))
     columns.update(_texts(last, task))
     columns.update((n, v.tolist()) for n, v in (beside(rows[:1]) if beside is not None else {}).items())
@@ -193,9 +191,8 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
     columns = reader.along(t.observations[:-1], t.actions)
     # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
-    slots |= OWN_COLUMNS & {*task.observation_names}
     arrays = {
-        name if name in task.observation_names else RENAMED.get(name, name): np.asarray(column, np.float64)
+        name: np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
         if len(column) == t.length and name not in slots  # else a feature nothing reads
     }
@@ -245,7 +242,7 @@ def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, be
 def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
     """Return the largest change of each observation that counts as none, by its range in the episode and its bounds."""
     return {
-        o.name: max(
+        _shown(o.name, task): max(
             STILL * float(np.ptp(arrays[o.name])),
             STILL_OF_LIMITS * (o.high - o.low) if o.high - o.low < MOST_RANGE else 0.0,
         )

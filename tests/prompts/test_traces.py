@@ -8,12 +8,14 @@ import re
 
 import numpy as np
 import pytest
-from searched import searched, texts
+from searched import POLE, attempts_of, searched, texts
 from support import ALWAYS_RIGHT, Written, fenced
 
 import policygen
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.runs.config import effective_config
+from policygen.search.loop import new_search
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -62,6 +64,25 @@ def test_features_named_like_a_column_of_the_trace_have_a_column_of_their_own() 
     shown = dict(zip(header.split(), row.split(), strict=True))
     step = int(shown["steps"].split("-")[0])
     assert float(shown["first_"]) == pytest.approx(episode.columns["first_"][step], abs=0.01)
+
+
+def test_observations_named_like_a_field_of_the_rows_keep_their_values() -> None:
+    names = {"position": "step", "spin": "last"}
+    observations = tuple(dataclasses.replace(o, name=names.get(o.name, o.name)) for o in POLE.observations)
+    task = dataclasses.replace(POLE, observations=observations, features=(), grid=None)
+    options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1}
+    config = effective_config(task, task.name, options=options)
+    search = new_search(task, config)
+    list(attempts_of(search, config, Written(["left = 9\nright = 0.1*last + 0.1*step + angle"])))
+    context = search.context(2, config)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    assert {"step_", "last_"} <= set(episode.traced) & set(episode.still)
+    assert episode.columns["step"] == list(range(episode.length))
+    played = [e.trajectory.observations for e in context.buffer.of_attempt(1)]
+    spins = next(spins for spins in (o[:, 3] for o in played) if spins[0] == episode.columns["last_"][0])
+    *_, end = FILTERS["condensed"](episode, 9)
+    assert end["last_"] == spins[-1]
+    assert end["last"] == episode.length - 1
 
 
 def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
