@@ -29,7 +29,7 @@ KERNEL = [
 ]
 EXTENSIONS = [
     *("worlds", "trackers", "export", "check", "simplify", "distill", "sweeps", "cluster"),
-    *("plots", "robust", "training", "film", "compare", "seats", "page", "notebook", "live", "mcp_server"),
+    *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "live", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
 

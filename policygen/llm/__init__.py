@@ -56,9 +56,17 @@ class ProviderEntry:
     server: Literal["own", "given", ""] = ""
 
     def load(self) -> Callable[..., Any]:
-        """Import the provider's class, and with it the SDK that it uses."""
+        """Import the provider's class, and with it the SDK that it uses.
+
+        Raises UsageError if it belongs to an extension that is missing.
+        """
         module, _, name = self.source.partition(":")
-        loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        try:
+            loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith("policygen.extensions"):
+                raise
+            raise UsageError(f"this copy of policygen has no {error.name}; install policygen again") from None
         return loaded
 
 
@@ -96,7 +104,7 @@ PROVIDERS: dict[str, ProviderEntry] = {
     "local": ProviderEntry(
         "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
         "Face hub (pip install 'policygen[local]'), or a GGUF file (pip install 'policygen[gguf]')",
-        "policygen.llm.local:local_model",
+        "policygen.extensions.local.provider:local_model",
         argument="DIR",
     ),
     "manual": ProviderEntry(

@@ -38,9 +38,9 @@ from policygen.episodes.players import Players, evaluate
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.trajectory import RandomActor
 from policygen.episodes.vector import ADVANCES
+from policygen.extensions.local.provider import LocalModel, load_chat_model
 from policygen.extensions.training.finetune import TrainingSettings, finetune
 from policygen.llm.base import LLMOptions
-from policygen.llm.local import LocalModel, load_chat_model
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.linear import LinearPolicy
 

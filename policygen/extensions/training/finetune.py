@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import PathError, UsageError
+from policygen.extensions.local.provider import load_chat_model
 from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
 from policygen.files import json_line, make_folder, read_plain, write_atomically
-from policygen.llm.local import load_chat_model
 from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]

@@ -17,8 +17,8 @@ from tiny_model import make_tiny_model
 
 from policygen.cli import commands
 from policygen.errors import PathError, UsageError
+from policygen.extensions.local.provider import load_chat_model
 from policygen.extensions.training.finetune import TrainingSettings, finetune, read_rows
-from policygen.llm.local import load_chat_model
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
 for name in ("trl", "peft", "datasets"):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
+from policygen.extensions.local.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
 from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
-from policygen.llm.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 

@@ -13,8 +13,8 @@ import pytest
 from tiny_model import TEMPLATE
 
 from policygen.errors import ProviderError, UsageError
+from policygen.extensions.local.gguf import read_header
 from policygen.llm import LLMOptions, connect
-from policygen.llm.gguf import read_header
 from policygen.llm.messages import Exchange, Message, Prompt
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import effective_config
