@@ -7,9 +7,7 @@ With tuning (`--refine`), the first proposal has all weights 0, and later ones a
 stalled search is restarted from the best policy with two labels exchanged, or from weights 0 (see `starts`).
 
 With `--memory`, further terms are sine and cosine of a clock's phase and of twice the phase, which give every output a
-rhythm with its own amplitude and shift, and an integral of each input. If outputs and inputs have names of a left and a
-right side, as those of a walker's legs, every other search begins with equations that are mirror images of each other,
-the left ones half a period later and all without integrals. Tuning keeps them mirror images (see `Tunable`).
+rhythm with its own amplitude and shift, and an integral of each input.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions, is_definition
 from policygen.policies.policy import Policy
 from policygen.proposers.starts import has_zero_weights, policy_to_continue, with_labels_exchanged
-from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, sides, to_digits, to_text, with_names
+from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_digits, to_text
 from policygen.quantities.tree import Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
@@ -39,7 +37,6 @@ _LONGEST_WEIGHT = "-0.12345*"
 CLOCK, SUM = "clock", "sum_"
 RATE = 0.3  # first rate of the clock in radians per step: a period of 21 steps
 _WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) for wave in ("sin", "cos"))
-_LEFT_WAVES = tuple((f"left_{name}", wave.replace(CLOCK, f"({CLOCK} + pi)")) for name, wave in _WAVES)
 _LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step of a weight is 1
 
 
@@ -60,14 +57,14 @@ def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
 
 def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
     """Return the names of all features that `--memory` defines."""
-    return (CLOCK, *(name for name, _ in _LEFT_WAVES), *_memory_terms(inputs))
+    return (CLOCK, *_memory_terms(inputs))
 
 
 def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
     """Return the lines that define `memory_names`; `rate`, in radians per step, is their only number to tune."""
     return [
         f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
-        *(f"let {name} = fixed({wave})" for name, wave in (*_WAVES, *_LEFT_WAVES)),
+        *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
         *(f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs),
     ]
 
@@ -91,16 +88,15 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
-    rate, rate_step, mirrored = rate_of(best), 0.0, False
+    rate, rate_step = rate_of(best), 0.0
     if context.tuning is not None:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
         if (tuned := _policy_to_tune(context)) is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
-        matrix, rate, searches = np.zeros(shape), RATE, len(_with_zero_weights(context))
-        mirrored = context.memory and searches % 2 == 0 and _has_sides(context.task)
-        note = f"Weights of 0 over standardised quantities, for {'another' if searches else 'a'} numerical search."
+        matrix, rate, number = np.zeros(shape), RATE, len(_with_zero_weights(context))
+        note = f"Weights of 0 over standardised quantities, for {'another' if number else 'a'} numerical search."
     elif isinstance(best, LinearPolicy) and not {to_text(term) for term in best.terms} <= {*terms}:
         step = _FIRST_SHARE * _step_size(context)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
@@ -121,13 +117,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     matrix[:, ~_free_outputs(context)] = 0.0
     if context.memory:
         rate = float(np.clip(rate * np.exp(_LOG_RATE_STEP * rate_step * rng.normal()), 0.01, 3.0))
-    return note, _standardised_policy(context, matrix, rate, mirrored=mirrored)
-
-
-def _has_sides(task: Task) -> bool:
-    """Whether numeric actions and inputs of a task have names of a left and a right side."""
-    numeric = {actuator.name for actuator in task.actuators if not actuator.is_choice}
-    return bool(sides(numeric) and sides({*inputs_of(task)}))
+    return note, _standardised_policy(context, matrix, rate)
 
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
@@ -182,9 +172,7 @@ def _step_size(context: Context) -> float:
     return float(np.clip(step, 0.02, 4.0))
 
 
-def _standardised_policy(
-    context: Context, matrix: npt.NDArray[np.float64], rate: float, *, mirrored: bool = False
-) -> str:
+def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate: float) -> str:
     """Return the text of equations over `n_NAME = (NAME - mean) / spread` (see `normalise`).
 
     Mean and spread are those of NAME in the episodes of random actions, so that weights of different attempts are
@@ -193,7 +181,6 @@ def _standardised_policy(
     Args:
         matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs).
         rate: the clock's rate in radians per step, if the policy has memory.
-        mirrored: write the left outputs as mirror images of the right ones, and leave out integrals.
     """
     task, inputs = context.task, inputs_of(context.task)
     if earlier := _with_zero_weights(context):  # the buffer may have lost the episodes of random actions
@@ -204,14 +191,8 @@ def _standardised_policy(
         lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
     lines += _memory_lines(inputs, rate) if context.memory else []
     terms = terms_of(task, context.memory)
-    equations = {}
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
         *weights, bias = (format_number(to_digits(value, 4)) for value in column)
         weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
-        kept = [term for term in weighed if not (mirrored and f"*{SUM}" in term)]
-        equations[output] = " + ".join([*kept, bias]).replace("+ -", "- ")
-    if mirrored:
-        pairs = sides({*equations, *terms, *(name for name, _ in _LEFT_WAVES)})
-        right = [name for name in equations if name in pairs and "left" not in name.split("_")]
-        equations |= {pairs[name]: with_names(equations[name], pairs) for name in right}
-    return "\n".join([*lines, *(f"{output} = {equation}" for output, equation in equations.items())])
+        lines.append(f"{output} = " + " + ".join([*weighed, bias]).replace("+ -", "- "))
+    return "\n".join(lines)

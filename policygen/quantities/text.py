@@ -12,7 +12,7 @@ import itertools
 import keyword
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 from policygen.errors import ExpressionError
@@ -403,26 +403,6 @@ def _wrapped(node: Node, at_least: int) -> str:
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Two signs in a row, without and with parentheses between them: `_one_sign` joins them.
 _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-(?=[\d.])"))
-
-
-def sides(names: Collection[str]) -> dict[str, str]:
-    """Return for each name of a side the name of the other side, such as `right_knee` for `left_knee` and back.
-
-    If there is no `right_knee`, the right side is `knee`.
-    """
-    pairs: dict[str, str] = {}
-    for name in sorted(names):
-        before, left, after = f"_{name}_".partition("_left_")
-        for word in ("_right_", "_") if left else ():
-            other = f"{before}{word}{after}".strip("_")
-            if other in names and not {name, other} & pairs.keys():
-                pairs |= {name: other, other: name}
-    return pairs
-
-
-def with_names(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with its names replaced, each as `names` has it."""
-    return _WORD.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def with_new_numbers(written: str, plain: str) -> str:

@@ -22,7 +22,6 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.builtin_linear import rate_of
-from policygen.quantities.text import sides, to_text, with_names
 from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
@@ -174,21 +173,6 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
     part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
     gone_on = policygen.resume(part.folder, iterations=9)
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
-
-
-def test_every_other_search_for_a_walker_begins_with_legs_that_mirror_each_other() -> None:
-    pytest.importorskip("mujoco")
-    settings = {**SHORT, "iterations": 2, "refine": "cma:90"}
-    first, second = policygen.run("Walker2d-v5", memory=True, jobs=1, **settings).attempts[1:]
-    for attempt, mirrored in ((first, True), (second, False)):
-        for policy in filter(None, (attempt.proposed, attempt.policy)):
-            assert isinstance(policy, policygen.LinearPolicy)
-            lines = {name: to_text(node) for name, node in policy.equations}
-            pairs = sides({*policy.task.observation_names, *lines, *(name for name, _ in policy.lets)})
-            images = [with_names(lines[name], pairs) == lines[pairs[name]] for name in lines]
-            assert all(images) if mirrored else not any(images)
-            assert any(name.startswith("sum_") for name, _ in policy.lets) != mirrored
-    assert [Tunable(one.policy, 2.5).size for one in (first, second) if one.policy] == [3 * 22 + 1, 6 * 39 + 1]
 
 
 def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:

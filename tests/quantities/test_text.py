@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
 from policygen.quantities.compiled import compile_scalar
-from policygen.quantities.text import format_number, parse_expression, sides, to_digits, to_text
+from policygen.quantities.text import format_number, parse_expression, to_digits, to_text
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -218,11 +218,3 @@ def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
     with pytest.raises(ExpressionError) as refusal:
         parse_expression("a" * 1_999, ("x",))
     assert len(str(refusal.value)) < 120
-
-
-def test_sides_are_pairs_of_names_that_differ_in_left_and_right() -> None:
-    names = {"knee", "left_knee", "hip_left", "hip_right", "hip", "lefty", "left", "wheel_left_rate", "wheel_rate"}
-    pairs = {"left_knee": "knee", "hip_left": "hip_right", "wheel_left_rate": "wheel_rate"}
-    assert sides(names) == {**pairs, **{other: name for name, other in pairs.items()}}
-    assert sides({"left_x", "x_left", "x"}) == {"left_x": "x", "x": "left_x"}  # each name has one partner
-    assert sides({"left", "right"}) == {"left": "right", "right": "left"}

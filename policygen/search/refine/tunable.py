@@ -20,8 +20,8 @@ from policygen.policies.rows import Rule
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.text import sides, to_digits, to_text, with_names
-from policygen.quantities.tree import Node, constants, limits, read_by, with_constants, with_plain_signs
+from policygen.quantities.text import to_digits
+from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, Method
 
@@ -105,8 +105,7 @@ class Refined:
 class Tunable:
     """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
 
-    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves. Lines for the left and the
-    right side that are mirror images of each other stay so: their numbers are one set of constants.
+    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves.
     """
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
@@ -129,14 +128,6 @@ class Tunable:
             levels = [
                 v for rule in policy.rules for v, a in zip(rule.action, actuators, strict=True) if not a.is_choice
             ]
-        first, originals = 0, np.arange(sum(len(constants(node)) for _, node in named) + len(edges + levels))
-        starts = dict[str, int]()
-        for name, node in named:
-            starts[name], first = first, first + len(constants(node))
-        for copy, original in _mirror_images(named).items():
-            count = len(constants(dict(named)[copy]))
-            originals[starts[copy] : starts[copy] + count] = np.arange(starts[original], starts[original] + count)
-        self._originals = originals
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
@@ -157,8 +148,7 @@ class Tunable:
             value == math.pi or (abs(value) == 1 and place.startswith("let "))
             for value, place in zip(self._values, places, strict=True)
         ]
-        own = self._originals == np.arange(len(sizes))
-        self._free = np.flatnonzero(own & (sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
+        self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
         self._sizes, self._ranged = sizes[self._free], ranged[self._free]
         # A constant with a range, if smaller than this, becomes 0.
         self._grain = np.where(ranged, sizes * 10.0**-SIGNIFICANT_DIGITS, 0.0)
@@ -218,7 +208,7 @@ class Tunable:
         tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else lambda node: node
         for i in np.flatnonzero(values != self._values):
             values[i] = to_digits(values[i], SIGNIFICANT_DIGITS) if abs(values[i]) >= self._grain[i] else 0.0
-        rounded = iter(values[self._originals].tolist())
+        rounded = iter(values.tolist())
         lets = tuple(
             (name, tidied(with_constants(node, rounded)) if name in self._moving else node)
             for name, node in self.policy.lets
@@ -243,18 +233,6 @@ class Tunable:
                 for rule in rules
             )
         return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
-
-
-def _mirror_images(lines: Sequence[tuple[str, Node]]) -> dict[str, str]:
-    """Return for each line that is the mirror image of an earlier one, with the same numbers, the earlier one."""
-    texts = {name: to_text(node) for name, node in lines}
-    pairs = sides({name.removeprefix("let ") for name in texts} | read_by(node for _, node in lines))
-    found: dict[str, str] = {}
-    for name in texts:
-        other = with_names(name, pairs)
-        if name not in found and texts[name] != with_names(texts[name], pairs) == texts.get(other):
-            found[other] = name
-    return found
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from refining import WEAK, policy_of, seeds, tuned
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.text import parse_expression, to_text, with_names
+from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import constants, with_constants, with_plain_signs
 from policygen.search.refine.tunable import Trials, Tunable
 
@@ -36,29 +36,6 @@ def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
         policy = policy_of(text, kind=kind)
         tunable = Tunable(policy)
         assert tunable.at(np.zeros(tunable.size)) == policy
-
-
-def test_lines_that_mirror_each_other_stay_mirror_images() -> None:
-    text = "let left_lean = angle - 0.25*spin\nlet right_lean = angle - {}*velocity\nleft = 2*left_lean"
-    text += "\nright = 2*right_lean"
-    pairs = {"left": "right", "right": "left", "left_lean": "right_lean", "right_lean": "left_lean"}
-    tunable = Tunable(policy_of(text.format(0.25)))
-    assert tunable.places == (
-        "let left_lean",
-        "let right_lean",
-        "left",
-    )  # spin is not velocity: these are no mirror images
-    moved = tunable.at(np.array([0.0, 0.0, 0.5]))
-    assert isinstance(moved, LinearPolicy)
-    texts = {name: to_text(node) for name, node in moved.equations}
-    assert texts["left"] == "3*left_lean"
-    assert texts["right"] == with_names(texts["left"], pairs)
-    again = Tunable(moved)
-    assert again.places == tunable.places
-    # Equal lines that read no sides, such as those of two labels before a search, are none.
-    assert Tunable(policy_of("left = 2*angle\nright = 2*angle")).places == ("left", "right")
-    # Neither are lines with other numbers.
-    assert Tunable(policy_of(text.format(0.25).replace("= 2*right", "= 3*right"))).size == 4
 
 
 def test_only_what_moved_is_rounded_and_pi_stays_pi() -> None:
