@@ -77,10 +77,6 @@ class Account:
     """The sources of a policy's return, over its episodes.
 
     Attributes:
-        terms: mean sum of each of the reward's terms, where the environment names them.
-        parts: mean reward of a step in each fifth of an episode, by the episode's own length.
-        reached: number of episodes that the environment ended for a success.
-        failed: number of episodes that it ended for a failure, before the time limit.
         reached_steps, failed_steps: lengths of the shortest and the longest of these episodes.
         lost: mean return that an episode loses by ending early, if each missing step earned the mean reward; 0 if the
             mean reward is not positive.
@@ -88,11 +84,11 @@ class Account:
     """
 
     episodes: int
-    terms: tuple[tuple[str, float], ...]
-    parts: tuple[float, ...]
-    reached: int
+    terms: tuple[tuple[str, float], ...]  # mean sum of each of the reward's terms, where the environment names them
+    parts: tuple[float, ...]  # mean reward of a step in each fifth of an episode, by the episode's own length
+    reached: int  # number of episodes that the environment ended for a success
     reached_steps: tuple[int, int]
-    failed: int
+    failed: int  # number of episodes that it ended for a failure, before the time limit
     failed_steps: tuple[int, int]
     lost: float
     weakest: int | None = None

@@ -27,22 +27,14 @@ IN_CHECKOUT = (
 
 @dataclass(frozen=True, slots=True)
 class TemplateEntry:
-    """A template as the list shows it.
-
-    Attributes:
-        path: the file in use.
-        own: whether it is in the working directory, not the shipped one.
-        origin: the shipped template of the same name, or else the most similar one; empty if none is similar.
-        changed: number of lines removed or added since the origin; None without one.
-        about: the first line of its first comment, or else its first heading.
-    """
+    """A template as the list shows it."""
 
     name: str
-    path: Path
-    own: bool
-    origin: str
-    changed: int | None
-    about: str
+    path: Path  # the file in use
+    own: bool  # whether it is in the working directory, not the shipped one
+    origin: str  # the shipped template of the same name, or else the most similar one; empty if none is similar
+    changed: int | None  # number of lines removed or added since the origin; None without one
+    about: str  # the first line of its first comment, or else its first heading
 
 
 def catalogue() -> list[TemplateEntry]:

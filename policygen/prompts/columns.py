@@ -37,23 +37,16 @@ _COMMON = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """The shares of reward and ends that each observation explains, and its variance, by name.
+    """The shares of reward and ends that each observation explains, and its variance, by name."""
 
-    Attributes:
-        relevance: a parabola over the observation after a step explains a share of the variance of the reward, and one
-            of early ends. Each share is divided by the largest of all observations; the relevance is the larger of the
-            two, plus 1 if the documentation names the observation where it describes reward or ends. It is 0 for
-            observations in `further`.
-        variance: over all steps.
-        further: observations that follow from positions and velocities, such as the forces on each body, and are shown
-            after them.
-        turn: number of the prompt; it selects which of the remaining quantities are shown.
-    """
-
+    # a parabola over the observation after a step explains a share of the variance of the reward, and one of early
+    # ends. Each share is divided by the largest of all observations; the relevance is the larger of the two, plus 1 if
+    # the documentation names the observation where it describes reward or ends. It is 0 for observations in `further`.
     relevance: Mapping[str, float]
-    variance: Mapping[str, float]
+    variance: Mapping[str, float]  # over all steps
+    # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
     further: frozenset[str] = frozenset()
-    turn: int = 0
+    turn: int = 0  # number of the prompt; it selects which of the remaining quantities are shown
 
     @property
     def relevant(self) -> list[str]:

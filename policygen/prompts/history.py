@@ -36,19 +36,11 @@ class AttemptView:
     """An attempt in the history: number, score, verdict, the model's idea, and the changes.
 
     Attributes:
-        parent: number of the attempt that it revises: the best of its time, or of its lineage.
         gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
             one-sided p-value; None, 0 and None without a comparison.
-        verdict: the result of the comparison, in words.
-        tuned_first: whether tuning came before its first score, so that there is no score to compare it with.
-        idea: the model's own sentence.
         changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
             parent.
-        same_as: an earlier attempt that proposed the same policy.
-        undefined: features and outputs that were not finite, each with its share of the steps.
-        unstable: number of episodes in which the simulation diverged.
         violated: number of episodes that violate each requirement of the task, without those that none does.
-        refused: a detailed account, for the last refused attempts.
     """
 
     number: int
@@ -58,37 +50,27 @@ class AttemptView:
     lowest: float | None
     highest: float | None
     accepted: bool
-    verdict: str
+    verdict: str  # the result of the comparison, in words
     gain: float | None
     paired: int
     p: float | None
-    idea: str
+    idea: str  # the model's own sentence
     is_best: bool
-    parent: int | None
-    same_as: int | None
+    parent: int | None  # number of the attempt that it revises: the best of its time, or of its lineage
+    same_as: int | None  # an earlier attempt that proposed the same policy
     changed: str
     problem: str
     refinement: str
-    tuned_first: bool
-    undefined: Mapping[str, float]
-    unstable: int
+    tuned_first: bool  # whether tuning came before its first score, so that there is no score to compare it with
+    undefined: Mapping[str, float]  # features and outputs that were not finite, each with its share of the steps
+    unstable: int  # number of episodes in which the simulation diverged
     violated: Mapping[str, int]
-    refused: RefusedView | None
+    refused: RefusedView | None  # a detailed account, for the last refused attempts
 
 
 @dataclass(frozen=True, slots=True)
 class BestView:
-    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together.
-
-    Attributes:
-        fresh: whether the score is on other episodes than those by which attempts are compared.
-        compared_mean: its mean on the latter.
-        tuned: the constants that tuning changed, before and after, by the name of their equation.
-        proposed: the text of a table before tuning.
-        spread: the final spread of the search for the constants of each place, in per cent.
-        at_an_end: its tuned constants within AT_AN_END of an end of their range: the name of the line, value and range.
-        idle: its parts without effect in its episodes.
-    """
+    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together."""
 
     number: int
     text: str
@@ -96,14 +78,16 @@ class BestView:
     score: str
     mean: float
     exact: bool
-    fresh: bool
-    compared_mean: float | None
+    fresh: bool  # whether the score is on other episodes than those by which attempts are compared
+    compared_mean: float | None  # its mean on the latter
     refinement: str
-    proposed: str
+    proposed: str  # the text of a table before tuning
+    # the constants that tuning changed, before and after, by the name of their equation
     tuned: Mapping[str, Sequence[tuple[float, float]]]
-    spread: Mapping[str, Sequence[float]]
+    spread: Mapping[str, Sequence[float]]  # the final spread of the search for the constants of each place, in per cent
+    # its tuned constants within AT_AN_END of an end of their range: the name of the line, value and range
     at_an_end: tuple[tuple[str, float, float, float], ...]
-    idle: tuple[Idle, ...]
+    idle: tuple[Idle, ...]  # its parts without effect in its episodes
     played: tuple[Mapping[str, Any], ...]
     terms: tuple[str, ...]
 

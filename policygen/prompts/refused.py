@@ -34,36 +34,28 @@ class LargestLoss:
 
     Attributes:
         first, last: the first and last of these steps.
-        mean: mean reward lost there per episode.
-        episodes: number of the proposal's episodes behind the mean.
-        paired: whether both policies played the same seeds.
         row: the values of one step by quantity, from the episode with the largest loss: the last step of an episode
             that failed by then, else the step with the least reward.
     """
 
     first: int
     last: int
-    mean: float
-    episodes: int
-    paired: bool
+    mean: float  # mean reward lost there per episode
+    episodes: int  # number of the proposal's episodes behind the mean
+    paired: bool  # whether both policies played the same seeds
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedView:
-    """A refused proposal, compared with the best policy of its time.
+    """A refused proposal, compared with the best policy of its time."""
 
-    Attributes:
-        lines: its lines that the best policy lacks; empty for a table with many, see `AttemptView.changed`.
-        more_lines: number of such lines that are left out.
-        tuned: the constants that tuning changed, before and after, by the name of their line.
-        lost: the part of the episode with the largest loss; None if no part has a significant one.
-    """
-
+    # its lines that the best policy lacks; empty for a table with many, see `AttemptView.changed`
     lines: tuple[str, ...]
-    more_lines: int
+    more_lines: int  # number of such lines that are left out
+    # the constants that tuning changed, before and after, by the name of their line
     tuned: Mapping[str, Sequence[tuple[float, float]]]
-    lost: LargestLoss | None
+    lost: LargestLoss | None  # the part of the episode with the largest loss; None if no part has a significant one
 
 
 def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:

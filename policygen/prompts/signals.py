@@ -28,18 +28,15 @@ class Signal:
 
     Attributes:
         low, mean, high: over the episode.
-        saturated: share of the steps at a limit of the actuator; None if the quantity has no limits.
-        period: steps from one swing to the next; None without a rhythm.
-        lag: steps by which it trails the reference signal, None without a common rhythm.
     """
 
     name: str
     low: float
     mean: float
     high: float
-    saturated: float | None = None
-    period: int | None = None
-    lag: int | None = None
+    saturated: float | None = None  # share of the steps at a limit of the actuator; None if the quantity has no limits
+    period: int | None = None  # steps from one swing to the next; None without a rhythm
+    lag: int | None = None  # steps by which it trails the reference signal, None without a common rhythm
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,50 +37,33 @@ MOST_RANGE = 1e3
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """One episode: its outcome, and a list per quantity with one entry per step.
-
-    Attributes:
-        columns: `step`, every observation, text and feature (of the task and of the best policy), for tables `cell`
-            (bins, in the order of the grid), `action` in the task's words, each continuous actuator by its name, and
-            `reward`.
-        traced: names of the observations and features to show, the most important first.
-        relevant: those of the observations that reward and ends depend on most, the most relevant first.
-        constant: the values of such observations where they do not change in this episode.
-        unobserved: those of them that no policy can read.
-        outputs: names of the columns of actions.
-        texts: names of the columns of observed texts.
-        signals: the range of each quantity, and for linear policies its rhythm.
-        reference: the signal that lags refer to.
-        anomaly: the first quantity that left its usual range, if there is one.
-        terms: the sum of each reward term, if the environment reports them.
-        final: the values of the columns after the last action, None for those without one; empty if the time limit
-            ended the episode.
-        failed: whether it ended early without success; `won`: with success.
-        lost: reward of each step below the mean of the policy's episodes; empty if there is only one.
-        shortfall: the steps in which it lost most, if it lost anything.
-        still: the largest change of each observation that counts as none.
-    """
+    """One episode: its outcome, and a list per quantity with one entry per step."""
 
     attempt: int
     episode_return: float
     length: int
     ending: str
-    failed: bool
+    failed: bool  # whether it ended early without success; `won`: with success
     won: bool
-    still: Mapping[str, float]
+    still: Mapping[str, float]  # the largest change of each observation that counts as none
+    # `step`, every observation, text and feature (of the task and of the best policy), for tables `cell` (bins, in the
+    # order of the grid), `action` in the task's words, each continuous actuator by its name, and `reward`
     columns: Mapping[str, Sequence[Any]]
-    traced: tuple[str, ...]
-    relevant: tuple[str, ...]
-    constant: Mapping[str, float]
-    unobserved: tuple[str, ...]
-    outputs: tuple[str, ...]
-    signals: tuple[Signal, ...]
-    reference: str
-    anomaly: Anomaly | None
-    terms: Mapping[str, float]
-    texts: tuple[str, ...] = ()
+    traced: tuple[str, ...]  # names of the observations and features to show, the most important first
+    relevant: tuple[str, ...]  # those of the observations that reward and ends depend on most, the most relevant first
+    constant: Mapping[str, float]  # the values of such observations where they do not change in this episode
+    unobserved: tuple[str, ...]  # those of them that no policy can read
+    outputs: tuple[str, ...]  # names of the columns of actions
+    signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
+    reference: str  # the signal that lags refer to
+    anomaly: Anomaly | None  # the first quantity that left its usual range, if there is one
+    terms: Mapping[str, float]  # the sum of each reward term, if the environment reports them
+    texts: tuple[str, ...] = ()  # names of the columns of observed texts
+    # reward of each step below the mean of the policy's episodes; empty if there is only one
     lost: Sequence[float] = ()
-    shortfall: Shortfall | None = None
+    shortfall: Shortfall | None = None  # the steps in which it lost most, if it lost anything
+    # the values of the columns after the last action, None for those without one; empty if the time limit ended the
+    # episode
     final: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -140,22 +140,18 @@ class RequirementView:
     """A requirement, and how the best policy meets it.
 
     Attributes:
-        text: its condition in words.
-        allowed: share of episodes that may violate it.
         violated, episodes: number of the best policy's episodes that violate it, and of all; None and 0 before there is
             a best policy.
-        worst: the value of the left side of its comparison where it was furthest from being met.
-        rows: steps around the first violation in its worst episode.
     """
 
     name: str
-    text: str
+    text: str  # its condition in words
     hard: bool
-    allowed: float
+    allowed: float  # share of episodes that may violate it
     violated: int | None = None
     episodes: int = 0
-    worst: float | None = None
-    rows: tuple[Mapping[str, Any], ...] = ()
+    worst: float | None = None  # the value of the left side of its comparison where it was furthest from being met
+    rows: tuple[Mapping[str, Any], ...] = ()  # steps around the first violation in its worst episode
 
 
 def requirement_views(context: Context) -> list[RequirementView]:
@@ -185,24 +181,17 @@ def _rows(best: Attempt, found: Violations, context: Context) -> tuple[Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective that one attempt was tuned for.
-
-    Attributes:
-        lines: its objective and potential, after the features that they need.
-        refinement: the result of tuning, in words.
-        groups: groups of episodes, each with its number of episodes and their mean return.
-        terms: each term of the objective with its mean sum per episode, one for each group; empty without an
-            objective.
-        total: the same for the whole objective.
-    """
+    """The objective that one attempt was tuned for."""
 
     number: int
     is_best: bool
-    lines: tuple[str, ...]
-    refinement: str
+    lines: tuple[str, ...]  # its objective and potential, after the features that they need
+    refinement: str  # the result of tuning, in words
+    # groups of episodes, each with its number of episodes and their mean return
     groups: tuple[tuple[str, int, float], ...] = ()
+    # each term of the objective with its mean sum per episode, one for each group; empty without an objective
     terms: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    total: tuple[float, ...] = ()
+    total: tuple[float, ...] = ()  # the same for the whole objective
 
 
 def objective_views(context: Context) -> list[ObjectiveView]:
@@ -255,23 +244,14 @@ def _episodes(attempt: Attempt, context: Context) -> list[Trajectory]:
 
 @dataclass(frozen=True, slots=True)
 class PlantView:
-    """The plant so far: the one fitted last, or the one of the replies if a reply has written one since.
+    """The plant so far: the one fitted last, or the one of the replies if a reply has written one since."""
 
-    Attributes:
-        lines: the plant in the policy language.
-        steps: number of steps it was fitted to; 0: its numbers are as written.
-        regressed: left-hand sides of its lines that no reply and no task file has stated.
-        errors: the observations, worst predicted first.
-        largest: the largest of all these errors; 0 without any.
-        ahead: number of steps that `PredictionError.ahead` looks ahead.
-    """
-
-    lines: tuple[str, ...]
-    steps: int = 0
-    regressed: tuple[str, ...] = ()
-    errors: tuple[PredictionError, ...] = ()
-    largest: float = 0.0
-    ahead: int = AHEAD
+    lines: tuple[str, ...]  # the plant in the policy language
+    steps: int = 0  # number of steps it was fitted to; 0: its numbers are as written
+    regressed: tuple[str, ...] = ()  # left-hand sides of its lines that no reply and no task file has stated
+    errors: tuple[PredictionError, ...] = ()  # the observations, worst predicted first
+    largest: float = 0.0  # the largest of all these errors; 0 without any
+    ahead: int = AHEAD  # number of steps that `PredictionError.ahead` looks ahead
     uncertain: tuple[UncertainNumber, ...] = ()
     worst: WorstPrediction | None = None
 

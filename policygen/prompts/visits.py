@@ -25,24 +25,17 @@ COUNTED = 5  # number of quantities that `_tally` counts for a cell and an actio
 
 @dataclass(frozen=True, slots=True)
 class VisitView:
-    """A cell and one of its actions whose return differs significantly from that of others.
-
-    Attributes:
-        visits: number of steps in which the action was taken there.
-        ends_soon: number of those among the last 10 steps before a failure.
-        mean_return: the mean return to go from the first visit in each of `episodes` episodes.
-        error: its standard error.
-        other: another action in this cell with a better or worse return, `other_return`; empty if there is none, and
-            then the row differs from the mean over all cells.
-    """
+    """A cell and one of its actions whose return differs significantly from that of others."""
 
     bins: tuple[int, ...]
     action: str
-    visits: int
-    mean_return: float
-    error: float
+    visits: int  # number of steps in which the action was taken there
+    mean_return: float  # the mean return to go from the first visit in each of `episodes` episodes
+    error: float  # its standard error
     episodes: int
-    ends_soon: int
+    ends_soon: int  # number of those among the last 10 steps before a failure
+    # another action in this cell with a better or worse return, `other_return`; empty if there is none, and then the
+    # row differs from the mean over all cells
     other: str
     other_return: float
 

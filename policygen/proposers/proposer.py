@@ -31,21 +31,15 @@ _END = re.compile(r"(?<=[.!?])\s")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal for an attempt: a policy or problems, and the exchanges with the provider.
+    """A proposal for an attempt: a policy or problems, and the exchanges with the provider."""
 
-    Attributes:
-        number: the attempt's number.
-        stopped: the reason if a budget ended before the reply could be repaired.
-        standardised: whether the policy's constants weigh standardised quantities, so that all have a similar size.
-        model: the spec of the provider that was asked.
-    """
-
-    number: int
+    number: int  # the attempt's number
     parsed: ParseResult
     exchanges: tuple[Exchange, ...]
-    stopped: str = ""
+    stopped: str = ""  # the reason if a budget ended before the reply could be repaired
+    # whether the policy's constants weigh standardised quantities, so that all have a similar size
     standardised: bool = False
-    model: str = ""
+    model: str = ""  # the spec of the provider that was asked
 
     @property
     def idea(self) -> str:

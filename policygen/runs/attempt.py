@@ -41,18 +41,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
-    """A policy in compressed form, because a long run has tens of thousands of them.
-
-    Attributes:
-        content: the JSON of `Policy.to_record`, compressed by zlib.
-        digest: see `text_digest`.
-        log: the file that the policy was read from, if any.
-    """
+    """A policy in compressed form, because a long run has tens of thousands of them."""
 
     task: Task = field(repr=False, compare=False)
-    content: bytes = field(repr=False)
-    digest: bytes
-    log: Path | None = field(default=None, repr=False, compare=False)
+    content: bytes = field(repr=False)  # the JSON of `Policy.to_record`, compressed by zlib
+    digest: bytes  # see `text_digest`
+    log: Path | None = field(default=None, repr=False, compare=False)  # the file that the policy was read from, if any
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:

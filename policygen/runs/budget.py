@@ -86,27 +86,21 @@ def affordable_hold(
 
 @dataclass
 class Ledger:
-    """The running totals of a run's spending, checked against its limits.
-
-    Attributes:
-        usd: the cost; None once the price of a reply is unknown.
-        tuning_steps: the part of `env_steps` that tuning played; None in a run begun before it was recorded.
-        longest: maximum number of steps of an episode.
-        cached: number of replies from a cache.
-        held: the maximum cost of each unfinished request, so that together they exceed no budget.
-    """
+    """The running totals of a run's spending, checked against its limits."""
 
     config: RunConfig
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    usd: float | None = 0.0
+    usd: float | None = 0.0  # the cost; None once the price of a reply is unknown
     episodes: int = 0
     env_steps: int = 0
+    # the part of `env_steps` that tuning played; None in a run begun before it was recorded
     tuning_steps: int | None = 0
-    longest: int = 0
+    longest: int = 0  # maximum number of steps of an episode
     llm_seconds: float = 0.0
-    cached: int = 0
+    cached: int = 0  # number of replies from a cache
+    # the maximum cost of each unfinished request, so that together they exceed no budget
     held: list[Hold] = field(default_factory=list)
     _estimate_ratio: float = ESTIMATE_MARGIN
 

@@ -46,26 +46,18 @@ class ExampleScore:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A policy of another task, with everything needed to read it without that task.
-
-    Attributes:
-        about: the first paragraph about the task, shortened.
-        quantities: the quantities that the policy reads, directly or through features.
-        lines: the policy in the policy language; a table's bins are always among them.
-        rows: number of rows of a table, the last of `lines`; 0 for equations.
-        worth: its score; None if only the policy was saved.
-    """
+    """A policy of another task, with everything needed to read it without that task."""
 
     task: str
     gym_id: str
-    about: str
+    about: str  # the first paragraph about the task, shortened
     kind: str
-    quantities: tuple[ExampleQuantity, ...]
+    quantities: tuple[ExampleQuantity, ...]  # the quantities that the policy reads, directly or through features
     actuators: tuple[Actuator, ...]
-    lines: tuple[str, ...]
-    rows: int = 0
+    lines: tuple[str, ...]  # the policy in the policy language; a table's bins are always among them
+    rows: int = 0  # number of rows of a table, the last of `lines`; 0 for equations
     solved: float | None = None
-    worth: ExampleScore | None = None
+    worth: ExampleScore | None = None  # its score; None if only the policy was saved
 
 
 def example_of(policy: Policy, worth: ExampleScore | None = None) -> Example:

@@ -26,17 +26,11 @@ LEAST_ATTEMPTS = 2  # of a lineage before it is dropped as worse than the others
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A first attempt and its revisions, and the best of them.
+    """A first attempt and its revisions, and the best of them."""
 
-    Attributes:
-        number: number of the attempt that began it; 0 in a run without lineages.
-        attempts: its attempts, oldest first; none in a run without lineages.
-        best: the policy that the next proposal revises; None if it has none.
-    """
-
-    number: int
-    attempts: tuple[Attempt, ...] = ()
-    best: Attempt | None = None
+    number: int  # number of the attempt that began it; 0 in a run without lineages
+    attempts: tuple[Attempt, ...] = ()  # its attempts, oldest first; none in a run without lineages
+    best: Attempt | None = None  # the policy that the next proposal revises; None if it has none
 
 
 def lineages_of(attempts: Sequence[Attempt], most: int) -> list[Lineage]:

@@ -23,15 +23,13 @@ class TuningProgress:
 
     Attributes:
         played, episodes: episodes played so far, and their maximum; a converged search ends earlier.
-        mean: mean return of the candidates played last; None before the first.
-        since: start of the tuning, in seconds since the epoch.
     """
 
     number: int
     played: int
     episodes: int
-    mean: float | None
-    since: float
+    mean: float | None  # mean return of the candidates played last; None before the first
+    since: float  # start of the tuning, in seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,27 +42,23 @@ class RequestLog:
     ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
     left does not cover another reply of full length, requests are sent one at a time. While a request waits before a
     retry, no other request is sent.
-
-    Args:
-        recorded: exchanges that an interrupted run had paid for but not yet used.
-        tell: called with each activity, such as a wait; None: it has ended.
-        steering: the user's messages to the run.
-        cache: stores answers of language models; looked up before a request.
-        by_attempt: whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of
-            two attempts count as the same.
-        on_exchange: called immediately with every new exchange, before anything else can fail. Failed exchanges are
-            reported only for language models: another provider costs nothing and is asked again.
-        on_sent: called before every try of a request to a model, with its attempt and repair (0: the first request).
     """
 
     ledger: Ledger
     _: KW_ONLY
+    # exchanges that an interrupted run had paid for but not yet used
     recorded: Sequence[Exchange | FailedExchange] = ()
+    # called immediately with every new exchange, before anything else can fail. Failed exchanges are reported only for
+    # language models: another provider costs nothing and is asked again.
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
+    # called before every try of a request to a model, with its attempt and repair (0: the first request)
     on_sent: Callable[[int, int], None] = lambda attempt, repair: None
+    # called with each activity, such as a wait; None: it has ended
     tell: Callable[[Activity | None], None] = ignore_activity
-    cache: Cache | None = None
-    steering: Steering | None = None
+    cache: Cache | None = None  # stores answers of language models; looked up before a request
+    steering: Steering | None = None  # the user's messages to the run
+    # whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of two attempts
+    # count as the same
     by_attempt: bool = True
     sleep: Callable[[float], None] = time.sleep
 

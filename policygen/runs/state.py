@@ -61,32 +61,24 @@ class Assessment:
 
 @dataclass
 class Search:
-    """The state of the search loop, which changes with every attempt.
-
-    Attributes:
-        example: a policy of another task, shown in prompts.
-        best_score: the best policy's score in the comparison that selected it. It may use more episodes than the
-            attempt's own score, because close comparisons play more.
-        validation: the best policy's score on held-out episodes; None if `best_score` is exact or none were left.
-        turns: the requests and last replies of a continued conversation.
-        stopped: the reason why the loop ended.
-        demonstrations: episodes from outside the run; prompts show them with its best episodes.
-        baseline: an agent with its score on the seeds of the final score; None without one.
-    """
+    """The state of the search loop, which changes with every attempt."""
 
     task: Task
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
-    example: Example | None = None
+    example: Example | None = None  # a policy of another task, shown in prompts
     attempts: list[Attempt] = field(default_factory=list)
     tried: TriedPolicies = field(default_factory=TriedPolicies)
     best: Attempt | None = None
+    # the best policy's score in the comparison that selected it. It may use more episodes than the attempt's own score,
+    # because close comparisons play more.
     best_score: Score | None = None
+    # the best policy's score on held-out episodes; None if `best_score` is exact or none were left
     validation: Score | None = None
-    turns: list[Message] = field(default_factory=list)
-    stopped: str = ""
-    demonstrations: tuple[Episode, ...] = ()
-    baseline: Baseline | None = None
+    turns: list[Message] = field(default_factory=list)  # the requests and last replies of a continued conversation
+    stopped: str = ""  # the reason why the loop ended
+    demonstrations: tuple[Episode, ...] = ()  # episodes from outside the run; prompts show them with its best episodes
+    baseline: Baseline | None = None  # an agent with its score on the seeds of the final score; None without one
 
     @property
     def incumbent(self) -> Policy | None:
@@ -214,36 +206,29 @@ class Context:
     """The input from which a prompt is rendered; also the input of the provider `builtin`.
 
     Attributes:
-        best: the policy to revise: the best of the run, or of a lineage.
-        reported_score: its score to show, see `Search.reported_score`.
         tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
-        tuning: budget and method of the numerical search that tunes the proposal.
         definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
             resumed run reads recorded replies in the same way; empty unless the run normalises.
-        memory: whether `builtin` proposes policies with memory.
-        comments: the user's comments for the model.
-        lineage: the attempts that led to `best`.
-        others: the best policies of the other lineages, best first.
     """
 
     task: Task
     kind: PolicyKind
     number: int
     seed: int
-    best: Attempt | None
-    reported_score: Score | None
+    best: Attempt | None  # the policy to revise: the best of the run, or of a lineage
+    reported_score: Score | None  # its score to show, see `Search.reported_score`
     attempts: tuple[Attempt, ...]
     tried: TriedPolicies
     buffer: ReplayBuffer
-    tuning: TuningLimits | None = None
+    tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
     definitions: tuple[Definition, ...] = ()
     example: Example | None = None
-    memory: bool = False
-    comments: tuple[str, ...] = ()
+    memory: bool = False  # whether `builtin` proposes policies with memory
+    comments: tuple[str, ...] = ()  # the user's comments for the model
     demonstrations: tuple[Episode, ...] = ()
     baseline: Baseline | None = None
-    lineage: Lineage = field(default_factory=lambda: Lineage(0))
-    others: tuple[Attempt, ...] = ()
+    lineage: Lineage = field(default_factory=lambda: Lineage(0))  # the attempts that led to `best`
+    others: tuple[Attempt, ...] = ()  # the best policies of the other lineages, best first
 
     @property
     def incumbent(self) -> Policy | None:

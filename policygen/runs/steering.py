@@ -31,19 +31,13 @@ _Number = Annotated[int, Field(ge=0, le=2**53)]
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment; `number` 1 is the first.
-
-    Attributes:
-        once: only one prompt carries it.
-        withdrawn: no further prompt carries it.
-        carried: the attempts whose prompts carried it.
-    """
+    """A comment; `number` 1 is the first."""
 
     number: int
     text: str
-    once: bool = False
-    withdrawn: bool = False
-    carried: tuple[int, ...] = ()
+    once: bool = False  # only one prompt carries it
+    withdrawn: bool = False  # no further prompt carries it
+    carried: tuple[int, ...] = ()  # the attempts whose prompts carried it
 
     @property
     def active(self) -> bool:
@@ -78,14 +72,10 @@ _LINE = TypeAdapter(_Line)
 
 @dataclass(frozen=True, slots=True)
 class UserMessages:
-    """The user's messages to a run so far.
-
-    Attributes:
-        carried: numbers of the comments that each attempt's prompt carried, by attempt.
-    """
+    """The user's messages to a run so far."""
 
     comments: tuple[Comment, ...]
-    carried: dict[int, tuple[int, ...]]
+    carried: dict[int, tuple[int, ...]]  # numbers of the comments that each attempt's prompt carried, by attempt
     paused: bool
 
 

@@ -52,24 +52,19 @@ class TuningLimits:
     Attributes:
         method: `cma`, `ars`, or one of `FOR_TABLES` for the entries of a table; `cma` becomes `ars` for more than
             `most_for_cma` constants.
-        episodes: maximum number of episodes; 0 if too few are left for tuning.
         left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
-        limit: maximum number of episodes of the run; None without a limit.
-        steps_left: steps of the environment left to the run; None without a limit.
-        first_step: first changes of a constant, as a share of its size.
         generation, seeds: candidates of a generation, and maximum episodes of each.
-        constants: approximate number of constants for which the episodes suffice.
     """
 
     method: Method
-    episodes: int
+    episodes: int  # maximum number of episodes; 0 if too few are left for tuning
     left: int | None
-    limit: int | None
-    steps_left: int | None
-    first_step: float
+    limit: int | None  # maximum number of episodes of the run; None without a limit
+    steps_left: int | None  # steps of the environment left to the run; None without a limit
+    first_step: float  # first changes of a constant, as a share of its size
     generation: int
     seeds: int
-    constants: int
+    constants: int  # approximate number of constants for which the episodes suffice
 
 
 def tuning_limits(

@@ -16,21 +16,14 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The contribution of one of several models.
-
-    Attributes:
-        proposals: number of attempts that it proposed.
-        accepted: number of these attempts that became the best.
-        gain: sum of the improvements on the previous best. The first policy of a run has no previous best and does
-            not count.
-        usd: their cost; None if a price is unknown.
-    """
+    """The contribution of one of several models."""
 
     model: str
-    proposals: int
-    accepted: int
+    proposals: int  # number of attempts that it proposed
+    accepted: int  # number of these attempts that became the best
+    # sum of the improvements on the previous best. The first policy of a run has no previous best and does not count.
     gain: float
-    usd: float | None
+    usd: float | None  # their cost; None if a price is unknown
 
 
 def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, ...]:

@@ -216,15 +216,12 @@ def _total(costs: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Better:
-    """The better of a proposal and its tuned form.
-
-    Attributes:
-        watched: the real episodes that tuning in a plant recorded; they go to the replay buffer.
-    """
+    """The better of a proposal and its tuned form."""
 
     policy: Policy
     performance: Performance
     tuned: Tuned
+    # the real episodes that tuning in a plant recorded; they go to the replay buffer
     watched: Sequence[Trajectory] = ()
 
 
