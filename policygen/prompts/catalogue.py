@@ -38,11 +38,7 @@ class TemplateEntry:
 
 
 def catalogue() -> list[TemplateEntry]:
-    """Return all templates that can be used here, by name.
-
-    Raises:
-        TemplateError: one cannot be read.
-    """
+    """Return all templates that can be used here, by name; raise TemplateError if one cannot be read."""
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
         text, namesake = source_of(path), shipped(name)

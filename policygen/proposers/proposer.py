@@ -109,11 +109,7 @@ class LanguageModel:
         self._options = options or llm_options(config)
 
     def check(self, task: Task) -> None:
-        """Refuse a cost limit that cannot be enforced.
-
-        Raises:
-            UsageError: the model's price is unknown.
-        """
+        """Refuse a cost limit that cannot be enforced; raise UsageError if the model's price is unknown."""
         if self._config.max_usd is None:
             return
         if cost(self._options, self.provider.spec, self.provider.model, 1, 1) is None:
