@@ -119,7 +119,7 @@ def episode_view(
         columns=columns,
         traced=tuple(_shown(name, task) for name in traced),
         relevant=tuple(_shown(name, task) for name in relevant if name in traced),
-        constant={_shown(n, task): float(arrays[n][0]) for n in relevant if np.ptp(arrays[n]) == 0},
+        constant={_shown(n, task): float(v[0]) for n, v in arrays.items() if n in relevant and np.ptp(v) == 0},
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
         signals=tuple(replace(signal, name=_shown(signal.name, task)) for signal in signals),
