@@ -77,7 +77,7 @@ def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def executor(folder: Path, size: int) -> Executor:
         return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
 
-    monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
+    monkeypatch.setattr("policygen.extensions.sweeps.executor.ProcessExecutor", executor)
 
 
 @pytest.fixture(scope="session")

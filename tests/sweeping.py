@@ -38,17 +38,15 @@ def plan_of(
 def opened(*names: str, seeds: Sequence[int] = (100, 101), overrides: Sequence[str] = (), **more: Any) -> Sweep:
     """A new or extended sweep in SWEPT; what is not of its plan are settings."""
     of_the_plan = {name: more.pop(name) for name in ("llms", "limits") if name in more}
-    workers = more.pop("workers", 1)
-    plan = plan_of(*names, seeds=seeds, settings=stated(**more), **of_the_plan)
-    return open_sweep(SWEPT, plan, overrides=overrides, workers=workers)
+    return open_sweep(SWEPT, plan_of(*names, seeds=seeds, settings=stated(**more), **of_the_plan), overrides=overrides)
 
 
 def conducted(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> Sweep:
     """The sweep when `conduct` has ended, and released whatever happens."""
     try:
-        conduct(sweep, tell, executor)
+        conduct(sweep, executor or InThisProcess(), tell)
     finally:
-        sweep.release()
+        sweep.lock.release()
     return sweep
 
 

@@ -104,9 +104,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
             say(words)
         return
     trackers(execution.track)  # raises if one is not installed
-    active_sweep = open_sweep(
-        folder, plan, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
-    )
+    active_sweep = open_sweep(folder, plan, overrides=overrides, trust=trust, cache=execution.cache)
     for words in protocols(active_sweep.plan):
         say(words)
     cells = {cell.configuration: cell for cell in active_sweep.cells}
@@ -141,9 +139,7 @@ def resume_sweep(
     limits = _limits(budgets)
     trackers(execution.track)  # raises if one is not installed
     overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    active_sweep = open_sweep(
-        folder, limits=limits, overrides=overrides, workers=execution.workers or 1, trust=trust, cache=execution.cache
-    )
+    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, trust=trust, cache=execution.cache)
     _conduct(active_sweep, execution)
 
 
@@ -158,17 +154,19 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _executor(active_sweep: Sweep, execution: Execution) -> Executor | None:
-    """Return the executor of a sweep; None for processes on this machine."""
+def _executor(folder: Path, execution: Execution) -> Executor:
+    """Return the executor of the sweep in a folder."""
     if execution.on == "local":
-        return None
+        from policygen.extensions.sweeps.executor import ProcessExecutor
+
+        return ProcessExecutor(folder, execution.workers or 1)
     if execution.on == "slurm":
         from policygen.extensions.cluster.on_slurm import SlurmExecutor
 
-        return SlurmExecutor(active_sweep.folder, execution.slurm, execution.workers)
+        return SlurmExecutor(folder, execution.slurm, execution.workers)
     from policygen.extensions.cluster.on_ray import RayExecutor
 
-    return RayExecutor(active_sweep.folder, execution.address, execution.workers)
+    return RayExecutor(folder, execution.address, execution.workers)
 
 
 def _conduct(active_sweep: Sweep, execution: Execution) -> None:
@@ -186,14 +184,14 @@ def _conduct(active_sweep: Sweep, execution: Execution) -> None:
         say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor = _executor(active_sweep, execution)
-        with terminal.watching():
-            conduct(active_sweep, terminal, executor)
+        executor = _executor(active_sweep.folder, execution)
+        with terminal:
+            conduct(active_sweep, executor, terminal.tell)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
         raise SystemExit(130) from None
     finally:
-        active_sweep.release()
+        active_sweep.lock.release()
     for line in closing_words(active_sweep):
         say(line, err=not active_sweep.complete)
     if not active_sweep.complete:

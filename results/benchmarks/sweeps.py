@@ -43,8 +43,8 @@ def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]
     plan = SweepPlan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
     sweep = open_sweep(folder, plan)
     executor: Executor = RayExecutor(folder, None, size, **more) if on == "ray" else ProcessExecutor(folder, size)
-    conduct(sweep, SweepTerminal(sweep, live=False), executor)
-    sweep.release()
+    conduct(sweep, executor, SweepTerminal(sweep).tell)
+    sweep.lock.release()
     assert sweep.complete
     return time.perf_counter() - wall, time.process_time() - cpu
 

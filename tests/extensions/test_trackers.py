@@ -216,5 +216,5 @@ def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
     sweep = open_sweep(Path("swept"))
     sweep.track = ("tensorboard",)
     assert resume_command(sweep) == "policygen resume swept --track tensorboard"
-    sweep.release()
+    sweep.lock.release()
     assert line("resume", "swept", *tracked).code == 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from policygen.extensions.compare.contenders import ComparedScores
-from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.statistics import (
     Interval,
     fewest_pairs,
@@ -72,6 +73,8 @@ class Pair:
         p, corrected: p-value of a permutation test, and the same corrected by Holm's method for the number of tests.
         seeds: number of shared seeds per task; 0 if runs are not paired.
         runs: number of runs of `first` and of `second`.
+        spread: standard deviation of the difference over seeds.
+        differing: share of the shared seeds at which the two scores differ.
         more: estimate of the further seeds that settle the difference: 0 if settled, None if unknown or impossible.
         fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
         unit: as in `ComparedScores`; if it is `episode`, seeds and runs are episodes.
@@ -88,55 +91,32 @@ class Pair:
     corrected: float
     seeds: int
     runs: tuple[int, int]
+    spread: float
+    differing: float
     more: int | None = None
     fewest: int = 0
     unit: Literal["seed", "episode"] = "seed"
 
 
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """A pair, and the facts from which the number of further seeds is estimated.
-
-    Attributes:
-        spread: standard deviation of the difference over seeds.
-        differing: share of the common seeds at which the two scores differ.
-    """
-
-    pair: Pair
-    spread: float
-    differing: float = 1.0
-
-
 def rows_of(compared: ComparedScores) -> list[ComparisonRow]:
     """Return a row for each task and contender that has a score."""
-    return [
-        _row(task, contender, runs)
-        for task, contender in itertools.product(compared.tasks, compared.contenders)
-        if (runs := compared.of(task, contender))
-    ]
+    rows = []
+    for task, contender in itertools.product(compared.tasks, compared.contenders):
+        if runs := compared.of(task, contender):
+            scores = compared.scores(task, contender)
+            std = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
+            costs = [(run.llm_calls, run.tokens, run.usd, run.total("episodes"), run.seconds) for run in runs]
+            calls, tokens, usd, episodes, seconds = map(_mean_if_known, zip(*costs, strict=True))
+            mean, interval, exact = float(scores.mean()), interval_over_seeds(scores), all(run.exact for run in runs)
+            means = (mean, std, interval, calls, tokens, usd, episodes, seconds)
+            rows.append(ComparisonRow(task, contender, len(runs), *means, exact))
+    return rows
 
 
-def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
-    scores = np.array([run.score for run in runs], dtype=np.float64)
-
-    def mean_cost(value: Callable[[Result], float | None]) -> float | None:
-        known = [found for run in runs if (found := value(run)) is not None]
-        return float(np.mean(known)) if len(known) == len(runs) else None
-
-    return ComparisonRow(
-        task,
-        contender,
-        len(runs),
-        float(scores.mean()),
-        float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
-        interval_over_seeds(scores),
-        mean_cost(lambda run: run.llm_calls),
-        mean_cost(lambda run: run.tokens),
-        mean_cost(lambda run: run.usd),
-        mean_cost(lambda run: run.total("episodes")),
-        mean_cost(lambda run: run.seconds),
-        all(run.exact for run in runs),
-    )
+def _mean_if_known(amounts: Sequence[float | None]) -> float | None:
+    """Return the mean of the amounts; None if one of them is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return float(np.mean(known)) if len(known) == len(amounts) else None
 
 
 def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Numbers:
@@ -146,8 +126,7 @@ def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Nu
     unknown, the lowest or the highest score in the comparison takes its place.
     """
     runs = [result for result in compared.results if result.task == task]
-    published = [column.scores[task][0] for column in compared.published if task in column.scores]
-    scores = [*(run.score for run in runs if run.score is not None), *published]
+    scores = [*(run.score for run in runs if run.score is not None), *compared.published_means(task)]
     random = [run.random for run in runs if run.random is not None]
     target = next((run.target for run in runs if run.target is not None), None)
     zero = float(np.mean(random)) if random else min(scores, default=0.0)
@@ -159,8 +138,8 @@ def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Nu
 
 def pairs_of(compared: ComparedScores) -> list[Pair]:
     """Compare every two contenders on each of their common tasks, and on all of them together."""
-    single: list[_Evidence] = []
-    together: list[_Evidence] = []
+    single: list[Pair] = []
+    together: list[Pair] = []
     for first, second in itertools.combinations(compared.contenders, 2):
         common = [task for task in compared.tasks if compared.of(task, first) and compared.of(task, second)]
         single += [_pair(compared, [task], first, second) for task in common]
@@ -169,45 +148,37 @@ def pairs_of(compared: ComparedScores) -> list[Pair]:
     return [*_corrected(single), *_corrected(together)]
 
 
-def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
-    """Return the pairs with the fields that depend on the number of tests."""
-    corrected = holm([one.pair.p for one in found])
+def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with the fields that depend on the number of tests: `corrected`, `more` and `fewest`."""
+    corrected = holm([pair.p for pair in pairs])
     # Holm's method counts only differences that are not settled: of k, the smallest p must be at most SIGNIFICANCE / k.
     wanted = SIGNIFICANCE / max(1, sum(p > SIGNIFICANCE for p in corrected))
-    pairs = []
-    for one, p in zip(found, corrected, strict=True):
-        more, fewest = (0, 0) if p <= SIGNIFICANCE else _further_seeds(one, wanted)
-        pairs.append(replace(one.pair, corrected=p, more=more, fewest=fewest))
-    return pairs
+    found = []
+    for pair, p in zip(pairs, corrected, strict=True):
+        more, fewest = (0, 0) if p <= SIGNIFICANCE else _further_seeds(pair, wanted)
+        found.append(replace(pair, corrected=p, more=more, fewest=fewest))
+    return found
 
 
-def _further_seeds(one: _Evidence, level: float) -> tuple[int | None, int]:
+def _further_seeds(pair: Pair, level: float) -> tuple[int | None, int]:
     """Return `more` and `fewest` of a pair that is not settled, for a test that must reach the p-value `level`."""
-    pair = one.pair
     have = pair.seeds or min(pair.runs)
     if pair.seeds:
         pairs = fewest_pairs(level)
         fewest = math.ceil(pairs / pair.tasks)
-        lacking = math.ceil(round(pairs / (pair.tasks * one.differing), 9)) - have if one.differing else 0
+        lacking = math.ceil(round(pairs / (pair.tasks * pair.differing), 9)) - have if pair.differing else 0
     else:
         fewest = 1 + more_runs_needed(level, 1, 1, pair.tasks)
         lacking = more_runs_needed(level, *pair.runs, pair.tasks)
-    needed = seeds_needed(pair.gain, one.spread, level) if min(pair.runs) > 1 else None
+    needed = seeds_needed(pair.gain, pair.spread, level) if min(pair.runs) > 1 else None
     return max(1, needed - have, lacking) if needed is not None else None, fewest
 
 
-def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: str) -> _Evidence:
+def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: str) -> Pair:
     """Compare two contenders: on one task by its scores, on several by normalised scores."""
-
-    def scores_of(contender: str) -> list[Numbers]:
-        return [
-            compared.scores(task, contender) if len(tasks) == 1 else normalised_scores(compared, task, contender)
-            for task in tasks
-        ]
-
-    ones, others = scores_of(first), scores_of(second)
+    scores_of = compared.scores if len(tasks) == 1 else partial(normalised_scores, compared)
+    ones, others = ([scores_of(task, name) for task in tasks] for name in (first, second))
     counts = (min(len(one) for one in ones), min(len(other) for other in others))
-    better, differing, seeds = probability_of_improvement(others, ones), 1.0, 0
     sides = [
         (_by_seed(compared, task, first, one), _by_seed(compared, task, second, other))
         for task, one, other in zip(tasks, ones, others, strict=True)
@@ -220,16 +191,17 @@ def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: st
         seeds = min(len(one) for one in gains)
         spread, differing = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
     else:
+        half, seeds = len(tasks), 0
         gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
-        half = len(tasks)
         interval = stratified_interval(
             [*ones, *others], lambda samples: mean_of_means(samples[half:]) - mean_of_means(samples[:half])
         )
         p = shuffle_p(others, ones)
-        spread = float(np.hypot(_spread(ones), _spread(others)))
+        spread, differing = float(np.hypot(_spread(ones), _spread(others))), 1.0
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts, unit=compared.unit)
-    return _Evidence(pair, spread, differing)
+    better = probability_of_improvement(others, ones)
+    estimated = (len(tasks), gain, interval, better, p, p)
+    return Pair(name, first, second, *estimated, seeds, counts, spread, differing, unit=compared.unit)
 
 
 def _by_seed(compared: ComparedScores, task: str, contender: str, scores: Numbers) -> dict[int, float]:
@@ -251,15 +223,10 @@ def means_over_tasks(compared: ComparedScores) -> dict[str, tuple[float, Interva
     """Return the mean normalised score over all tasks, and its interval, of each contender that has runs of all."""
     found = {}
     for contender in compared.contenders:
-        if all(compared.of(task, contender) for task in compared.tasks):
-            strata = [normalised_scores(compared, task, contender) for task in compared.tasks]
+        strata = [normalised_scores(compared, task, contender) for task in compared.tasks]
+        if all(map(len, strata)):
             found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
     return found
-
-
-def best_published(compared: ComparedScores, task: str) -> float | None:
-    """Return the highest published mean of a task."""
-    return max((column.scores[task][0] for column in compared.published if task in column.scores), default=None)
 
 
 def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRank]:
@@ -269,16 +236,16 @@ def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRa
     `highest`: it is higher, but not significantly. `level`: it equals the best published mean to the printed digits.
     `lower`: it is lower than the best.
     """
-    with_published: dict[str, tuple[float, float]] = {}
+    gains: dict[str, float] = {}
+    p_values = []
     for task in compared.tasks:
-        best, scores = best_published(compared, task), compared.scores(task, contender)
-        if best is not None and len(scores):
+        published, scores = compared.published_means(task), compared.scores(task, contender)
+        if published and len(scores):
+            gains[task] = float(scores.mean()) - max(published)
             columns = [(*column.scores[task], column.runs) for column in compared.published if task in column.scores]
-            with_published[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
+            p_values.append(max(p_against_mean(scores, *one) for one in columns))
     found: dict[str, PublishedRank] = {}
-    for (task, (gain, _)), corrected in zip(
-        with_published.items(), holm([p for _, p in with_published.values()]), strict=True
-    ):
+    for (task, gain), corrected in zip(gains.items(), holm(p_values), strict=True):
         if abs(gain) < PUBLISHED_DIGITS:
             found[task] = "level"
         else:
@@ -290,11 +257,10 @@ def significantly_highest(compared: ComparedScores, pairs: Sequence[Pair], task:
     """Return the contender that is significantly above all others and all published columns on a task; None if none."""
     present = [name for name in compared.contenders if compared.of(task, name)]
     sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SIGNIFICANCE]
-    beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]
+    wins = Counter(pair.second if pair.gain > 0 else pair.first for pair in sure)
     for name in present:
-        if sum(winner == name for winner, _ in beaten) < len(present) - 1:
-            continue
-        standing = standings(compared, name).get(task)
-        if standing == "above" or (standing is None and len(present) > 1):
-            return name
+        if wins[name] == len(present) - 1:
+            standing = standings(compared, name).get(task)
+            if standing == "above" or (standing is None and len(present) > 1):
+                return name
     return None

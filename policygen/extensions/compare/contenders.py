@@ -16,7 +16,7 @@ import numpy as np
 from policygen.episodes.agents import is_agent
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.score import Score, episode_seeds
+from policygen.episodes.score import episode_seeds
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
@@ -76,6 +76,10 @@ class ComparedScores:
         """Return the scores of these results, shape (results,)."""
         return np.array([result.score for result in self.of(task, contender)], dtype=np.float64)
 
+    def published_means(self, task: str) -> list[float]:
+        """Return the published means of a task."""
+        return [column.scores[task].mean for column in self.published if task in column.scores]
+
 
 def contender_names(compared: ComparedScores) -> dict[str, str]:
     """Return a short name for each contender, for LaTeX tables and axes."""
@@ -119,38 +123,28 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     finished = [member for member in members if member.finished]
     unextended, extension_notes = groups.without_extensions(finished)
     results = [result_of(member, name) for member, name in zip(finished, _contenders_of(unextended, by), strict=True)]
-    results += _baselines(finished)
+    unfinished, empty = len(members) - len(finished), sum(result.score is None for result in results)
+    notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
+    notes += [f"{empty} runs found no policy and have no score"] if empty else []
+    baselines: dict[tuple[str, str, int], Result] = {}  # one for each task and seed, because all its runs share it
+    for member in finished:
+        if member.summary is not None and (baseline := member.summary.baseline) is not None:
+            task, label, seed, its = member.task.name, f"baseline {baseline.name}", member.config.seed, baseline.score
+            baselines[task, label, seed] = Result(
+                task, label, its.value, seed, exact=its.exact, violations=its.violations, aggregate=its.aggregate
+            )
+            if baseline.difference:
+                notes.append(f"{member.folder.name} against {label}: {baseline.difference}")
+    results += baselines.values()
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
-    unfinished, empty = len(members) - len(finished), sum(member.final is None for member in finished)
-    notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
-    notes += [f"{empty} runs found no policy and have no score"] if empty else []
-    notes += [
-        f"{member.folder.name} against baseline {baseline.name}: {baseline.difference}"
-        for member in finished
-        if member.summary is not None and (baseline := member.summary.baseline) is not None and baseline.difference
-    ]
     notes += _aggregates(results) + extension_notes + _in_common(finished, unextended, by)
     notes += _templates_without_effect(finished)
-    notes += [
-        f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
-    ]
+    meanings = dict.fromkeys((result.meaning, result.contender) for result in results if result.meaning)
+    notes += [f"{words}: {label}" for words, label in meanings]
     published, missing = _published(list(dict.fromkeys(suites)), results)
     return ComparedScores(tuple(results), published, (*notes, *missing))
-
-
-def _baselines(members: Sequence[groups.Member]) -> list[Result]:
-    """Return one result for each baseline, task and seed; it is paired with the runs of that seed, which share it."""
-    found: dict[tuple[str, str, int], Result] = {}
-    for member in members:
-        if member.summary is not None and (baseline := member.summary.baseline) is not None:
-            task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
-            its = baseline.score
-            found[task, label, seed] = Result(
-                task, label, its.value, seed, exact=its.exact, violations=its.violations, aggregate=its.aggregate
-            )
-    return list(found.values())
 
 
 def _aggregates(results: Sequence[Result]) -> list[str]:
@@ -172,28 +166,23 @@ def _aggregates(results: Sequence[Result]) -> list[str]:
 def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[PublishedColumn, ...], list[str]]:
     """Return the suites' published columns for the compared tasks; if there are none, a note on other suites."""
     tasks, names = {result.task for result in results}, {result.contender for result in results}
-    published = tuple(
-        replace(
-            column,
-            name=f"{column.name} (published)" if column.name in names else column.name,
-            scores={task: score for task, score in column.scores.items() if task in tasks},
-        )
-        for name in suites
-        for column in load_suite(name).published
-        if tasks & set(column.scores)
-    )
+    published = []
+    for column in (column for name in suites for column in load_suite(name).published):
+        if scores := {task: score for task, score in column.scores.items() if task in tasks}:
+            name = f"{column.name} (published)" if column.name in names else column.name
+            published.append(replace(column, name=name, scores=scores))
     if published and any(result.aggregate != MEAN for result in results):
         return (), ["published scores are means and are left out"]
     if published or not suites:
-        return published, []
-    own = f"suite{'s' * (len(suites) > 1)} {' and '.join(suites)} {'have' if len(suites) > 1 else 'has'}"
+        return tuple(published), []
     others = [
         name
         for name, columns in published_columns().items()
         if name not in suites and any(tasks & set(column.scores) for column in columns)
     ]
-    hint = f"; --suite {' or '.join(others)} {'have' if len(others) > 1 else 'has'} some for these tasks"
-    return (), [f"{own} no published columns{hint if others else ' for these tasks'}"]
+    has = f"suite{'s' * (len(suites) > 1)} {' and '.join(suites)} {'have' if len(suites) > 1 else 'has'}"
+    hint = f"; --suite {' or '.join(others)} {'have' if len(others) > 1 else 'has'} some" if others else ""
+    return (), [f"{has} no published columns{hint} for these tasks"]
 
 
 def _differ(members: Sequence[groups.Member], values: Sequence[object]) -> bool:
@@ -332,13 +321,18 @@ def play_scores(
         UsageError: the task is not known, no run has a policy for it, or a source cannot be played.
         PolicyError: a policy cannot be read, or an agent fails.
     """
-    names, folders = _contenders(sources)
+    names: list[str] = []
+    for source in sources:
+        path = find_run(source)
+        names += map(str, cell_folders(path)) if is_sweep(path) else [str(path) if path.exists() else source]
+    names = list(dict.fromkeys(names))
+    folders = [name for name in names if (Path(name) / "config.toml").is_file()]
     task = load_task(task_name, trust=trust) if task_name is not None else _task_of(names)
     accepted = task.unseeded or dict(task.run).get("unseeded") is True
     task = seeds_checked(trusted(task) if trust else task)
     refuse_unseeded(task, accepted=accepted)
     other = [name for name in folders if Logbook(Path(name)).task().gym_id != task.gym_id]
-    empty = [name for name in folders if name not in other and not (find_run(name) / "best.json").exists()]
+    empty = [name for name in folders if name not in other and not (Path(name) / "best.json").exists()]
     agents = {name: read_agent(name, task, trust=trust) for name in names if name not in (*other, *empty)}
     if not agents:
         raise UsageError(f"none of the runs has a policy for {task.name}; name other runs, or another --task")
@@ -347,26 +341,24 @@ def play_scores(
         f"all contenders were played on {task.name}, on the same {episodes} episodes (--seed {seed}); "
         "intervals are over episodes"
     ]
-    runs = [name for name in folders if name in agents]
-    notes += [f"runs were played with their best policies: {', '.join(runs)}"] if runs else []
-    notes += [f"left out, of another task: {', '.join(other)}"] if other else []
-    notes += [f"left out, because no policy has been found: {', '.join(empty)}"] if empty else []
-    mdp = finite_mdp(task)
-    for name, agent in agents.items():
-        exact = exact_score(agent, mdp, task.max_steps) if mdp is not None and isinstance(agent, Policy) else None
-        notes += [f"exact score of {name}: {exact.mean:.4f}"] if exact is not None else []
-    results = [result for name, score in scores.items() for result in _episode_results(task, name, score)]
+    listed = {
+        "runs were played with their best policies": [name for name in folders if name in agents],
+        "left out, of another task": other,
+        "left out, because no policy has been found": empty,
+    }
+    notes += [f"{words}: {', '.join(runs)}" for words, runs in listed.items() if runs]
+    if (mdp := finite_mdp(task)) is not None:
+        own = {name: agent for name, agent in agents.items() if isinstance(agent, Policy)}
+        exact = {name: exact_score(policy, mdp, task.max_steps) for name, policy in own.items()}
+        notes += [f"exact score of {name}: {score.mean:.4f}" for name, score in exact.items() if score is not None]
+    results = []
+    for name, score in scores.items():
+        violations = score.violations  # in all episodes, so they belong to the first result only
+        for value, episode_seed in zip(score.returns, score.seeds, strict=True):
+            paired_by = None if task.unseeded else episode_seed
+            results.append(Result(task.name, name, value, paired_by, violations=violations))
+            violations = ()
     return ComparedScores(tuple(results), notes=tuple(notes), unit="episode")
-
-
-def _contenders(sources: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the sources, where the runs of a sweep replace it, and those of them that are runs."""
-    names: list[str] = []
-    for source in sources:
-        path = find_run(source)
-        names += map(str, cell_folders(path)) if is_sweep(path) else [str(path) if path.exists() else source]
-    names = list(dict.fromkeys(names))
-    return names, [name for name in names if (Path(name) / "config.toml").is_file()]
 
 
 def _task_of(names: Sequence[str]) -> Task:
@@ -375,11 +367,3 @@ def _task_of(names: Sequence[str]) -> Task:
     if not saved:
         raise UsageError(f"{names[0]} does not say which task it is for; add --task TASK")
     return Logbook(saved[0]).task() if saved[0].is_dir() else best_policy(saved[0]).task
-
-
-def _episode_results(task: Task, name: str, score: Score) -> list[Result]:
-    """Return a result for each episode of a score; the first has the violations in all of them."""
-    return [
-        Result(task.name, name, value, None if task.unseeded else seed, violations=score.violations if i == 0 else ())
-        for i, (value, seed) in enumerate(zip(score.returns, score.seeds, strict=True))
-    ]

@@ -20,7 +20,7 @@ from policygen.extensions.compare.comparison import means_over_tasks, normalised
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
-from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
+from policygen.extensions.plots.statistics import Interval, average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ X_AXES = {
     "seconds": "wall-clock time [s]",
     "usd": "cost [USD]",
 }
+Looks = dict[str, dict[str, Any]]  # by contender: colour, line and marker, the same in all panels
 _LINES = ("-", "--", "-.", (0, (1, 1)))
 _TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
 _RC: dict[Any, Any] = {
@@ -100,16 +101,25 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        has_overall = len(tasks) > 1 and len(means_over_tasks(compared)) > 1
+        means = means_over_tasks(compared)
+        has_overall = len(tasks) > 1 and len(means) > 1
         stacked = 3 - columns  # a column is too narrow for the last two side by side
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_overall else [])
+        looks = {
+            name: {
+                "color": OKABE_ITO[i % len(OKABE_ITO)],
+                "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
+                "marker": MARKERS[i % len(MARKERS)],
+            }
+            for i, name in enumerate(compared.contenders)
+        }
         legend = 0.16 * (2 + math.ceil((len(compared.contenders) + bool(compared.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
         # In a subfigure of its own, a long name below does not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
-            _draw_task(panels[place], compared, task, x)
+            _draw_task(panels[place], compared, looks, task, x)
             if place % across == 0:
                 panels[place].set_ylabel(f"best {statistic}\nper episode")
             if place + across >= len(tasks):
@@ -118,28 +128,15 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
             panel.remove()
         if has_overall:
             profiles, points = parts[1].subplots(stacked, columns)
-            _draw_profiles(profiles, compared)
-            _draw_points(points, compared)
-        _draw_legend(figure, compared, across)
+            _draw_overall(profiles, points, compared, looks, means)
+        _draw_legend(figure, compared, looks)
         return figure
 
 
-def _line_styles(compared: ComparedScores) -> dict[str, dict[str, Any]]:
-    """Return the colour, line and marker of each contender, which are the same in all panels."""
-    return {
-        name: {
-            "color": OKABE_ITO[i % len(OKABE_ITO)],
-            "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
-            "marker": MARKERS[i % len(MARKERS)],
-        }
-        for i, name in enumerate(compared.contenders)
-    }
-
-
-def _draw_task(axes: Axes, compared: ComparedScores, task: str, x: str) -> None:
+def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x: str) -> None:
+    """Draw the panel of a task: curves, final scores beyond their ends, published columns and random actions."""
     from matplotlib.ticker import MaxNLocator
 
-    looks = _line_styles(compared)
     seen: list[float] = []
     end = max((run.total(x) or 0.0 for run in compared.results if run.task == task), default=0.0) or 1.0
     drawn = [name for name in compared.contenders if compared.of(task, name)]
@@ -152,7 +149,15 @@ def _draw_task(axes: Axes, compared: ComparedScores, task: str, x: str) -> None:
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
         axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), linewidth=0.8, **look)
         seen += [mean, *(interval or ())]
-    seen += _draw_references(axes, compared, task)
+    published = sorted(compared.published_means(task))
+    for level in published:
+        best = level == published[-1]
+        look = {"color": "black", "linewidth": 0.8} if best else {"color": GREY, "linewidth": 0.4, "alpha": 0.7}
+        axes.axhline(level, zorder=1, **look)
+    random = [run.random for run in compared.results if run.task == task and run.random is not None]
+    if random:
+        axes.axhline(float(np.mean(random)), color=GREY, linestyle=":", linewidth=0.8, zorder=1)
+    seen += published[-2:]  # a published level far below these would squeeze the curves
     low, high = min(seen, default=0.0), max(seen, default=1.0)
     margin = 0.07 * (high - low) or 0.5
     axes.set_ylim(low - margin, high + margin)
@@ -188,53 +193,42 @@ def _draw_curve(
     return levels, float(band.centre.min())
 
 
-def _draw_references(axes: Axes, compared: ComparedScores, task: str) -> list[float]:
-    """Draw lines of published columns and random actions; return the levels that the y axis must include."""
-    published = [column.scores[task][0] for column in compared.published if task in column.scores]
-    for level in published:
-        axes.axhline(level, color=GREY, linewidth=0.4, alpha=0.7, zorder=1)
-    if published:
-        axes.axhline(max(published), color="black", linewidth=0.8, zorder=1)
-    random = [run.random for run in compared.results if run.task == task and run.random is not None]
-    if random:
-        axes.axhline(float(np.mean(random)), color=GREY, linestyle=":", linewidth=0.8, zorder=1)
-    # The axis includes the two best published levels; one far below would squeeze the curves.
-    return sorted(published)[-2:]
-
-
-def _draw_profiles(axes: Axes, compared: ComparedScores) -> None:
+def _draw_overall(
+    profiles: Axes,
+    points: Axes,
+    compared: ComparedScores,
+    looks: Looks,
+    means: dict[str, tuple[float, Interval | None]],
+) -> None:
+    """Draw the panels over all tasks: performance profiles, and the mean normalised scores `means`."""
     thresholds = np.linspace(0, 110, 111)
-    for name in means_over_tasks(compared):
-        look = _line_styles(compared)[name]
+    for i, (name, (mean, interval)) in enumerate(means.items()):
+        color = looks[name]["color"]
         profile = performance_profile([normalised_scores(compared, task, name) for task in compared.tasks], thresholds)
-        axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
-        axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
-    axes.set_xlim(0, 110)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_title("performance profile")
-    axes.set_xlabel("normalised score (100: best known)")
-    axes.set_ylabel("share of runs above")
-    axes.tick_params(**_TICKS)
+        profiles.fill_between(thresholds, profile.low, profile.high, color=color, alpha=0.2, linewidth=0)
+        profiles.plot(thresholds, profile.centre, color=color, linestyle=looks[name]["linestyle"], linewidth=1.1)
+        look = {"fmt": looks[name]["marker"], "color": color, "markersize": 4, "capsize": 2}
+        points.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
+    profiles.set_xlim(0, 110)
+    profiles.set_ylim(-0.02, 1.02)
+    profiles.set_title("performance profile")
+    profiles.set_xlabel("normalised score (100: best known)")
+    profiles.set_ylabel("share of runs above")
+    profiles.tick_params(**_TICKS)
+    short = contender_names(compared)
+    points.set_yticks([-i for i in range(len(means))], [textwrap.fill(short[name], 22) for name in means])
+    points.set_ylim(-len(means) + 0.4, 0.6)
+    points.set_title("mean over all tasks")
+    points.set_xlabel("normalised score, 95% interval")
+    points.tick_params(**_TICKS)
 
 
-def _draw_points(axes: Axes, compared: ComparedScores) -> None:
-    found, looks, short = means_over_tasks(compared), _line_styles(compared), contender_names(compared)
-    for i, (name, (mean, interval)) in enumerate(found.items()):
-        look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
-        axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
-    axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(short[name], 22) for name in found])
-    axes.set_ylim(-len(found) + 0.4, 0.6)
-    axes.set_title("mean over all tasks")
-    axes.set_xlabel("normalised score, 95% interval")
-    axes.tick_params(**_TICKS)
-
-
-def _draw_legend(figure: Figure, compared: ComparedScores, across: int) -> None:
+def _draw_legend(figure: Figure, compared: ComparedScores, looks: Looks) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = []
-    for name, look in _line_styles(compared).items():
+    for name, look in looks.items():
         counts = [len(own) for task in compared.tasks if (own := compared.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
         # Scores of other programs state what they are, such as a mean of training episodes.

@@ -13,10 +13,8 @@ from typing import Any, TypeVar
 
 from policygen.episodes.requirements import Violations
 from policygen.extensions.compare.comparison import (
-    ALL_TASKS,
     ComparisonRow,
     Pair,
-    best_published,
     means_over_tasks,
     pairs_of,
     rows_of,
@@ -76,33 +74,30 @@ def report_of(compared: ComparedScores) -> Report:
     """Return the report of a comparison."""
     rows, pairs = rows_of(compared), pairs_of(compared)
     statistics = _statistics(compared, rows)
-    scores = _scores(compared, rows, pairs)
-    sections = [replace(scores, caption=" ".join(statistics))]
-    if len(compared.tasks) > 1 and (normalised := _normalised(compared)).rows:
-        sections.append(normalised)
-    if (violations := _violations(compared)).rows:
-        sections.append(violations)
-    if compared.unit == "seed":
-        sections.append(_costs(rows))
-    if pairs:
-        sections.append(_differences(pairs))
+    several_tasks = len(compared.tasks) > 1
+    sections = [
+        replace(_scores(compared, rows, pairs), caption=" ".join(statistics)),
+        *([_normalised(compared)] if several_tasks else []),
+        _violations(compared),
+        *([_costs(rows)] if compared.unit == "seed" else []),
+        *([_differences(pairs)] if pairs else []),
+    ]
     notes = [
         *statistics,
         *(f"{note[:1].upper()}{note[1:]}." for note in compared.notes),
         *(f"{column.name}: {column.source}." for column in compared.published),
     ]
     notes += [BETTER] if pairs else []
-    if any(pair.task == ALL_TASKS for pair in pairs) or len(compared.tasks) > 1:
+    if several_tasks:
         notes.append(NORMALISED)
-        if lacking := [
-            name for name in compared.contenders if not all(compared.of(task, name) for task in compared.tasks)
-        ]:
+        lacking = [name for name in compared.contenders if not all(compared.of(task, name) for task in compared.tasks)]
+        if lacking:
             notes.append(f"No mean over all tasks, because runs of some tasks are missing: {', '.join(lacking)}.")
     if compared.published:
         notes.append(
             "Published means are tested with Welch's t-test if their spread and runs are known, else as exact values."
         )
-    return Report(tuple(sections), tuple(notes), verdict(compared, pairs))
+    return Report(tuple(section for section in sections if section.rows), tuple(notes), verdict(compared, pairs))
 
 
 def _statistics(compared: ComparedScores, rows: Sequence[ComparisonRow]) -> list[str]:
@@ -128,17 +123,16 @@ def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequ
     cells, bold = [], set()
     for i, task in enumerate(compared.tasks):
         own = [by_place.get((task, contender), "") for contender in compared.contenders]
-        published = [_with_spread(*column.scores.get(task, (None, None))) for column in compared.published]
+        all_published = (column.scores.get(task) for column in compared.published)
+        cells.append((task, *own, *(_with_spread(*score) if score is not None else "" for score in all_published)))
         if (best := significantly_highest(compared, pairs, task)) is not None:
             bold.add((i, 1 + compared.contenders.index(best)))
-        cells.append((task, *own, *published))
     header = ("task", *compared.contenders, *(column.name for column in compared.published))
     return Table("Scores", header, tuple(cells), frozenset(bold))
 
 
-def _with_spread(mean: float | None, std: float | None) -> str:
-    spread = f" ± {number(std)}" if std is not None else ""
-    return "" if mean is None else f"{number(mean)}{spread}"
+def _with_spread(mean: float, std: float | None) -> str:
+    return f"{number(mean)} ± {number(std)}" if std is not None else number(mean)
 
 
 def _normalised(compared: ComparedScores) -> Table:
@@ -231,11 +225,17 @@ def write_report(compared: ComparedScores, path: Path) -> list[Path]:
     """
     check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
-    if kind in _WRITERS:
-        write_named(path, _WRITERS[kind](compared))
-        return [path]
-    records = {"scores": _row_records(compared), "runs": _run_records(compared), "pairs": _pair_records(compared)}
-    if kind == "json":
+    if kind == "csv":
+        import pandas as pd  # slow to import
+
+        frames = {name: pd.DataFrame(rows).convert_dtypes() for name, rows in _records(compared).items() if rows}
+        places = {name: path if name == "scores" else path.with_name(f"{path.stem}-{name}.csv") for name in frames}
+        for name, frame in frames.items():
+            write_named(places[name], as_csv(frame))
+        return list(places.values())
+    if kind == "tex":
+        text = _as_latex(compared)
+    elif kind == "json":
         report = report_of(compared)
         counts = [
             {"task": run.task, "contender": run.contender, **asdict(one)}
@@ -243,50 +243,39 @@ def write_report(compared: ComparedScores, path: Path) -> list[Path]:
             for one in run.violations
         ]
         words = {"requirements": counts, "unit": compared.unit, "notes": report.notes, "sentence": report.sentence}
-        write_named(path, json.dumps({**records, **words}, indent=1, ensure_ascii=False) + "\n")
-        return [path]
-    import pandas as pd  # slow to import
-
-    places = {name: path if name == "scores" else path.with_name(f"{path.stem}-{name}.csv") for name in records}
-    written = [name for name in records if records[name]]
-    for name in written:
-        write_named(places[name], as_csv(pd.DataFrame(records[name]).convert_dtypes()))
-    return [places[name] for name in written]
+        text = json.dumps({**_records(compared), **words}, indent=1, ensure_ascii=False) + "\n"
+    else:
+        text = (as_markdown if kind == "md" else _as_html)(report_of(compared))
+    write_named(path, text)
+    return [path]
 
 
-def _row_records(compared: ComparedScores) -> list[dict[str, Any]]:
-    """Return a record for each task and contender or published column; numbers are not rounded."""
-    records: list[dict[str, Any]] = []
+def _records(compared: ComparedScores) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables `scores` (with the published ones), `runs` and `pairs`; nothing is rounded."""
+    scores: list[dict[str, Any]] = []
     for row in rows_of(compared):
         record = asdict(row)
         record["mean_low"], record["mean_high"] = record.pop("mean_interval") or (None, None)
-        best = best_published(compared, row.task)
-        records.append({**record, "published": False, "best_published": best, "source": ""})
+        best = max(compared.published_means(row.task), default=None)
+        scores.append({**record, "published": False, "best_published": best, "source": ""})
     for column in compared.published:
         for task, (mean, std) in column.scores.items():
             values = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
-            records.append({**values, "published": True, "source": column.source})
-    return records
-
-
-def _run_records(compared: ComparedScores) -> list[dict[str, Any]]:
-    """Return a record for each run: its final score and costs."""
+            scores.append({**values, "published": True, "source": column.source})
     columns = ("task", "contender", "seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
-    return [
+    runs = [
         {**{column: getattr(run, column) for column in columns}, "episodes": run.total("episodes")}
         for task, name in itertools.product(compared.tasks, compared.contenders)
         for run in compared.of(task, name)
     ]
-
-
-def _pair_records(compared: ComparedScores) -> list[dict[str, Any]]:
-    records = []
+    pairs = []
     for pair in pairs_of(compared):
         record = asdict(pair)
+        del record["spread"], record["differing"]
         record["low"], record["high"] = record.pop("interval") or (None, None)
         record["first_runs"], record["second_runs"] = record.pop("runs")
-        records.append(record)
-    return records
+        pairs.append(record)
+    return {"scores": scores, "runs": runs, "pairs": pairs}
 
 
 def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -358,10 +347,3 @@ def _as_html(report: Report) -> str:
     body = "\n".join([*parts, f"<ul>\n{notes}</ul>", f"<p>{escape(report.sentence)}</p>"])
     head = '<head><meta charset="utf-8"><title>Comparison</title></head>'
     return f"<!DOCTYPE html>\n<html>\n{head}\n<body>\n{body}\n</body>\n</html>\n"
-
-
-_WRITERS: dict[str, Callable[[ComparedScores], str]] = {
-    "md": lambda compared: as_markdown(report_of(compared)),
-    "tex": _as_latex,
-    "html": lambda compared: _as_html(report_of(compared)),
-}

@@ -29,21 +29,17 @@ def in_brackets(interval: Interval | None) -> str:
 
 def verdict(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
     """Return a few sentences that sum up the comparison."""
-    sentences = []
     contenders = compared.contenders
-    if len(contenders) > 1:
-        sentences.append(_describe_differences(compared, pairs))
+    sentences = [_describe_differences(compared, pairs)] if len(contenders) > 1 else []
     sentences += [_against_published(compared, contender) for contender in contenders[:3] if compared.published]
-    return " ".join(filter(None, sentences)) or _describe_single(compared)
-
-
-def _describe_single(compared: ComparedScores) -> str:
+    if found := " ".join(filter(None, sentences)):
+        return found
     rows = rows_of(compared)
-    if len(rows) == 1:
-        row = rows[0]
-        score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
-        return f"{row.contender} scores {score} on {row.task}; {_count(row.runs, compared.unit)}."
-    return f"{len(rows)} results of one contender; add another contender to compare it with."
+    if len(rows) != 1:
+        return f"{len(rows)} results of one contender; add another contender to compare it with."
+    (row,) = rows
+    score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
+    return f"{row.contender} scores {score} on {row.task}; {_count(row.runs, compared.unit)}."
 
 
 def _describe_differences(compared: ComparedScores, pairs: Sequence[Pair]) -> str:
@@ -52,10 +48,9 @@ def _describe_differences(compared: ComparedScores, pairs: Sequence[Pair]) -> st
     found = list(widest.values())
     if not found:
         return "No two contenders have runs of the same task."
-    if len(found) < math.comb(len(compared.contenders), 2) or len({(pair.task, pair.tasks) for pair in found}) > 1:
-        return " ".join(map(_in_words, found[:MOST_SENTENCES]))  # not all on the same tasks
-    if len(found) == 1:
-        return _in_words(found[0])
+    on_the_same_tasks = len({(pair.task, pair.tasks) for pair in found}) == 1
+    if len(found) == 1 or len(found) < math.comb(len(compared.contenders), 2) or not on_the_same_tasks:
+        return " ".join(map(_in_words, found[:MOST_SENTENCES]))
     gains = dict.fromkeys(compared.contenders, 0.0)
     for pair in found:
         gains[pair.second] += pair.gain
@@ -72,13 +67,12 @@ def _describe_differences(compared: ComparedScores, pairs: Sequence[Pair]) -> st
 
 def _swap(pair: Pair) -> Pair:
     """Return the same pair with `first` and `second` swapped."""
-    interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
     return replace(
         pair,
         first=pair.second,
         second=pair.first,
         gain=-pair.gain if pair.gain else 0.0,
-        interval=interval,
+        interval=(-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None,
         better=1 - pair.better,
         runs=pair.runs[::-1],
     )
@@ -88,14 +82,16 @@ def _in_words(pair: Pair) -> str:
     """Return a sentence on the difference between two contenders, the better one first."""
     if pair.gain < 0:
         pair = _swap(pair)
-    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
     if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
-        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(pair, first_named=pair.first)}."
+        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(_swap(pair))}."
+    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
     if pair.corrected <= SIGNIFICANCE:
         return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
     if pair.more is not None:
         more = f"{more_seeds(pair.more)} more {pair.unit}{'s' * (pair.more != 1)} each would settle it"
-        more += _too_few_seeds(pair)
+        excludes_0 = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
+        if excludes_0 and (pair.seeds or min(pair.runs)) < pair.fewest:
+            more += f" (this test needs at least {pair.fewest} {pair.unit}s)"
     elif min(pair.runs) < 2:
         more = "a single run does not show how much runs vary"
     else:
@@ -111,24 +107,15 @@ def more_seeds(count: int) -> str:
     return f"about {count}" if count <= MOST_GUESSED else f"more than {MOST_GUESSED}"
 
 
-def _too_few_seeds(pair: Pair) -> str:
-    """Return a remark for a difference whose interval excludes 0, if the test needs more seeds than there are."""
-    sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
-    if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
-        return ""
-    return f" (this test needs at least {pair.fewest} {pair.unit}s)"
-
-
 def _where(pair: Pair) -> str:
     return f"these {pair.tasks} tasks" if pair.tasks > 1 else pair.task
 
 
-def _basis(pair: Pair, first_named: str | None = None) -> str:
-    """Return the number of seeds or runs behind a difference; `first_named` is the contender that is named first."""
+def _basis(pair: Pair) -> str:
+    """Return the number of seeds or runs behind a difference, those of `second` first."""
     if pair.seeds:
         return _count(pair.seeds, pair.unit)
-    runs = pair.runs if first_named == pair.first else pair.runs[::-1]  # most sentences begin with the better, `second`
-    return f"{runs[0]} and {runs[1]} runs, not paired"
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"
 
 
 def _count(count: int, unit: str) -> str:
@@ -140,13 +127,17 @@ def _against_published(compared: ComparedScores, contender: str) -> str:
     found = standings(compared, contender)
     if not found:
         return ""
-
-    def those(standing: str) -> list[str]:
-        return [task for task, one in found.items() if one == standing]
-
-    words = [f"{contender} is significantly above all published columns on {len(those('above'))} of {len(found)} tasks"]
-    others = {"highest": "highest, but not significantly, on", "level": "level with the best on"}
-    for standing, phrase in (others | {"lower": "below the best on"}).items():
-        if tasks := those(standing):
+    by_rank: dict[str, list[str]] = {}
+    for task, rank in found.items():
+        by_rank.setdefault(rank, []).append(task)
+    above = len(by_rank.get("above", []))
+    words = [f"{contender} is significantly above all published columns on {above} of {len(found)} tasks"]
+    phrases = {
+        "highest": "highest, but not significantly, on",
+        "level": "level with the best on",
+        "lower": "below the best on",
+    }
+    for level, phrase in phrases.items():
+        if tasks := by_rank.get(level):
             words.append(f"{phrase} {len(tasks)} ({', '.join(tasks)})")
     return ", ".join(words) + "."

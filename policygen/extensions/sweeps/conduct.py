@@ -12,12 +12,13 @@ from pathlib import Path
 
 from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.sweeps import worker
-from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
+from policygen.extensions.sweeps.executor import Executor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
     Cell,
     SweepLimits,
     SweepPlan,
+    by_configuration,
     cells_of,
     check_trusted,
     extend,
@@ -25,7 +26,7 @@ from policygen.extensions.sweeps.plan import (
     read_plan,
     write_plan,
 )
-from policygen.extensions.sweeps.shared_budget import SharedBudget, spent_so_far
+from policygen.extensions.sweeps.shared_budget import open_account
 from policygen.files import make_folder
 from policygen.llm import check_address, connect, read_spec, specs_of
 from policygen.llm.cache import Cache
@@ -36,52 +37,44 @@ from policygen.runs.request_log import llm_options
 
 @dataclass
 class Sweep:
-    """A sweep: its folder, plan and results so far; the folder is locked until `release`.
+    """A sweep: its folder, plan and results so far; the folder is locked until `lock.release()`.
 
     Attributes:
         overrides: settings for new and resumed runs, such as a server's address, which no file may choose.
         trust: whether the user trusts the task files.
         typed_models: the models as the user typed them, by their names in the plan, where passwords are hidden.
         settings_typed: whether the user typed the settings; if not, they come from the manifest.
+        cache: folder of a cache of replies, shared by the runs.
+        track: names of the trackers of the runs.
+        executor_options: command-line options of the executor, if it is not processes on this machine.
         skipped: final scores of the cells that had finished before, by key; None for a run without a policy.
         outcomes: results of this process, by key.
         running: progress of the cells that are being carried out, by key.
-        executor_options: command-line options of the executor, if it is not processes on this machine.
-        refused: whether the sweep's budget refused a cell.
-        cache: folder of a cache of replies, shared by the runs.
-        track: names of the trackers of the runs.
     """
 
     folder: Path
     plan: SweepPlan
     cells: list[Cell]
-    _lock: RunLock
+    lock: RunLock
     overrides: tuple[str, ...] = ()
     trust: bool = False
     typed_models: dict[str, str] = field(default_factory=dict)
     settings_typed: bool = False
+    cache: Path | None = None
+    track: tuple[str, ...] = ()
+    executor_options: str = ""
     skipped: dict[str, float | None] = field(default_factory=dict)
     outcomes: dict[str, worker.CellResult] = field(default_factory=dict)
     running: dict[str, worker.Progress] = field(default_factory=dict)
-    workers: int = 1
-    executor_options: str = ""
-    refused: bool = False
-    cache: Path | None = None
-    track: tuple[str, ...] = ()
 
-    def release(self) -> None:
-        """Unlock the folder for other processes."""
-        self._lock.release()
-
-    def of_state(self, state: str) -> list[worker.CellResult]:
+    def of_state(self, state: worker.State) -> list[worker.CellResult]:
         """Return the results with a state, in the order of their arrival."""
         return [outcome for outcome in self.outcomes.values() if outcome.state == state]
 
     @property
     def unfinished(self) -> int:
         """Number of cells that have neither finished nor failed."""
-        done = sum(outcome.state in ("finished", "failed") for outcome in self.outcomes.values())
-        return len(self.cells) - len(self.skipped) - done
+        return len(self.cells) - len(self.skipped) - len(self.of_state("finished")) - len(self.of_state("failed"))
 
     @property
     def complete(self) -> bool:
@@ -95,7 +88,6 @@ def open_sweep(
     *,
     limits: SweepLimits | None = None,
     overrides: Sequence[str] = (),
-    workers: int = 1,
     trust: bool = False,
     cache: Path | None = None,
 ) -> Sweep:
@@ -106,7 +98,6 @@ def open_sweep(
             of the manifest is used as it is.
         limits: limits that replace those of the manifest.
         overrides: settings for new and resumed runs; `llm=SPEC` names a model of the manifest and confirms its address.
-        workers: number of worker processes.
         trust: whether the user trusts the task files.
         cache: folder of a cache of replies, shared by the runs.
 
@@ -115,8 +106,6 @@ def open_sweep(
         PathError: the folder cannot be created, or is no sweep.
         LogbookError: the folder is in use, damaged, or not writable.
     """
-    if workers < 1:
-        raise UsageError(f"--workers {workers}: at least one is needed")
     if cache is not None:
         Cache(cache)  # raises if it is unusable
     llms = [text.removeprefix("llm=") for text in overrides if text.startswith("llm=")]
@@ -149,42 +138,27 @@ def open_sweep(
             plan = plan.model_copy(update={"limits": plan.limits.replaced_by(limits)})
         cells = cells_of(plan)
         write_plan(folder, plan)
-        return Sweep(
-            folder,
-            plan,
-            cells,
-            lock,
-            overrides=overrides,
-            trust=trust,
-            typed_models=typed,
-            settings_typed=requested is not None,
-            workers=workers,
-            cache=cache,
-        )
     except BaseException:
         lock.release()
         raise
+    return Sweep(folder, plan, cells, lock, overrides, trust, typed, requested is not None, cache)
 
 
 def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
     """Check each configuration once for faults that all its runs would have: a wrong setting, a missing key."""
     models = [one for product in plan.products for llm in product.llms for one in specs_of(llm)]
     check_address(models, next((text.partition("=")[2] for text in overrides if text.startswith("base_url=")), None))
-    seen = set()
-    for cell in cells_of(plan):
-        if cell.configuration not in seen:
-            seen.add(cell.configuration)
-            named = replace(cell, llm=typed[cell.llm])
-            config = worker.config_of(named, (*plan.settings, *overrides), trust=trust)[1]
-            connect(config.llm, llm_options(config.trusted() if trust else config))
+    for cell, *_ in by_configuration(cells_of(plan)).values():
+        named = replace(cell, llm=typed[cell.llm])
+        config = worker.config_of(named, (*plan.settings, *overrides), trust=trust)[1]
+        connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
-def conduct(sweep: Sweep, tell: worker.Tell = lambda event: None, executor: Executor | None = None) -> None:
-    """Carry out all cells that are not finished, and put their results into `sweep.outcomes`.
+def conduct(sweep: Sweep, executor: Executor, tell: worker.Tell = lambda event: None) -> None:
+    """Let an executor carry out all cells that are not finished, and put their results into `sweep.outcomes`.
 
     Args:
         tell: called with every event; an exception in it stops the sweep.
-        executor: carries out the cells; by default `sweep.workers` processes on this machine.
 
     Raises:
         KeyboardInterrupt: the sweep was interrupted; its runs have stopped and can be resumed.
@@ -200,36 +174,44 @@ def conduct(sweep: Sweep, tell: worker.Tell = lambda event: None, executor: Exec
             waiting.append(cell)
         else:
             sweep.skipped[cell.key] = summary.final.value if summary.final is not None else None
-    SharedBudget(sweep.folder, sweep.plan.limits).open(spent_so_far(sweep.folder))
-    executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
+    open_account(sweep.folder)
     outstanding: set[str] = set()  # keys of cells whose results have not arrived
+    refused = False  # whether the sweep's budget has refused a cell
 
     def record(event: worker.Event) -> None:
+        nonlocal refused
         if isinstance(event, worker.Progress):
             sweep.running[event.key] = event
         elif isinstance(event, worker.CellResult):
             outstanding.discard(event.key)
             sweep.running.pop(event.key, None)
             sweep.outcomes[event.key] = event
-            sweep.refused = sweep.refused or event.state == "out of budget"
+            refused = refused or event.state == "out of budget"
         tell(event)
 
     in_main = threading.current_thread() is threading.main_thread()
     previous = signal.signal(signal.SIGTERM, worker.interrupt_once) if in_main else None
     try:
-        while True:
-            while len(outstanding) < executor.size and (chosen := _next_cell(waiting, sweep)) is not None:
-                outstanding.add(chosen.key)
-                executor.submit(_order(sweep, chosen, executor.jobs))
-            if not outstanding:
-                return
-            for event in executor.events():
+        while waiting or outstanding:
+            while waiting and len(outstanding) < executor.size:
+                cell = waiting.popleft()
+                entry = read_spec(cell.llm).entry
+                if refused and (entry is None or entry.is_language_model):
+                    words = "not begun, or not resumed"
+                    sweep.outcomes[cell.key] = worker.CellResult(cell.key, "out of budget", words)
+                else:
+                    outstanding.add(cell.key)
+                    executor.submit(_order(sweep, cell, executor.jobs))
+            for event in executor.events() if outstanding else ():
                 record(event)
     finally:
         last = {result.key: result for result in executor.end() if result.state == "finished"}
         for key in sorted(outstanding):
             record(last.get(key, worker.CellResult(key, "interrupted")))
-        _remove_empty_logs(sweep.folder)
+        for log in sweep.folder.glob("worker-*.log"):
+            with suppress(OSError):
+                if not log.stat().st_size:
+                    log.unlink()
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
 
@@ -245,23 +227,3 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> worker.Order:
     sources = ("" if llm is not None else manifest, "" if sweep.settings_typed else manifest)
     named = replace(cell, llm=llm or cell.llm)
     return worker.Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
-
-
-def _next_cell(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
-    """Take the next cell; once the budget has refused one, cells that ask a language model get `out of budget`."""
-    while waiting:
-        cell = waiting.popleft()
-        entry = read_spec(cell.llm).entry
-        if sweep.refused and (entry is None or entry.is_language_model):
-            sweep.outcomes[cell.key] = worker.CellResult(cell.key, "out of budget", "not begun, or not resumed")
-            continue
-        return cell
-    return None
-
-
-def _remove_empty_logs(folder: Path) -> None:
-    """Remove the logs of workers that printed nothing."""
-    for log in folder.glob("worker-*.log"):
-        with suppress(OSError):
-            if not log.stat().st_size:
-                log.unlink()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -78,15 +76,27 @@ class ProcessExecutor:
     def end(self) -> list[CellResult]:
         """Stop all workers, so that their runs can be resumed; return the results that arrive meanwhile."""
         for worker in self._workers:
-            worker.stop()
+            if worker.order is not None:
+                worker.process.terminate()
+            else:
+                with suppress(OSError):
+                    worker.connection.send(None)
         deadline = time.monotonic() + SECONDS_TO_STOP
-        last = [event for worker in self._workers for event in worker.last_events(deadline)]
+        for worker in self._workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        last = [event for worker in self._workers for event in worker.events()]
         self._workers.clear()
         return [event for event in last if isinstance(event, CellResult)]
 
 
 class _Worker:
-    """A worker process, which is replaced if it dies."""
+    """A worker process, which is replaced if it dies; `order` is the one that it carries out, or None."""
+
+    connection: Connection
+    process: BaseProcess
 
     def __init__(self, log: Path, *, alone: bool) -> None:
         self._log = log
@@ -94,8 +104,6 @@ class _Worker:
         self._threads = {} if alone else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self.order: Order | None = None
         self._started = 0.0
-        self.connection: Connection
-        self.process: BaseProcess
         self._start()
 
     def _start(self) -> None:
@@ -118,31 +126,12 @@ class _Worker:
         with suppress(EOFError, OSError):
             while self.connection.poll():
                 found.append(self.connection.recv())
-        if self.order is None:
-            return found
         if any(isinstance(event, CellResult) for event in found):
             self.order = None
-        elif not self.process.is_alive():
-            self.process.join()
+        elif self.order is not None and not self.process.is_alive():
             code = self.process.exitcode or 0
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             sentence = f"its process {how}; its output is in {self._log}"
             found.append(CellResult(self.order.cell.key, "failed", sentence, None, time.perf_counter() - self._started))
             self.order = None
         return found
-
-    def stop(self) -> None:
-        """Tell the process to stop its run and to end."""
-        if self.order is None:
-            with suppress(OSError):
-                self.connection.send(None)
-        elif self.process.pid is not None and self.process.is_alive():
-            os.kill(self.process.pid, signal.SIGTERM)
-
-    def last_events(self, deadline: float) -> list[Event]:
-        """Wait for the end of the process and return its last events; kill it at the deadline (of `time.monotonic`)."""
-        self.process.join(max(0.0, deadline - time.monotonic()))
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        return self.events() if self.order is not None else []

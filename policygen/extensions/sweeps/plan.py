@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,26 +118,24 @@ def product_of(
     for name in names:
         for entry in _entries(name):
             entries.setdefault(entry.task, entry)
+    axes = []
+    for text in grid:
+        name, _, values = text.partition("=")
+        found = [value.strip() for value in values.split(",")]
+        if name.strip() in NOT_VARIED:
+            raise UsageError(
+                f"--grid {text}: a grid cannot vary {name.strip()}; for models, templates and seeds there are options"
+            )
+        if not all(found) or not name.strip().isidentifier():
+            raise UsageError(f"--grid {text}: write NAME=VALUE,VALUE, as in --grid refine=none,cma:200")
+        axes.append([f"{name.strip()}={value}" for value in dict.fromkeys(found)])
     return Product(
         tasks=tuple(entries.values()),
         llms=tuple(dict.fromkeys(llms)) or ("builtin",),
         templates=tuple(dict.fromkeys(templates)) or ("",),
         seeds=tuple(dict.fromkeys(seeds)),
-        grid=tuple(itertools.product(*map(_axis, grid))),
+        grid=tuple(itertools.product(*axes)),
     )
-
-
-def _axis(text: str) -> tuple[str, ...]:
-    """Return the settings of one grid option: `refine=none,cma:200` gives `refine=none` and `refine=cma:200`."""
-    name, _, values = text.partition("=")
-    found = [value.strip() for value in values.split(",")]
-    if name.strip() in NOT_VARIED:
-        raise UsageError(
-            f"--grid {text}: a grid cannot vary {name.strip()}; for models, templates and seeds there are options"
-        )
-    if not all(found) or not name.strip().isidentifier():
-        raise UsageError(f"--grid {text}: write NAME=VALUE,VALUE, as in --grid refine=none,cma:200")
-    return tuple(f"{name.strip()}={value}" for value in dict.fromkeys(found))
 
 
 def protocols(plan: SweepPlan) -> list[str]:
@@ -145,7 +143,7 @@ def protocols(plan: SweepPlan) -> list[str]:
 
     Settings that differ between tasks are only named, with the command that shows them.
     """
-    stated = {text.partition("=")[0].strip() for text in plan.settings}
+    stated = _names(plan.settings)
     suites: dict[str, dict[str, dict[str, Any]]] = {}
     for entry in (entry for product in plan.products for entry in product.tasks if entry.suite):
         brought = {name: value for name, value in entry.run.items() if name not in stated}
@@ -159,6 +157,11 @@ def protocols(plan: SweepPlan) -> list[str]:
         words += [f"{' and '.join(own)} task by task (policygen tasks {suite})"] if own else []
         lines += [f"suite {suite}: {'; '.join(words)}"] if words else []
     return lines
+
+
+def _names(settings: Iterable[str]) -> set[str]:
+    """Return the names of settings that are given as `NAME=VALUE`."""
+    return {text.partition("=")[0].strip() for text in settings}
 
 
 def idle_templates(plan: SweepPlan) -> bool:
@@ -190,10 +193,9 @@ def read_seeds(text: str) -> tuple[int, ...]:
     """
     wrong = UsageError(f"--seeds {text}: write a number, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
     if text.isdecimal():
-        count = int(text)
-        if not 1 <= count <= _MOST_SEEDS:
+        if not 1 <= int(text) <= _MOST_SEEDS:
             raise UsageError(f"--seeds {text}: give at least one and at most {_MOST_SEEDS:,} seeds")
-        return tuple(range(count))
+        return tuple(range(int(text)))
     seeds: list[int] = []
     for part in filter(None, text.split(",")):
         found = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", part)
@@ -219,11 +221,14 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
         axes = (product.seeds, product.llms, product.templates, product.grid, product.tasks)
         for seed, llm, template, settings, entry in itertools.product(*axes):
             cell = Cell(_key((entry.task, llm, template, *settings), seed), entry, llm, template, seed, settings)
-            earlier = found.setdefault(cell.key, cell)
-            if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
+            earlier = found.setdefault(cell.key, cell).entry
+            if (earlier.run, earlier.max_steps) != (entry.run, entry.max_steps):
+                has, wanted = (
+                    f"the settings of suite {one.suite}" if one.suite else "its own settings"
+                    for one in (earlier, entry)
+                )
                 raise UsageError(
-                    f"the sweep has {entry.task} with {_origin(earlier.entry)} already, not with {_origin(entry)}; "
-                    "choose another --out"
+                    f"the sweep has {entry.task} with {has} already, not with {wanted}; choose another --out"
                 )
     return list(found.values())
 
@@ -234,10 +239,6 @@ def by_configuration(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     for cell in cells:
         rows.setdefault(cell.configuration, []).append(cell)
     return rows
-
-
-def _origin(entry: SweepEntry) -> str:
-    return f"the settings of suite {entry.suite}" if entry.suite else "its own settings"
 
 
 def _key(words: Sequence[str], seed: int) -> str:
@@ -305,17 +306,15 @@ def read_plan(folder: Path) -> SweepPlan:
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
     # Runs treat these settings as typed by the user. A sweep writes none of these names, so the file was changed.
-    varied = [text for product in plan.products for one in product.grid for text in one]
-    if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings) or any(
-        text.partition("=")[0].strip() in NOT_VARIED for text in varied
-    ):
+    varied = _names(text for product in plan.products for one in product.grid for text in one)
+    if _names(plan.settings) & {"base_url", "llm", "task"} or varied & {*NOT_VARIED}:
         raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
     return plan
 
 
 def write_plan(folder: Path, plan: SweepPlan) -> None:
     """Write the manifest; raise LogbookError if it cannot be written."""
-    record: Mapping[str, Any] = {**mark("sweep"), **plan.model_dump(mode="json", exclude_none=True)}
+    record = mark("sweep") | plan.model_dump(mode="json", exclude_none=True)
     write_atomically(folder / MANIFEST, tomli_w.dumps(record))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection
 
 import click
 import numpy as np
@@ -16,7 +16,7 @@ from rich.text import Text
 from policygen.extensions.sweeps.conduct import Sweep
 from policygen.extensions.sweeps.plan import SweepPlan, by_configuration, cells_of
 from policygen.extensions.sweeps.shared_budget import spent_so_far
-from policygen.extensions.sweeps.worker import CellResult, Event, Note, config_of
+from policygen.extensions.sweeps.worker import CellResult, Event, Progress, config_of
 from policygen.llm import prompt_folders, read_spec
 from policygen.llm.prices import cost, dollars
 from policygen.outgoing import shown
@@ -35,41 +35,28 @@ TUNING = 500  # assumed episodes of tuning a proposal, unless `--refine METHOD:E
 
 
 class SweepTerminal:
-    """The terminal output of a sweep; call it with every event.
+    """The terminal output of a sweep: `tell` takes every event; inside `with`, a terminal shows a live table."""
 
-    Args:
-        live: whether to draw the live table; None: if standard output is a terminal.
-    """
-
-    def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
+    def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
-        self._is_live = is_terminal() if live is None else live
         self._started = time.monotonic()
         self._panel: Panel | None = None
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Draw the table during the sweep."""
-        if not self._is_live:
-            yield
-            return
-        self._panel = Panel(self._table, 2)
-        self._panel.open()
-        try:
-            yield
-        finally:
+    def __enter__(self) -> None:
+        if is_terminal():
+            self._panel = Panel(self._table, 2)
+            self._panel.open()
+
+    def __exit__(self, *error: object) -> None:
+        if self._panel is not None:
             self._panel.close()
             self._panel = None
 
-    def __call__(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Print a line for a run that has ended, and for a warning."""
-        if isinstance(event, CellResult):
-            self._print(self._line(event))
-        elif isinstance(event, Note):
-            self._print(f"{event.key}: {event.sentence}")
-
-    def _print(self, line: str) -> None:
-        line = shown(line)
+        if isinstance(event, Progress):
+            return
+        line = shown(self._line(event) if isinstance(event, CellResult) else f"{event.key}: {event.sentence}")
         if self._panel is not None:
             self._panel.print(line)
         else:
@@ -97,40 +84,35 @@ class SweepTerminal:
         return f", about {duration(max(0.0, sweep.unfinished - partly_done) * elapsed / (done + partly_done))} left"
 
     def _table(self) -> Table:
+        """Return a row for each configuration with its seeds that are running, and a row for all cells."""
         sweep = self._sweep
+        scores = sweep.skipped | {key: outcome.score for key, outcome in sweep.outcomes.items()}
+        failed = {outcome.key for outcome in sweep.of_state("failed")}
+
+        def counted(done: int, keys: Collection[str]) -> str:
+            number_failed = len(failed.intersection(keys))
+            return f"{done}/{len(keys)}" + (f", {number_failed} failed" if number_failed else "")
+
         rows = {name: [cell.key for cell in cells] for name, cells in by_configuration(sweep.cells).items()}
-        busy = {name for name, keys in rows.items() if any(key in sweep.running for key in keys)}
-        chosen = list(rows) if len(rows) <= MOST_ROWS else sorted(rows, key=lambda name: name not in busy)[:MOST_ROWS]
+        chosen = list(rows)
+        if len(rows) > MOST_ROWS:
+            chosen = sorted(rows, key=lambda name: sweep.running.keys().isdisjoint(rows[name]))[:MOST_ROWS]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for heading in ("task", "done", "mean so far", "running"):
             table.add_column(heading, no_wrap=True, overflow="ellipsis")
         for name in chosen:
-            table.add_row(*map(Text, self._row(name, rows[name])))
-        done = len(sweep.skipped) + len(sweep.of_state("finished"))
+            known = [score for key in rows[name] if (score := scores.get(key)) is not None]
+            seeds = []
+            for run in (sweep.running[key] for key in rows[name] if key in sweep.running):
+                best = "" if run.best is None else f", {run.best:.4g}"
+                seeds.append(f"seed {run.key.rpartition('-s')[2]}: {run.attempt}/{run.planned}{best}")
+            mean = f"{np.mean(known):.5g}" if known else ""
+            table.add_row(*map(Text, (shown(name), counted(len(known), rows[name]), mean, "  ".join(seeds))))
         table.add_section()
-        failed = len(sweep.of_state("failed"))
-        total = f"{done}/{len(sweep.cells)}" + (f", {failed} failed" if failed else "")
+        total = counted(len(sweep.skipped) + len(sweep.of_state("finished")), [cell.key for cell in sweep.cells])
         elapsed = duration(time.monotonic() - self._started)
         table.add_row("all", total, "", f"{elapsed}{self._time_left()}", style="bold")
         return table
-
-    def _row(self, name: str, keys: list[str]) -> tuple[str, ...]:
-        sweep = self._sweep
-        scores = [score for key in keys if (score := self._score(key)) is not None]
-        work = [sweep.running[key] for key in keys if key in sweep.running]
-        seeds = []
-        for run in work:
-            best = "" if run.best is None else f", {run.best:.4g}"
-            seeds.append(f"seed {run.key.rpartition('-s')[2]}: {run.attempt}/{run.planned}{best}")
-        failed = sum(key in sweep.outcomes and sweep.outcomes[key].state == "failed" for key in keys)
-        done = f"{len(scores)}/{len(keys)}" + (f", {failed} failed" if failed else "")
-        return shown(name), done, f"{np.mean(scores):.5g}" if scores else "", "  ".join(seeds)
-
-    def _score(self, key: str) -> float | None:
-        if key in self._sweep.skipped:
-            return self._sweep.skipped[key]
-        outcome = self._sweep.outcomes.get(key)
-        return outcome.score if outcome is not None else None
 
 
 def resume_command(sweep: Sweep) -> str:
@@ -150,19 +132,22 @@ def resume_command(sweep: Sweep) -> str:
 
 def closing_words(sweep: Sweep) -> list[str]:
     """Return the lines that sum up a sweep: its results, its costs, and the command to use next."""
-    done = sweep.of_state("finished")
-    failed, short = sweep.of_state("failed"), sweep.of_state("out of budget")
-    parts = [f"{len(done)} of {len(sweep.cells)} runs finished"]
-    if sweep.skipped:
-        parts.append(f"{len(sweep.skipped)} were finished before")
-    if failed:
-        parts.append(f"{len(failed)} failed")
-    if sweep.unfinished:
-        parts.append(f"{sweep.unfinished} are not finished")
-    lines = [", ".join(parts) + _spending(sweep)]
+    failed, refused = sweep.of_state("failed"), sweep.of_state("out of budget")
+    counts = {
+        "were finished before": len(sweep.skipped),
+        "failed": len(failed),
+        "are not finished": sweep.unfinished,
+    }
+    parts = [f"{len(sweep.of_state('finished'))} of {len(sweep.cells)} runs finished"]
+    parts += [f"{count} {words}" for words, count in counts.items() if count]
+    spent = ""
+    if amounts := spent_so_far(sweep.folder).values():
+        calls, tokens, usd = (list(column) for column in zip(*amounts, strict=True))
+        spent = f"; {sum(calls):,} calls, {sum(tokens):,} tokens, {dollars(None if None in usd else sum(usd))}"
+    lines = [", ".join(parts) + spent]
     lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
-    reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
-    if short:
+    if refused:
+        reason = next((outcome.sentence for outcome in refused if not outcome.sentence.startswith("not begun")), "")
         limits = sweep.plan.limits.model_dump(exclude_none=True)
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
@@ -175,15 +160,6 @@ def closing_words(sweep: Sweep) -> list[str]:
     if sweep.complete:
         lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
     return lines
-
-
-def _spending(sweep: Sweep) -> str:
-    spent = spent_so_far(sweep.folder).values()
-    if not spent:
-        return ""
-    calls, tokens, usd = (list(column) for column in zip(*spent, strict=True))
-    total = None if None in usd else sum(usd)
-    return f"; {sum(calls):,} calls, {sum(tokens):,} tokens, {dollars(total)}"
 
 
 # --- before it begins ------------------------------------------------------------------------------------------------
@@ -220,8 +196,7 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
     kinds = "warm-up, scores, tuning and final scores; without those that decide close comparisons"
     lines = [f"{len(cells)} runs, at most {episodes:,} episodes ({kinds})"]
     lines += [f"  {name}: a run for each of {len(own)} seeds" for name, own in by_configuration(cells).items()]
-    for llm, count in requests.items():
-        lines.append(f"{count:,} requests to {llm}, and repairs of malformed replies")
+    lines += [f"{count:,} requests to {llm}, and repairs of malformed replies" for llm, count in requests.items()]
     if requests:
         basis = f"prompts of `prompt_tokens` tokens and replies of {REPLY_TOKENS:,} tokens"
         left_out = f", without {', '.join(sorted(unpriced))}, whose price is unknown" if unpriced else ""

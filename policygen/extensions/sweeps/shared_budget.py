@@ -25,26 +25,44 @@ class SharedBudgetExhausted(PolicygenError):
     """The error for a request that could exceed the budget of a sweep; a larger budget lets the run be resumed."""
 
 
-class SharedBudget:
-    """The account of a sweep on disk, shared by its processes.
+def open_account(folder: Path) -> None:
+    """Write the account of a sweep: the spending of each run so far, with nothing set aside.
 
-    It has the calls, tokens and USD (None: unknown) of every cell so far. Before a request is sent, the most that it
-    can cost is set aside.
+    Raises:
+        LogbookError: the account cannot be written.
+    """
+    spent = spent_so_far(folder)
+    with _lock(folder):
+        write_atomically(folder / FILE, json.dumps({key: _entry(*amounts) for key, amounts in spent.items()}))
+
+
+def _lock(folder: Path) -> FileLock:
+    return FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)
+
+
+def _entry(calls: int, tokens: int, usd: float | None) -> dict[str, Any]:
+    """Return the entry of a run, with nothing set aside; `usd` is None if a price is unknown."""
+    return {"calls": calls, "tokens": tokens, "usd": usd, "aside_tokens": 0, "aside_usd": 0.0}
+
+
+class SharedLedger(Ledger):
+    """A run's ledger that also checks the account of its sweep, which all processes share.
+
+    Before a request is sent, the most that it can cost is set aside in the account.
+
+    Args:
+        own: the ledger that this one continues.
+        folder: the folder of the sweep.
+        limits: the limits for all runs together.
+        key: the name of the run in the account.
     """
 
-    def __init__(self, folder: Path, limits: SweepLimits) -> None:
-        self.limits = limits
-        self._path = folder / FILE
-        self._lock = FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)
-
-    def open(self, spent: dict[str, tuple[int, int, float | None]]) -> None:
-        """Write the account with the spending of each cell so far; nothing is set aside.
-
-        Raises:
-            LogbookError: the account cannot be written.
-        """
-        with self._lock:
-            write_atomically(self._path, json.dumps({key: _entry(*amounts) for key, amounts in spent.items()}))
+    def __init__(self, own: Ledger, folder: Path, limits: SweepLimits, key: str) -> None:
+        super().__init__(**{name: getattr(own, name) for name in Ledger.__dataclass_fields__ if name[0] != "_"})
+        self._estimate_ratio = own._estimate_ratio
+        self._limits, self._key = limits, key
+        self._path, self._lock = folder / FILE, _lock(folder)
+        self.settle()
 
     @contextmanager
     def _account(self) -> Iterator[dict[str, dict[str, Any]]]:
@@ -59,55 +77,10 @@ class SharedBudget:
             yield account
             write_atomically(self._path, json.dumps(account))
 
-    def count_call(self, key: str) -> None:
-        """Count one request of a cell, before it is sent; raise SharedBudgetExhausted if it would be one too many."""
-        limit = self.limits.max_calls
-        with self._account() as account:
-            if limit is not None and sum(entry["calls"] for entry in account.values()) >= limit:
-                raise SharedBudgetExhausted(f"all {limit:,} calls of the sweep (--max-calls) are used")
-            account[key]["calls"] += 1
-
-    def hold(self, key: str, wanted: Hold, price: Price) -> Hold:
-        """Set aside the most that a cell's request can cost, in place of what was set aside for its last one.
-
-        Raises:
-            SharedBudgetExhausted: the request could exceed the limits, or a price is unknown.
-        """
-        with self._account() as account:
-            account[key] |= {"aside_tokens": 0, "aside_usd": 0.0}
-            entries = account.values()
-            tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
-            unknown = any(entry["usd"] is None for entry in entries)
-            usd = None if unknown else sum(entry["usd"] + entry["aside_usd"] for entry in entries)
-            hold = affordable_hold(
-                self.limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
-            )
-            account[key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
-        return hold
-
-    def settle(self, key: str, calls: int, tokens: int, usd: float | None) -> None:
-        """Record the spending of a cell so far, and set nothing aside for it any more."""
-        with self._account() as account:
-            account[key] = _entry(calls, tokens, usd)
-
-
-def _entry(calls: int, tokens: int, usd: float | None) -> dict[str, Any]:
-    return {"calls": calls, "tokens": tokens, "usd": usd, "aside_tokens": 0, "aside_usd": 0.0}
-
-
-class SharedLedger(Ledger):
-    """A run's ledger that also checks the sweep's account; it continues the ledger `own`."""
-
-    def __init__(self, own: Ledger, shared: SharedBudget, key: str) -> None:
-        super().__init__(**{name: getattr(own, name) for name in Ledger.__dataclass_fields__ if name[0] != "_"})
-        self._estimate_ratio = own._estimate_ratio
-        self._shared = shared
-        self._key = key
-        self.settle()
-
     def settle(self) -> None:
-        """Report the run's spending to the sweep's account."""
-        self._shared.settle(self._key, self.calls, self.tokens_in + self.tokens_out, self.usd)
+        """Record the run's spending so far in the account, with nothing set aside."""
+        with self._account() as account:
+            account[self._key] = _entry(self.calls, self.tokens_in + self.tokens_out, self.usd)
 
     def charge_call(self) -> None:
         """Count one request to the model, before it is sent.
@@ -117,22 +90,35 @@ class SharedLedger(Ledger):
             SharedBudgetExhausted: it would be one too many for the sweep.
         """
         super().charge_call()
-        try:
-            self._shared.count_call(self._key)
-        except SharedBudgetExhausted:
-            self.calls -= 1
-            raise
+        limit = self._limits.max_calls
+        with self._account() as account:
+            if limit is not None and sum(entry["calls"] for entry in account.values()) >= limit:
+                self.calls -= 1
+                raise SharedBudgetExhausted(f"all {limit:,} calls of the sweep (--max-calls) are used")
+            account[self._key]["calls"] += 1
 
     def _within(self, wanted: Hold, price: Price) -> Hold:
-        return self._shared.hold(self._key, super()._within(wanted, price), price)
+        """Set the most that a request can cost aside, in place of what was set aside for the run's last one."""
+        wanted = super()._within(wanted, price)
+        with self._account() as account:
+            account[self._key] |= {"aside_tokens": 0, "aside_usd": 0.0}
+            entries = account.values()
+            tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
+            unknown = any(entry["usd"] is None for entry in entries)
+            usd = None if unknown else sum(entry["usd"] + entry["aside_usd"] for entry in entries)
+            hold = affordable_hold(
+                self._limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
+            )
+            account[self._key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
+        return hold
 
     def release(self, hold: Hold) -> None:
-        """Give back what was set aside for a request that was not answered, here and in the sweep's account."""
+        """Give back what was set aside for a request that was not answered, here and in the account."""
         super().release(hold)
         self.settle()
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time, and report them to the sweep's account."""
+        """Add a reply's tokens, cost and time, and record them in the account; return the tokens, in and out."""
         tokens = super().charge_reply(prompt, reply, hold)
         self.settle()
         return tokens

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from policygen.episodes.score import kind_of_episodes
 from policygen.errors import PolicygenError
 from policygen.extensions.sweeps.plan import Cell, SweepLimits
-from policygen.extensions.sweeps.shared_budget import SharedBudget, SharedBudgetExhausted, SharedLedger
+from policygen.extensions.sweeps.shared_budget import SharedBudgetExhausted, SharedLedger
 from policygen.extensions.trackers import trackers
 from policygen.llm import read_spec, specs_of
 from policygen.llm.cache import Cache
@@ -117,10 +117,8 @@ def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> 
     if cell.entry.max_steps is not None:
         task = replace(task, max_steps=cell.entry.max_steps)
     options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
-    config = effective_config(
-        task, cell.entry.task, suite=cell.entry.run, assignments=(*settings, *cell.settings), options=options
-    )
-    return task, config
+    stated = (*settings, *cell.settings)
+    return task, effective_config(task, cell.entry.task, suite=cell.entry.run, assignments=stated, options=options)
 
 
 _task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a configuration have the same task
@@ -142,27 +140,25 @@ def begin(order: Order) -> Run:
         run = resume(folder, assignments=assignments, trust=order.trust)
     else:
         task, config = config_of(cell, (*order.settings, *order.overrides), trust=order.trust)
-        trusted = config.trusted() if order.trust else _with_sources(config, order)
-        run = start(task, trusted, order.folder, name=cell.key, trust=order.trust)
+        if order.trust:
+            config = config.trusted()
+        else:
+            stated = any("extra_body" in text for text in order.settings)
+            body = config.origin("extra_body") or (order.settings_from if stated else "")
+            config = config.chosen_by("the sweep", "baseline").chosen_by(order.llm_from, "llm")
+            config = config.chosen_by(body, "extra_body")
+        run = start(task, config, order.folder, name=cell.key, trust=order.trust)
     try:
         run.cache = Cache(order.cache) if order.cache is not None else None
         if run.proposer.is_language_model:
             if order.limits.max_usd is not None and run.config.max_usd is None:
                 limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})
                 make_proposer(run.provider, limited).check(run.task)  # raises if a price is unknown
-            run.ledger = SharedLedger(run.ledger, SharedBudget(order.folder, order.limits), cell.key)
+            run.ledger = SharedLedger(run.ledger, order.folder, order.limits, cell.key)
     except BaseException:
         run.logbook.release()
         raise
     return run
-
-
-def _with_sources(config: RunConfig, order: Order) -> RunConfig:
-    """Return the settings with a note of the file that chose the model and the extra body, if the user did not."""
-    stated = any("extra_body" in text for text in order.settings)
-    body = config.origin("extra_body") or (order.settings_from if stated else "")
-    chosen = config.chosen_by("the sweep", "baseline")
-    return chosen.chosen_by(order.llm_from, "llm").chosen_by(body, "extra_body")
 
 
 def carry_out_cell(order: Order, tell: Tell) -> CellResult:
@@ -200,20 +196,18 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
     A machine that was given up as lost may be alive, so this waits for the run's lock: only the process that gets it
     continues the run.
     """
-    folder = order.folder / order.cell.key
+    key, folder = order.cell.key, order.folder / order.cell.key
     deadline = time.monotonic() + SECONDS_TO_RELEASE
     while folder.is_dir():
         try:
             RunLock(folder).release()
             if (summary := finished(folder, order.overrides)) is not None and summary.final is not None:
-                return CellResult(order.cell.key, "finished", score=summary.final.value)
+                return CellResult(key, "finished", score=summary.final.value)
             break
-        except FolderInUse as error:
-            if time.monotonic() > deadline:
-                return CellResult(order.cell.key, "failed", str(error))
-            time.sleep(0.2)
         except PolicygenError as error:
-            return CellResult(order.cell.key, "failed", str(error))
+            if not isinstance(error, FolderInUse) or time.monotonic() > deadline:
+                return CellResult(key, "failed", str(error))
+            time.sleep(0.2)
     return carry_out_cell(order, tell)
 
 
@@ -263,13 +257,13 @@ def finished(folder: Path, overrides: Sequence[str] = ()) -> Summary | None:
     return None if larger_budgets(before, changed_config(logbook.task(), before, overrides)) else summary
 
 
+@dataclass(eq=False)
 class _Reporter(Listener):
     """A listener that reports the progress of a cell's run."""
 
-    def __init__(self, run: Run, key: str, tell: Tell) -> None:
-        self._run = run
-        self._key = key
-        self._tell = tell
+    run: Run
+    key: str
+    tell: Tell
 
     def started(self, run: RunView) -> None:
         self._report(max(0, len(run.search.attempts) - 1))
@@ -277,15 +271,15 @@ class _Reporter(Listener):
     def doing(self, activity: Activity | None) -> None:
         """Report waits after errors, and the effects of the user's comments."""
         if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
-            self._tell(Note(self._key, str(activity)))
+            self.tell(Note(self.key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:
         self._report(attempt.number)
 
     def _report(self, number: int) -> None:
-        planned = self._run.config.iterations * self._run.config.candidates
-        best = self._run.search.reported_score
-        self._tell(Progress(self._key, number, planned, best.mean if best is not None else None))
+        planned = self.run.config.iterations * self.run.config.candidates
+        best = self.run.search.reported_score
+        self.tell(Progress(self.key, number, planned, best.mean if best is not None else None))
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from policygen.episodes.players import Players, by_processes, use_distribution
 from policygen.errors import EnvironmentFault
 from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
 from policygen.extensions.sweeps.conduct import open_sweep
+from policygen.extensions.sweeps.executor import ProcessExecutor
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, Progress, Tell, carry_out_again
 
@@ -105,7 +106,7 @@ def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address))
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
-    assert conducted(open_sweep(SWEPT, workers=2)).complete
+    assert conducted(open_sweep(SWEPT), executor=ProcessExecutor(SWEPT, 2)).complete
     assert_as_alone("cartpole", 100, iterations=16)
 
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 from support import Line, sentences
+from sweeping import SWEPT, conducted, plan_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
@@ -28,8 +29,8 @@ from policygen.extensions.compare.tables import as_markdown, report_of, write_re
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.tables import comparison
-from policygen.extensions.sweeps.conduct import conduct, open_sweep
-from policygen.extensions.sweeps.plan import SweepPlan, cell_folders, product_of
+from policygen.extensions.sweeps.conduct import open_sweep
+from policygen.extensions.sweeps.plan import cell_folders
 from policygen.extensions.sweeps.suites import PublishedColumn
 from policygen.search.resume import load_run
 
@@ -366,9 +367,7 @@ SMALL: dict[str, Any] = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 
 def swept(tasks: str, *seeds: int, settings: tuple[str, ...] = ()) -> None:
     """Conduct a sweep of one iteration in the folder `swept`."""
     asked = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", *settings)
-    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of([tasks], [], [], [*seeds]),), settings=asked))
-    conduct(sweep)
-    sweep.release()
+    conducted(open_sweep(SWEPT, plan_of(tasks, seeds=seeds, settings=asked)))
 
 
 def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:

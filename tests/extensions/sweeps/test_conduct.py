@@ -102,14 +102,12 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
     assert_as_alone("cartpole", 3, iterations=MANY)
 
 
-def test_one_process_at_a_time_conducts_a_sweep_and_with_at_least_one_worker() -> None:
+def test_one_process_at_a_time_conducts_a_sweep() -> None:
     first = opened("nim")
     with pytest.raises(LogbookError, match="swept is in use"):
         opened("nim")
-    first.release()
-    open_sweep(SWEPT).release()
-    with pytest.raises(UsageError, match="at least one is needed"):
-        open_sweep(SWEPT, workers=0)
+    first.lock.release()
+    open_sweep(SWEPT).lock.release()
 
 
 DEADLY = """
@@ -331,11 +329,11 @@ def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.M
     done = line("sweep", "nim", "--out", "swept", "--on", "ray")
     assert done.code == 2
     assert sentences(done.err) == ['Error: --on ray needs Ray: pip install "policygen[ray]"']
-    open_sweep(SWEPT).release()  # is not in use any more
+    open_sweep(SWEPT).lock.release()  # is not in use any more
 
 
 def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> None:
-    opened("nim").release()
+    opened("nim").lock.release()
     for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
         done = line("resume", "swept", *more)
         assert done.code == 2
@@ -372,7 +370,7 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
         write_plan(folder, plan)
         with pytest.raises((UsageError, LogbookError), match=refusal):
             open_sweep(folder)
-    open_sweep(Path("theirs0"), trust=True).release()
+    open_sweep(Path("theirs0"), trust=True).lock.release()
     lake = policygen.load_task("frozenlake")
     config = effective_config(lake, "frozenlake", suite={"base_url": "http://x/v1"})
     assert config.origin("base_url")  # so that it gets no key

@@ -24,7 +24,7 @@ def drawn(terminal: SweepTerminal) -> list[str]:
 
 def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = open_sweep(Path("swept"), plan_of("nim", "cartpole", seeds=[1, 2]))
-    terminal = SweepTerminal(sweep, live=False)
+    terminal = SweepTerminal(sweep)
     sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
     sweep.skipped["nim-builtin-s1"] = 0.5
     sweep.outcomes["nim-builtin-s2"] = finished = CellResult("nim-builtin-s2", "finished", "", 1.0, 75.0)
@@ -33,14 +33,14 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     assert rows[2].split() == ["cartpole,", "builtin", "0/2", "seed", "1:", "3/20,", "412.2"]
     assert rows[3].split()[:2] == ["all", "2/4"]
     assert "left" in rows[3]
-    terminal(finished)
-    terminal(Note("cartpole-builtin-s1", "waiting 2 s \x1b[31m"))
+    terminal.tell(finished)
+    terminal.tell(Note("cartpole-builtin-s1", "waiting 2 s \x1b[31m"))
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
     assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
-    terminal(CellResult("cartpole-builtin-s1", "interrupted"))
+    terminal.tell(CellResult("cartpole-builtin-s1", "interrupted"))
     assert " s)" not in capsys.readouterr().out  # nobody measured how long it took
-    sweep.release()
+    sweep.lock.release()
 
 
 def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
@@ -51,7 +51,7 @@ def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None
         "policygen resume 'a sweep' --base-url 'http://here:1/v1?a&b' --set jobs=2 --trust --cache 'an swers' "
         "--track mlflow --workers 3"
     )
-    sweep.release()
+    sweep.lock.release()
 
 
 def test_the_last_words_name_what_failed_and_the_way_on() -> None:
@@ -67,4 +67,4 @@ def test_the_last_words_name_what_failed_and_the_way_on() -> None:
     for seed in (2, 3):
         sweep.outcomes[f"nim-builtin-s{seed}"] = CellResult(f"nim-builtin-s{seed}", "finished", "", 1.0)
     assert closing_words(sweep) == ["3 of 3 runs finished", "compare them with: policygen compare swept"]
-    sweep.release()
+    sweep.lock.release()
