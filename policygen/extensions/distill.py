@@ -281,12 +281,6 @@ class Term:
     text: str
     values: Array
 
-    @property
-    def standardised(self) -> Array:
-        """Its values, with mean 0 and spread 1."""
-        scaled: Array = (self.values - self.values.mean()) / self.values.std()
-        return scaled
-
 
 def fit_equations(task: Task, labelled: LabelledStates, rng: np.random.Generator) -> Policy:
     """Return equations of a few terms that fit the labels; the module's docstring says how."""
@@ -294,20 +288,34 @@ def fit_equations(task: Task, labelled: LabelledStates, rng: np.random.Generator
     some = rng.choice(count, min(MOST_ROWS, count), replace=False)
     labelled = LabelledStates(labelled.observations[some], labelled.actions[some], labelled.weights[some])
     terms = [term for term in candidates(task, labelled.observations) if term.values.std() > SPREAD]
-    columns = np.column_stack([np.zeros((len(some), 0)), *(term.standardised for term in terms)])  # perhaps no terms
+    means = np.array([term.values.mean() for term in terms])
+    spreads = np.array([term.values.std() for term in terms])
+    # A column of ones for the constants, and the terms with mean 0 and spread 1.
+    standardised = ((term.values - mean) / spread for term, mean, spread in zip(terms, means, spreads, strict=True))
+    inputs = np.column_stack([np.ones(len(some)), *standardised])
     needs_definition = np.array([term.name != term.text for term in terms])
     regression = _Regression(task, labelled)
     kept = np.arange(len(terms))
-    fit = regression.fitted(columns)
-    allowed = fit.loss + MAX_LOSS_INCREASE * regression.fitted(columns[:, :0]).loss
+    fit = regression.fitted(inputs)
+    allowed = fit.loss + MAX_LOSS_INCREASE * regression.fitted(inputs[:, :1]).loss
     while len(kept):
-        costs = np.where(needs_definition[kept], 1.0, PLAIN_FACTOR) * regression.costs(columns[:, kept], fit)
+        costs = np.where(needs_definition[kept], 1.0, PLAIN_FACTOR) * regression.costs(inputs[:, [0, *(kept + 1)]], fit)
         fewer = np.sort(np.argsort(costs)[max(1, len(kept) // 8) :])
-        smaller = regression.fitted(columns[:, kept[fewer]], fit.weights[[0, *(fewer + 1)]])
+        smaller = regression.fitted(inputs[:, [0, *(kept[fewer] + 1)]], fit.weights[[0, *(fewer + 1)]])
         if smaller.loss > allowed and len(kept) <= MOST_TERMS:
             break
         kept, fit = kept[fewer], smaller
-    return _policy(task, [terms[i] for i in kept], regression.in_units(fit.weights))
+    terms = [terms[i] for i in kept]
+    weights = regression.in_units(fit.weights)
+    raw = weights[1:] / spreads[kept, None]
+    lines = [f"let {term.name} = {term.text}" for term in terms if term.name != term.text]
+    for output, column, bias in zip(output_names(task), raw.T, weights[0] - means[kept] @ raw, strict=True):
+        parts = [f"{to_digits(w, DIGITS):.10g}*{term.name}" for term, w in zip(terms, column, strict=True) if w]
+        parts += [f"{to_digits(bias, DIGITS):.10g}"] if bias or not parts else []
+        lines.append(f"{output} = {' + '.join(parts)}".replace("+ -", "- "))
+    policy = parse("\n".join(lines), task, LinearPolicy.kind).policy
+    assert policy is not None, "the lines are valid equations"
+    return policy
 
 
 def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
@@ -336,25 +344,24 @@ def candidates(task: Task, observations: npt.NDArray[Any]) -> list[Term]:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Weights of a constant and of some columns, shape (1 + columns, outputs), and their loss."""
+    """The weights of a constant and of some terms, shape (1 + terms, outputs), and their loss."""
 
     weights: Array
     loss: float
 
 
 class _Regression:
-    """The regression of the outputs of all actuators on a constant and some columns."""
+    """The regression of the outputs of all actuators on a column of ones and some standardised terms."""
 
     def __init__(self, task: Task, labelled: LabelledStates) -> None:
         self._weights = labelled.weights[:, None] / labelled.weights.sum()
         self._targets = list(zip(task.actuators, output_slices(task), labelled.actions.T, strict=True))
         self._outputs = len(output_names(task))
 
-    def fitted(self, columns: Array, start: Array | None = None) -> _Fit:
-        """Return the fit with the least loss to standardised columns of shape (n, k)."""
+    def fitted(self, inputs: Array, start: Array | None = None) -> _Fit:
+        """Return the fit with the least loss to inputs of shape (n, 1 + terms)."""
         from scipy.optimize import minimize  # start-up time
 
-        inputs = _with_ones(columns)
         shape = (inputs.shape[1], self._outputs)
 
         def objective(flat: Array) -> tuple[float, Array]:
@@ -365,9 +372,8 @@ class _Regression:
         found = minimize(objective, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS_OF_A_FIT})
         return _Fit(found.x.reshape(shape), float(found.fun))
 
-    def costs(self, columns: Array, fit: _Fit) -> Array:
-        """Return how much the loss grows without each column, estimated from second derivatives: shape (k,)."""
-        inputs = _with_ones(columns)
+    def costs(self, inputs: Array, fit: _Fit) -> Array:
+        """Return how much the loss grows without each term, estimated from second derivatives: shape (terms,)."""
         _, _, curvatures = self._loss(inputs @ fit.weights)
         costs = np.zeros(len(fit.weights))
         for weights, curvature in zip(fit.weights.T, curvatures.T, strict=True):
@@ -413,23 +419,3 @@ def _scale(actuator: Actuator, labels: Array) -> float:
     """Return the unit of an actuator's errors, so that all weigh alike: half its range, or its labels' spread."""
     half = (actuator.high - actuator.low) / 2
     return half if np.isfinite(half) else float(labels.std()) or 1.0
-
-
-def _with_ones(columns: Array) -> Array:
-    return np.column_stack([np.ones(len(columns)), columns])
-
-
-def _policy(task: Task, terms: Sequence[Term], weights: Array) -> Policy:
-    """Return the equations for weights of a constant and of standardised terms, shape (1 + terms, outputs)."""
-    spreads = np.array([term.values.std() for term in terms])
-    means = np.array([term.values.mean() for term in terms])
-    raw = weights[1:] / spreads[:, None]
-    biases = weights[0] - means @ raw
-    lines = [f"let {term.name} = {term.text}" for term in terms if term.name != term.text]
-    for output, column, bias in zip(output_names(task), raw.T, biases, strict=True):
-        parts = [f"{to_digits(w, DIGITS):.10g}*{term.name}" for term, w in zip(terms, column, strict=True) if w]
-        parts += [f"{to_digits(bias, DIGITS):.10g}"] if bias or not parts else []
-        lines.append(f"{output} = {' + '.join(parts)}".replace("+ -", "- "))
-    policy = parse("\n".join(lines), task, LinearPolicy.kind).policy
-    assert policy is not None, "the lines are valid equations"
-    return policy

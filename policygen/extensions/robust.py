@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from policygen.episodes.agents import ENGINE, play_agent
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
@@ -120,15 +122,13 @@ class Margins:
         middle = NOMINAL.get(name, 0.0)
         above = [trial for trial in own if trial.sizes[0] > middle]
         below = [trial for trial in own if trial.sizes[0] < middle][::-1]
-        parts = [_side(side) for side in (below, above) if side]
+        parts = []
+        for side in (trials for trials in (below, above) if trials):
+            held = list(itertools.takewhile(lambda trial: trial.holds, side))
+            words = [f"holds to {held[-1].sizes[0]:g}"] if held else []
+            words += ["the furthest tried" if len(held) == len(side) else _failing(side[len(held)])]
+            parts.append(", ".join(words))
         return "; ".join(parts)
-
-
-def _side(trials: Sequence[Trial]) -> str:
-    """Say how far a policy holds in one direction; the trials begin with the one nearest to nominal."""
-    held = list(itertools.takewhile(lambda trial: trial.holds, trials))
-    words = [f"holds to {held[-1].sizes[0]:g}"] if held else []
-    return ", ".join([*words, "the furthest tried" if len(held) == len(trials) else _failing(trials[len(held)])])
 
 
 def _failing(trial: Trial) -> str:
@@ -140,15 +140,11 @@ def _failing(trial: Trial) -> str:
 def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = False) -> list[tuple[Perturbation, ...]]:
     """Return the perturbations to try: those asked for as `NAME` or `NAME=SIZE,SIZE,...`, else all that fit the task.
 
-    A perturbation of the task file is tried at its ends and in the middle, also if it is a keyword argument.
-
-    Args:
-        grid: combine all sizes of two perturbations, the nominal ones included.
-
-    Raises:
-        UsageError: there is no such perturbation, or there are not two for a grid.
+    A perturbation of the task file is tried at its ends and in the middle, also if it is a keyword argument. With
+    `grid`, all sizes of two perturbations are combined, the nominal ones included. Raises UsageError if there is no
+    such perturbation, or if there are not two for a grid.
     """
-    found: list[tuple[Perturbation, ...]] = []
+    found: list[Perturbation] = []
     stated = {one.name: one for one in task.perturb}
     smallest = {name: perturbation(name, sizes[0], sizes[0]) for name, sizes in SIZES.items()}
     fitting = [name for name in KINDS if name not in stated and fits(task, smallest[name])]
@@ -168,19 +164,19 @@ def perturbations_for(task: Task, wanted: Sequence[str] = (), *, grid: bool = Fa
             raise UsageError(
                 f"--perturb {text:.60}: write its sizes, as in {name}=0.8,1.2; known are {', '.join(KINDS)}"
             )
-        found += [(perturbation(name, value, value),) for value in values]
+        found += [perturbation(name, value, value) for value in values]
     if not grid:
-        return found
-    kinds = list(dict.fromkeys(one.name for (one,) in found))
-    if len(kinds) != 2:
+        return [(one,) for one in found]
+    sides = {one.name: {one} for one in found}
+    if len(sides) != 2:
         raise UsageError("--grid combines two perturbations: give two, as in --perturb action_delay --perturb mass")
-    sides = []
-    for kind in kinds:
-        # The nominal value of an argument of the environment is unknown.
-        nominal = [] if kind.startswith("kwargs.") else [NOMINAL.get(kind, 0.0)]
-        tried = sorted({*nominal, *(one.low for (one,) in found if one.name == kind)})
-        sides.append([Perturbation(kind, low, low) for low in tried])
-    return list(itertools.product(*sides))
+    for one in found:
+        sides[one.name].add(one)
+    for name, side in sides.items():
+        if not name.startswith("kwargs."):  # the nominal value of an argument of the environment is unknown
+            nominal = NOMINAL.get(name, 0.0)
+            side.add(Perturbation(name, nominal, nominal))
+    return list(itertools.product(*(sorted(side, key=lambda one: one.low) for side in sides.values())))
 
 
 def margins(
@@ -211,15 +207,19 @@ def margins(
     with Players(nominal_task) as players:
         random = sampled_score(players.play(RandomActor(nominal_task, seed), seeds), players.engine).mean
     nominal = scores_of(policies, nominal_task, seeds)
-    thresholds = {name: _threshold(score, random, task.solved) for name, score in nominal.items()}
+    thresholds = {}
+    for name, score in nominal.items():
+        if task.solved is not None and score.mean >= task.solved:
+            thresholds[name] = task.solved
+        else:
+            thresholds[name] = random + KEPT * (score.mean - random) if score.mean > random else score.mean
     found: dict[str, list[Trial]] = {name: [] for name in policies}
     for entry in perturbations:
         played = _played(policies, replace(task, perturb=entry), seeds)
-        scores = {name: score for name, (score, _) in played.items()}
-        for name, (score, episodes_played) in played.items():
-            gain, p = paired_gain(score, scores[against]) if against not in (None, name) else (None, None)
+        for name, (score, trajectories) in played.items():
+            gain, p = paired_gain(score, played[against][0]) if against not in (None, name) else (None, None)
             holds = score.mean >= thresholds[name] and not excess(score.violations)
-            worst = min(episodes_played, key=lambda one: one.episode_return)
+            worst = min(trajectories, key=lambda one: one.episode_return)
             found[name].append(Trial(name, entry, score, gain, p, holds, worst))
     return [Margins(name, nominal[name], thresholds[name], tuple(found[name])) for name in policies]
 
@@ -232,6 +232,7 @@ def scores_of(policies: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> 
 def _played(
     policies: Mapping[str, Any], task: Task, seeds: Sequence[int]
 ) -> dict[str, tuple[Score, Sequence[Trajectory]]]:
+    """Return the score and the episodes of each policy."""
     found: dict[str, tuple[Score, Sequence[Trajectory]]] = {}
     with Players(task) as players:
         for name, policy in policies.items():
@@ -244,17 +245,11 @@ def _played(
 
 def worst_of(margins: Margins) -> list[tuple[str, Trajectory]]:
     """Return the worst episode of each perturbation at the size with the lowest mean, with a title."""
-    lowest = [
-        min((trial for trial in margins.trials if trial.name == name), key=lambda trial: trial.score.mean)
-        for name in names_of([margins])
-    ]
-    return [(", ".join(map(str, trial.perturbations)), trial.worst) for trial in lowest if trial.worst is not None]
-
-
-def _threshold(nominal: Score, random: float, solved: float | None) -> float:
-    if solved is not None and nominal.mean >= solved:
-        return solved
-    return random + KEPT * (nominal.mean - random) if nominal.mean > random else nominal.mean
+    lowest: dict[str, Trial] = {}
+    for trial in margins.trials:
+        if trial.score.mean < lowest.setdefault(trial.name, trial).score.mean:
+            lowest[trial.name] = trial
+    return [(", ".join(map(str, one.perturbations)), one.worst) for one in lowest.values() if one.worst is not None]
 
 
 # --- shown -----------------------------------------------------------------------------------------------------------
@@ -292,27 +287,24 @@ def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ..
     violated = any(one.nominal.violations for one in found)
     header: tuple[str, ...] = ("perturbation", "size", "policy", "score [95% interval]", "holds")
     header += ("violations",) * violated + ("against the baseline",) * compared
-    rows: list[tuple[int, tuple[float, ...], tuple[str, ...]]] = []
     order = names_of(found)
-    for one in found:
-        for trial in one.trials:
-            ci = trial.score.ci95
-            interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
-            counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
-            gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
-            sizes = " and ".join(f"{size:g}" for size in trial.sizes)
-            row: tuple[str, ...] = (trial.name, sizes, one.policy, f"{trial.score.mean:.4g}{interval}")
-            row += ("yes" if trial.holds else "no",)
-            row += (counts or "none",) * violated + (gain,) * compared
-            rows.append((order.index(trial.name), trial.sizes, row))
-    return header, [row for *_, row in sorted(rows, key=lambda entry: entry[:2])]
+    trials = [trial for one in found for trial in one.trials]
+    rows = []
+    for trial in sorted(trials, key=lambda trial: (order.index(trial.name), trial.sizes)):
+        ci = trial.score.ci95
+        interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
+        counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
+        gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
+        sizes = " and ".join(f"{size:g}" for size in trial.sizes)
+        row = (trial.name, sizes, trial.policy, f"{trial.score.mean:.4g}{interval}", "yes" if trial.holds else "no")
+        rows.append((*row, *(counts or "none",) * violated, *(gain,) * compared))
+    return header, rows
 
 
 def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
     """Draw the score of each policy over the size of each perturbation, with 95% intervals; a grid as heat maps.
 
-    Args:
-        narrow: for a narrow screen: one column of panels; heat maps stay as they are.
+    A picture for a `narrow` screen has one column of panels; heat maps stay as they are.
     """
     if any(len(trial.sizes) > 1 for one in found for trial in one.trials):
         return _heat_maps(found)
@@ -343,11 +335,8 @@ def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
         for panel in axes[::columns]:
             panel.set_ylabel("mean return")
         if len(found) > 1:
-            figure.legend(
-                *axes[0].get_legend_handles_labels(),
-                loc="outside upper center",
-                ncols=1 if narrow else min(3, len(found)),
-            )
+            ncols = 1 if narrow else min(3, len(found))
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=ncols)
     return figure
 
 
@@ -357,23 +346,24 @@ def _heat_maps(found: Sequence[Margins]) -> Figure:
 
     kinds = [one.name for one in found[0].trials[0].perturbations]
     across, up = (sorted({trial.sizes[k] for trial in found[0].trials}) for k in (0, 1))
-    means = [[[0.0] * len(across) for _ in up] for _ in found]
+    means = np.zeros((len(found), len(up), len(across)))
     for k, one in enumerate(found):
         for trial in one.trials:
-            means[k][up.index(trial.sizes[1])][across.index(trial.sizes[0])] = trial.score.mean
-    lowest, highest = (bound(v for rows in means for row in rows for v in row) for bound in (min, max))
+            means[k, up.index(trial.sizes[1]), across.index(trial.sizes[0])] = trial.score.mean
+    middle = (means.min() + means.max()) / 2
     with style():
         width = max(3.2, 0.7 * len(across) + 1)
         figure = Figure(figsize=(width * len(found) + 1, 0.45 * len(up) + 1.6), layout="constrained")
         axes = figure.subplots(1, len(found), squeeze=False)[0]
         for panel, one, rows in zip(axes, found, means, strict=True):
-            image = panel.imshow(rows, origin="lower", aspect="auto", cmap="viridis", vmin=lowest, vmax=highest)
+            scale = {"cmap": "viridis", "vmin": means.min(), "vmax": means.max()}
+            image = panel.imshow(rows, origin="lower", aspect="auto", **scale)
             panel.grid(visible=False)
             for trial in one.trials:
                 x, y = across.index(trial.sizes[0]), up.index(trial.sizes[1])
-                bright = trial.score.mean > (lowest + highest) / 2
                 text = f"{trial.score.mean:.3g}" if trial.holds else f"({trial.score.mean:.3g})"
-                panel.text(x, y, text, ha="center", va="center", fontsize=8, color="black" if bright else "white")
+                color = "black" if trial.score.mean > middle else "white"
+                panel.text(x, y, text, ha="center", va="center", fontsize=8, color=color)
             panel.set_xticks(range(len(across)), [f"{size:g}" for size in across])
             panel.set_yticks(range(len(up)), [f"{size:g}" for size in up])
             panel.set_xlabel(f"{kinds[0]} ({_unit(kinds[0])})")
@@ -390,14 +380,9 @@ def _unit(name: str) -> str:
 
 
 def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
-    """Write margins as a table (.md), data (.json) or picture (.png).
+    """Write margins as a table (.md), data (.json) or picture (.png); `about` is the protocol in a sentence.
 
-    Args:
-        about: the protocol in a sentence.
-
-    Raises:
-        UsageError: the suffix is unknown.
-        LogbookError: the file cannot be written.
+    Raises UsageError if the suffix is unknown, LogbookError if the file cannot be written.
     """
     check_suffix(path, ("md", "json", "png"))
     if path.suffix == ".png":

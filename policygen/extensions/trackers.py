@@ -35,8 +35,7 @@ _STATE = 2**16  # bytes
 class Tracker(Listener, ABC):
     """Writes every attempt of a run once, including those that an earlier process did not write.
 
-    Raises:
-        UsageError: the package is not installed.
+    Raises UsageError if the package is not installed.
     """
 
     name = ""
@@ -50,7 +49,7 @@ class Tracker(Listener, ABC):
             self._module: Any = importlib.import_module(self.package)
         except ImportError:
             raise UsageError(f'--track {self.name} needs an extra: pip install "policygen[{self.name}]"') from None
-        self._opened = False
+        self._identifier = ""  # of the output; empty until it is open
         self._prompts: dict[int, str] = {}
         self._final: dict[str, float] = {}
 
@@ -60,12 +59,7 @@ class Tracker(Listener, ABC):
 
     @abstractmethod
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
-        """Write an attempt.
-
-        Args:
-            numbers: by name: scores of the attempt and of the best so far, and costs so far.
-            texts: by name: `policy`, `prompt` and `verdict`, if they exist.
-        """
+        """Write an attempt: by name, its scores, the best so far and the costs so far; and texts, if they exist."""
 
     @abstractmethod
     def _close(self, last: Mapping[str, float]) -> None:
@@ -77,13 +71,15 @@ class Tracker(Listener, ABC):
         self._costs = Costs()
         count, stored = _state_in(self._state)
         attempts = run.search.attempts
-        if attempts:
-            for exchange in Logbook(run.folder).exchanges():
-                if exchange.attempt >= count:
-                    self.exchanged(exchange)
-        self._identifier, self._opened = self._open(run, stored), True
+        for exchange in Logbook(run.folder).exchanges() if attempts else ():
+            if exchange.attempt >= count:
+                self.exchanged(exchange)
+        self._identifier = self._open(run, stored)
         for attempt in attempts:
-            self._write(attempt, attempt.number >= count)
+            if attempt.number >= count:
+                self.attempted(attempt)
+            else:
+                self._costs = self._costs.plus(attempt.requests)
 
     def exchanged(self, exchange: Exchange | FailedExchange) -> None:
         """Keep the prompt until its attempt is scored; repairs do not replace it."""
@@ -92,20 +88,28 @@ class Tracker(Listener, ABC):
             self._prompts[exchange.attempt] = "\n".join(parts)
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write the attempt."""
-        self._write(attempt)
-
-    def _write(self, attempt: Attempt, new: bool = True) -> None:
+        """Write the attempt, and that it is written."""
         self._costs = self._costs.plus(attempt.requests)
-        if not new or not self._opened:
-            return
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
             "prompt": self._prompts.pop(attempt.number, ""),
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         kept = {name: redacted(text) for name, text in texts.items() if text}
-        self._log(attempt.number, _numbers(attempt, self._costs), kept)
+        numbers = {
+            "score/attempt": attempt.score.value if attempt.score is not None else None,
+            "score/proposed": attempt.tuned.proposed_score.value if attempt.tuned.proposed_score is not None else None,
+            "score/best": attempt.standing.reported_best,
+            "score/accepted": float(attempt.accepted),
+            "cost/usd": self._costs.usd,
+            "cost/calls": float(self._costs.llm_calls),
+            "cost/tokens": float(self._costs.tokens),
+            "cost/episodes": float(attempt.standing.episodes),
+            "cost/steps": float(attempt.standing.env_steps),
+            "cost/seconds": attempt.standing.wall_seconds,
+        }
+        known = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+        self._log(attempt.number, known, kept)
         write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._identifier}))
 
     def finished(self, summary: Summary) -> None:
@@ -115,25 +119,8 @@ class Tracker(Listener, ABC):
 
     def ended(self) -> None:
         """Close the output."""
-        if self._opened:
+        if self._identifier:
             self._close(self._final)
-
-
-def _numbers(attempt: Attempt, costs: Costs) -> dict[str, float]:
-    """Return the numbers of an attempt, with the costs so far."""
-    numbers = {
-        "score/attempt": attempt.score.value if attempt.score is not None else None,
-        "score/proposed": attempt.tuned.proposed_score.value if attempt.tuned.proposed_score is not None else None,
-        "score/best": attempt.standing.reported_best,
-        "score/accepted": float(attempt.accepted),
-        "cost/usd": costs.usd,
-        "cost/calls": float(costs.llm_calls),
-        "cost/tokens": float(costs.tokens),
-        "cost/episodes": float(attempt.standing.episodes),
-        "cost/steps": float(attempt.standing.env_steps),
-        "cost/seconds": attempt.standing.wall_seconds,
-    }
-    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
 
 
 def _state_in(path: Path) -> tuple[int, str]:
@@ -287,11 +274,7 @@ TRACKERS: dict[str, Callable[[], Tracker]] = {tracker.name: tracker for tracker 
 
 
 def trackers(names: Sequence[str]) -> tuple[Tracker, ...]:
-    """Return the trackers with these names, each once.
-
-    Raises:
-        UsageError: the package of a tracker is not installed.
-    """
+    """Return the trackers with these names, each once; raise UsageError if the package of one is not installed."""
     return tuple(TRACKERS[name]() for name in dict.fromkeys(names))
 
 
@@ -300,10 +283,7 @@ def training_reports(names: Sequence[str], out: Path, part: str) -> Iterator[lis
     """Yield the trackers for `report_to` of transformers' trainers, which write to this machine as those of runs do.
 
     They are set by environment variables. TensorBoard (in a folder of its own for each `part` of a training) and W&B
-    write in the folder `out`, MLflow beside it, unless the user's variables say otherwise.
-
-    Raises:
-        UsageError: the package of a tracker is not installed.
+    write in the folder `out`, MLflow beside it, unless the user's variables say otherwise. Raises as `trackers`.
     """
     found = [tracker.name for tracker in trackers(names)]
     stated: dict[str, str] = {}

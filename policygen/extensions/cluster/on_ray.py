@@ -93,16 +93,13 @@ class RayExecutor:
         under_way = list(self._cells)
         self._ray.wait(under_way, timeout=SECONDS_TO_WAIT)
         ended, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
-        return [*self._new_messages(), *map(self._result, ended)]
-
-    def _new_messages(self) -> list[worker.Event]:
-        if time.monotonic() < self._read_time + SECONDS_TO_WAIT:
-            return []
-        self._read_time = time.monotonic()
-        waiting = self._messages.size()
-        under_way = {key for key, _ in self._cells.values()}
-        received: list[worker.Event] = self._messages.get_nowait_batch(waiting) if waiting else []
-        return [event for event in received if event.key in under_way]
+        found: list[worker.Event] = []
+        if time.monotonic() >= self._read_time + SECONDS_TO_WAIT:
+            self._read_time = time.monotonic()
+            if waiting := self._messages.size():
+                keys = {key for key, _ in self._cells.values()}
+                found += [event for event in self._messages.get_nowait_batch(waiting) if event.key in keys]
+        return [*found, *map(self._result, ended)]
 
     def _result(self, task: Any) -> worker.CellResult:
         key, started = self._cells.pop(task)
@@ -138,10 +135,8 @@ class RayExecutor:
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
     """Play each piece of work as a task of the Ray cluster that this process has joined; see `players.Distribute`.
 
-    Ray runs one task per processor at a time; `jobs` only determined how finely the work was cut.
-
-    Raises:
-        PlayerKilled: a process or machine was lost repeatedly.
+    Ray runs one task per processor at a time; `jobs` only determined how finely the work was cut. Raises PlayerKilled
+    if a process or machine was lost repeatedly.
     """
     import ray  # the extra `ray`
 

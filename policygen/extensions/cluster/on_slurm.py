@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -66,7 +66,10 @@ class SlurmExecutor:
             raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
         self._submitit: Any = submitit
         given = _read_options(options)
-        self.jobs: int | None = _processors(given)  # processes of one cell, not Slurm jobs
+        processors = str(given.get("cpus_per_task", 1))
+        if not processors.isdecimal() or int(processors) < 1:
+            raise UsageError(f"--slurm cpus-per-task={processors}: write a number, as in cpus-per-task=4")
+        self.jobs: int | None = int(processors)  # processes of one cell, not Slurm jobs
         self._folder = Path(check_name(folder.absolute()))  # a line break would start a new line of the job script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
@@ -95,10 +98,9 @@ class SlurmExecutor:
         self._given.append(order)
 
     def events(self) -> list[worker.Event]:
-        """Submit waiting orders, read messages of jobs, and check which have ended.
+        """Submit waiting orders, read messages of jobs, and check which have ended; return the new events.
 
-        Raises:
-            ClusterError: Slurm refuses the first submission.
+        Raises ClusterError if Slurm refuses the first submission.
         """
         if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()
@@ -108,9 +110,17 @@ class SlurmExecutor:
                 with suppress(FileNotFoundError):  # a job renames its result when it is complete
                     if not entry.is_symlink():
                         sizes[entry.name] = entry.stat().st_size
-        found = [event for job in self._cells for event in self._messages_of(job, sizes)]
-        found += [self._result(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
-        found += self._lost_cells()
+        now, states = time.monotonic(), None
+        if self._cells and now >= self._looked + SECONDS_BETWEEN_LOOKS:
+            self._looked, states = now, self._queue.states()
+        found: list[worker.Event] = []
+        for job in list(self._cells):
+            found += self._messages_of(job, sizes)
+            if job.paths.result_pickle.name in sizes:
+                found.append(self._result(job))
+            elif states is not None:
+                state = states.get(job.job_id, "LOST")  # Slurm forgets a job some minutes after its end
+                found += self._lost_cell(job, state, now)
         if not found:
             time.sleep(SECONDS_TO_WAIT)
         return found
@@ -157,45 +167,35 @@ class SlurmExecutor:
         self._tidy(job, keep=result.state == "failed")
         return result
 
-    def _lost_cells(self) -> Iterator[worker.CellResult]:
-        """Yield results for cells whose jobs ended without one, unless the cell is submitted again."""
-        now = time.monotonic()
-        if not self._cells or now < self._looked + SECONDS_BETWEEN_LOOKS:
-            return
-        self._looked = now
-        states = self._queue.states()
-        if states is None:
-            return
-        for job in list(self._cells):
-            state = states.get(job.job_id, "LOST")  # Slurm forgets a job some minutes after its end
-            if state not in _ENDED:
-                self._gone.pop(job, None)
-                continue
-            since = self._gone.setdefault(job, now)
-            if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
-                continue
-            order = self._cells.pop(job)
-            again = state != "CANCELLED" and self._may_retry(order, state)
-            if again:
-                self._given.append(order)
-            elif state == "CANCELLED":
-                yield worker.CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
-            else:
-                sentence = f"job {job.job_id} ended without a result ({state}), and is not submitted again"
-                yield worker.CellResult(order.cell.key, "failed", f"{sentence}; its output is in {job.paths.stdout}")
-            self._tidy(job, keep=not again and state != "CANCELLED")
+    def _lost_cell(self, job: Any, state: str, now: float) -> list[worker.CellResult]:
+        """Return the result of a cell whose job ended without one; empty if it may still arrive, or is tried again.
 
-    def _may_retry(self, order: worker.Order, state: str) -> bool:
-        """Return whether to submit a lost cell again: as long as its run makes progress, else RETRIES times.
-
-        A job that failed before its run began would fail again.
+        A lost cell is submitted again as long as its run makes progress, else RETRIES times. A job that failed before
+        its run began would fail again.
         """
-        last_size, times = self._lost.get(order.cell.key, (0, 0))
+        if state not in _ENDED:
+            self._gone.pop(job, None)
+            return []
+        since = self._gone.setdefault(job, now)
+        if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
+            return []
+        order = self._cells.pop(job)
+        key = order.cell.key
+        if state == "CANCELLED":
+            self._tidy(job, keep=False)
+            return [worker.CellResult(key, "interrupted", f"job {job.job_id} was cancelled")]
+        size, times = self._lost.get(key, (0, 0))
         with suppress(OSError):
-            size = (self._folder / order.cell.key / "attempts.jsonl").stat().st_size
-            last_size, times = size, times if size == last_size else 0
-        self._lost[order.cell.key] = last_size, times + 1
-        return times < RETRIES and (last_size > 0 or state != "FAILED")
+            now_size = (self._folder / key / "attempts.jsonl").stat().st_size
+            size, times = now_size, times if now_size == size else 0
+        self._lost[key] = size, times + 1
+        if times < RETRIES and (size > 0 or state != "FAILED"):
+            self._given.append(order)
+            self._tidy(job, keep=False)
+            return []
+        self._tidy(job, keep=True)
+        sentence = f"job {job.job_id} ended without a result ({state}), and is not submitted again"
+        return [worker.CellResult(key, "failed", f"{sentence}; its output is in {job.paths.stdout}")]
 
     def _tidy(self, job: Any, *, keep: bool) -> None:
         """Forget an ended job, and remove its files unless `keep`."""
@@ -227,9 +227,6 @@ class _Queue:
     """The jobs of this sweep in Slurm's queue: they share one name, which no other sweep has.
 
     Slurm's accounting knows more about ended jobs, but many clusters have none.
-
-    Raises:
-        UsageError: Slurm is not installed here.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -244,8 +241,7 @@ class _Queue:
     def states(self, *which: str) -> dict[str, str] | None:
         """Return the state of each job of this user that Slurm remembers, by its id; None if Slurm does not answer.
 
-        Args:
-            which: further options of `squeue`, which select jobs.
+        `which` are further options of `squeue`, which select jobs.
         """
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
         try:
@@ -281,14 +277,6 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--slurm {name.replace('_', '-')}: policygen sets this option itself; leave it out")
         found[name] = value.strip() if equals else True
     return found
-
-
-def _processors(options: Mapping[str, Any]) -> int:
-    """Return the number of processors of a job."""
-    count = str(options.get("cpus_per_task", 1))
-    if not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"--slurm cpus-per-task={count}: write a number, as in cpus-per-task=4")
-    return int(count)
 
 
 # --- in a job --------------------------------------------------------------------------------------------------------

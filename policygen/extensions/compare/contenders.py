@@ -148,11 +148,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
 
 
 def _aggregates(results: Sequence[Result]) -> list[str]:
-    """Return notes on the scores that are not means.
-
-    Raises:
-        UsageError: scores of one task are different statistics of the returns.
-    """
+    """Return notes on scores that are not means; raise UsageError if those of a task are different statistics."""
     found: dict[str, Aggregate] = {}
     for result in results:
         if (first := found.setdefault(result.task, result.aggregate)) != result.aggregate:
@@ -205,8 +201,7 @@ def _contenders_of(members: Sequence[groups.Member], by: str | None) -> list[str
     differing = _differing(members)
     # The model is left out if all runs share it and differ in another setting.
     distinguishing = [name for name in differing if name != "llm"]
-    # Templates may have been edited between runs.
-    known = [member for member in members if member.templates]
+    known = [member for member in members if member.templates]  # templates may have been edited between runs
     edited = "template" not in differing and _differ(known, [member.templates for member in known])
     names = []
     for member in members:
@@ -289,8 +284,7 @@ def read_or_play(
 ) -> ComparedScores:
     """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
 
-    Raises:
-        UsageError: an option does not apply; also see `read_scores` and `play_scores`.
+    Raises UsageError if an option does not apply; also see `read_scores` and `play_scores`.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
     # Agents and files of policies have no score of their own.

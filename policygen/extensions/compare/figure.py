@@ -68,7 +68,7 @@ def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int 
         x: the x axis, one of `X_AXES`.
 
     Raises:
-        UsageError: the suffix, the width or `x` is unknown.
+        UsageError: the suffix is unknown; also see `comparison_figure`.
         LogbookError: the file cannot be written.
     """
     check_suffix(Path(path))
@@ -78,9 +78,8 @@ def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int 
 def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "episodes") -> Figure:
     """Return the figure that `plot_comparison` saves.
 
-    Raises:
-        UsageError: the width or `x` is unknown, or the comparison has no learning curves.
-        PathError: some run does not count `x`.
+    Raises UsageError if there are no learning curves, or the width or `x` is unknown; PathError if a run does not count
+    `x`.
     """
     if columns not in WIDTHS or x not in X_AXES:
         raise UsageError(f"columns={columns}, x={x}: choose 1 or 2 columns, and an x of {', '.join(X_AXES)}")

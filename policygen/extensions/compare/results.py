@@ -78,11 +78,7 @@ class Result:
 
 
 def result_of(member: Member, contender: str) -> Result:
-    """Return the result of a finished run.
-
-    Raises:
-        LogbookError: the run is damaged, or a score is too large to compare.
-    """
+    """Return the result of a finished run; raise LogbookError if it is damaged, or its score too large to compare."""
     summary = member.summary
     assert summary is not None
     final = summary.final
@@ -123,8 +119,7 @@ def result_of(member: Member, contender: str) -> Result:
 def read_other_program(path: Path, contender: str = "") -> Result:
     """Return the result of the run in a file, or in a folder with the `*.monitor.csv` files of one training.
 
-    Raises:
-        UsageError: a file cannot be read, or its format is unknown.
+    Raises UsageError if a file cannot be read, or its format is unknown.
     """
     files = sorted(path.glob("*monitor.csv")) if path.is_dir() else [path]
     if not files:

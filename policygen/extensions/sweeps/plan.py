@@ -186,10 +186,9 @@ def _entries(name: str) -> Iterator[SweepEntry]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of a text: `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list (also of ranges).
+    """Return the seeds of a text; raise UsageError if it has none of these forms.
 
-    Raises:
-        UsageError: the text has none of these forms.
+    `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list, also of ranges.
     """
     wrong = UsageError(f"--seeds {text}: write a number, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
     if text.isdecimal():
@@ -213,8 +212,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 def cells_of(plan: SweepPlan) -> list[Cell]:
     """Return all cells, each once, in the order of the products and, in a product, of the seeds.
 
-    Raises:
-        UsageError: two products have the same cell with different protocols.
+    Raises UsageError if two products have the same cell with different protocols.
     """
     found: dict[str, Cell] = {}
     for product in plan.products:
@@ -252,15 +250,10 @@ def _key(words: Sequence[str], seed: int) -> str:
 
 
 def check_trusted(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
-    """Refuse modules to import, and folders to write prompts into, that the user has not typed.
+    """Raise UsageError for modules to import, and folders to write prompts into, that the user has not typed.
 
-    A suite file or the manifest in `folder` may name them, but may come from someone else.
-
-    Args:
-        typed: the plan of the command line, if there is one.
-
-    Raises:
-        UsageError: there is such a name.
+    A suite file or the manifest in `folder` may name them, but may come from someone else. `typed` is the plan of the
+    command line, if there is one.
     """
     products = typed.products if typed is not None else ()
     tasks = {entry.task for product in products for entry in product.tasks if not entry.suite}
@@ -287,12 +280,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def read_plan(folder: Path) -> SweepPlan:
-    """Read the manifest of a sweep.
-
-    Raises:
-        PathError: it is missing.
-        LogbookError: it is damaged.
-    """
+    """Read the manifest of a sweep; raise PathError if it is missing, LogbookError if it is damaged."""
     path = folder / MANIFEST
     try:
         record = toml_of(read_plain(path, _MOST_BYTES))
@@ -321,8 +309,7 @@ def write_plan(folder: Path, plan: SweepPlan) -> None:
 def extend(plan: SweepPlan, requested: SweepPlan, folder: Path) -> SweepPlan:
     """Return `plan` with the products of `requested` added, and with the limits that `requested` states.
 
-    Raises:
-        UsageError: the two plans have different settings.
+    Raises UsageError if the two plans have different settings.
     """
     if set(plan.settings) != set(requested.settings):
         raise UsageError(
@@ -334,11 +321,6 @@ def extend(plan: SweepPlan, requested: SweepPlan, folder: Path) -> SweepPlan:
 
 
 def cell_folders(folder: Path) -> list[Path]:
-    """Return the folders of the runs that have started, in the order of the sweep's cells.
-
-    Raises:
-        PathError: it is not a sweep folder.
-        LogbookError: its manifest is damaged.
-    """
+    """Return the folders of the runs that have started, in the order of the sweep's cells; see `read_plan`."""
     keys = [cell.key for cell in cells_of(read_plan(folder))]
     return [folder / key for key in keys if (folder / key / "config.toml").is_file()]

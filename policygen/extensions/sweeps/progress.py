@@ -168,11 +168,7 @@ def closing_words(sweep: Sweep) -> list[str]:
 def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust: bool) -> list[str]:
     """Return the lines of an estimate: the most episodes, requests, USD and time that a sweep takes, and their basis.
 
-    Args:
-        workers: number of runs at a time.
-
-    Raises:
-        UsageError: a task cannot be loaded, or a setting is wrong.
+    `workers` is the number of runs at a time. Raises UsageError if a task cannot be loaded, or a setting is wrong.
     """
     episodes, seconds, usd, unpriced = 0, 0.0, 0.0, set[str]()
     requests: Counter[str] = Counter()

@@ -26,11 +26,7 @@ class SharedBudgetExhausted(PolicygenError):
 
 
 def open_account(folder: Path) -> None:
-    """Write the account of a sweep: the spending of each run so far, with nothing set aside.
-
-    Raises:
-        LogbookError: the account cannot be written.
-    """
+    """Write the account of a sweep, with the spending of each run so far; raise LogbookError if that is impossible."""
     spent = spent_so_far(folder)
     with _lock(folder):
         write_atomically(folder / FILE, json.dumps({key: _entry(*amounts) for key, amounts in spent.items()}))
@@ -85,9 +81,7 @@ class SharedLedger(Ledger):
     def charge_call(self) -> None:
         """Count one request to the model, before it is sent.
 
-        Raises:
-            BudgetExhausted: it would be one too many for the run.
-            SharedBudgetExhausted: it would be one too many for the sweep.
+        Raises BudgetExhausted if it is one too many for the run, SharedBudgetExhausted if for the sweep.
         """
         super().charge_call()
         limit = self._limits.max_calls

@@ -159,11 +159,7 @@ def suite_line(name: str) -> str:
 
 
 def describe_suite(name: str) -> str:
-    """Return the description of a suite, in plain text.
-
-    Raises:
-        UsageError: it does not exist, or its file is malformed.
-    """
+    """Return the description of a suite, in plain text; see `load_suite`."""
     suite = load_suite(name)
     lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
     lines.append(f"tasks: {', '.join(suite.tasks)}")

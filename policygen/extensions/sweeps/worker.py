@@ -108,11 +108,7 @@ CarryOut = Callable[[Order, Tell], CellResult]
 
 
 def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
-    """Return the task and the settings of a cell's run.
-
-    Raises:
-        UsageError: the task cannot be loaded, or a setting is wrong.
-    """
+    """Return the task and the settings of a cell's run; raise UsageError if the task or a setting is wrong."""
     task = _task(cell.entry.task, trust=trust)
     if cell.entry.max_steps is not None:
         task = replace(task, max_steps=cell.entry.max_steps)
@@ -127,8 +123,7 @@ _task = functools.lru_cache(maxsize=64)(load_task)  # all seeds of a configurati
 def begin(order: Order) -> Run:
     """Start or resume the run of a cell; language-model runs spend from the sweep's shared budget.
 
-    Raises:
-        PolicygenError: the run cannot be started or resumed.
+    Raises PolicygenError if that is impossible.
     """
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
