@@ -34,7 +34,7 @@ from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.contenders import read_scores
-from policygen.extensions.sweeps.conduct import Sweep, open_sweep
+from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.plan import SweepLimits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.prompts.catalogue import copy_template
@@ -44,19 +44,16 @@ pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
 SMALL = stated()
 
 
-def states(sweep: Sweep) -> dict[str, str]:
-    return {key: one.state for key, one in sweep.outcomes.items()}
-
-
 def test_finished_cells_are_not_carried_out_again() -> None:
     sweep = conducted(opened("cartpole"))
     assert sweep.complete
-    assert states(sweep) == dict.fromkeys(("cartpole-builtin-s100", "cartpole-builtin-s101"), "finished")
+    keys = ("cartpole-builtin-s100", "cartpole-builtin-s101")
+    assert {key: one.state for key, one in sweep.outcomes.items()} == dict.fromkeys(keys, "finished")
     alone = assert_as_alone("cartpole", 101)
     assert sweep.outcomes["cartpole-builtin-s101"].score == summary_of(alone)["final"]["mean"]
     again = conducted(opened("cartpole", "nim"))
     assert set(again.skipped) == set(sweep.outcomes)
-    assert set(states(again)) == {"nim-builtin-s100", "nim-builtin-s101"}
+    assert set(again.outcomes) == {"nim-builtin-s100", "nim-builtin-s101"}
 
 
 def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
@@ -88,9 +85,8 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
     process.wait()
     if number != signal.SIGKILL:
         assert process.returncode == 130
-        assert sentences((tmp_path / "said").read_text()) == [
-            "Interrupted. Nothing is lost; continue with: policygen resume swept --workers 2",
-        ]
+        said = "Interrupted. Nothing is lost; continue with: policygen resume swept --workers 2"
+        assert sentences((tmp_path / "said").read_text()) == [said]
     for _ in range(100):  # killed with its parent, a worker may take a moment to break off
         done = line("resume", "swept")
         if done.code == 0:
@@ -223,8 +219,7 @@ def test_an_address_in_a_strangers_manifest_gets_no_key(line: Line, monkeypatch:
 
 def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_protocol_is_shown(line: Line) -> None:
     arguments = ("sweep", "quick:nim", "--seeds", 1, "--out", "swept", "--iterations", 1, "--max-episodes", 300)
-    arguments += ("--episodes", 4)
-    done = line(*arguments)
+    done = line(*arguments, "--episodes", 4)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == "suite quick: final_episodes 20"
     assert read_plan(SWEPT).settings == ("iterations=1", "episodes=4", "max_episodes=300")
@@ -249,22 +244,17 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
 
 def test_workers_stay_within_the_calls_of_all_runs_and_change_no_run(line: Line) -> None:
     with ChatServer([Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=100)] * 12) as server:
-        models = ("--llm", "builtin", "--llm", "compatible:m")
-        arguments = (*models, "--seeds", 3, "--out", "swept", "--workers", 2, *WORDS)
-        address = ("--base-url", server.openai_url)
-        done = line("sweep", "frozenlake", *arguments, *address, "--max-calls", 5)
+        arguments = ("--llm", "builtin", "--llm", "compatible:m", "--seeds", 3, "--out", "swept", "--workers", 2)
+        done = line("sweep", "frozenlake", *arguments, *WORDS, "--base-url", server.openai_url, "--max-calls", 5)
         assert done.code == 1
         assert len(server.chats) == 5
-        assert (
-            "all 5 calls of the sweep (--max-calls) are used; continue with a larger budget: policygen resume swept"
-            in done.err
-        )
+        used = "all 5 calls of the sweep (--max-calls) are used"
+        assert f"{used}; continue with a larger budget: policygen resume swept" in done.err
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         for seed in range(3):
             assert_as_alone("frozenlake", seed)
         assert not list(SWEPT.glob("worker-*.log"))  # nothing was printed
-        address = ("--set", f"base_url={server.openai_url}")
-        done = line("resume", "swept", *address, "--max-calls", 9)
+        done = line("resume", "swept", "--set", f"base_url={server.openai_url}", "--max-calls", 9)
         assert done.code == 0, done.err
         assert len(server.chats) == 9
     assert "9 calls, 18,900 tokens, cost unknown" in done.out
@@ -296,9 +286,8 @@ def test_a_limit_that_cannot_be_held_is_a_sentence(line: Line) -> None:
     with ChatServer(REPLIES) as server:
         address = ("--llm", "compatible:m", "--base-url", server.openai_url, "--seeds", 1, "--out", "swept")
         done = line("sweep", "frozenlake", *address, "--max-usd", 1)
-        assert done.code == 1
-        assert "the price of compatible:m is unknown" in done.err
-        assert not server.chats
+        assert (done.code, "the price of compatible:m is unknown" in done.err) == (1, True)
+        assert not server.requests
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -330,14 +319,9 @@ def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.M
     assert done.code == 2
     assert sentences(done.err) == ['Error: --on ray needs Ray: pip install "policygen[ray]"']
     open_sweep(SWEPT).lock.release()  # is not in use any more
-
-
-def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> None:
-    opened("nim").lock.release()
-    for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
-        done = line("resume", "swept", *more)
-        assert done.code == 2
-        assert f"{more[1].partition('=')[0]}: a resumed sweep can only change prompt_tokens, jobs" in done.err
+    done = line("resume", "swept", "--set", "candidates=2")
+    assert done.code == 2
+    assert "--set candidates: a resumed sweep can only change prompt_tokens, jobs" in done.err
 
 
 def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_gets_a_key(
@@ -348,15 +332,9 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
     monkeypatch.syspath_prepend(str(tmp_path))
     suites = Path("envs/suites")
     suites.mkdir(parents=True)
-    address = "base_url = 'http://127.0.0.1:9/v1'"
     (suites / "imports.toml").write_text("name = 'imports'\ntasks = ['stranger:Thing-v0']\n")
-    (suites / "sends.toml").write_text(f"name = 'sends'\ntasks = ['frozenlake']\n[run]\n{address}\n")
-    for suite, llm, refusal in (
-        ("imports", "builtin", "suite imports names the module `stranger`"),
-        ("sends", "openai:gpt-5-mini", r"`run.base_url`: a suite may state"),
-    ):
-        with pytest.raises(UsageError, match=refusal):
-            open_sweep(Path(suite), plan_of(suite, llms=[llm]))
+    with pytest.raises(UsageError, match="suite imports names the module `stranger`"):
+        open_sweep(Path("imports"), plan_of("imports"))
     prompts = "would write prompts into elsewhere"
     disguised = (" manual:elsewhere", "MANUAL: elsewhere", "ollama:m + manual:elsewhere", "builtin + Manual:elsewhere")
     for number, (plan, refusal) in enumerate((
@@ -371,8 +349,7 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
         with pytest.raises((UsageError, LogbookError), match=refusal):
             open_sweep(folder)
     open_sweep(Path("theirs0"), trust=True).lock.release()
-    lake = policygen.load_task("frozenlake")
-    config = effective_config(lake, "frozenlake", suite={"base_url": "http://x/v1"})
+    config = effective_config(policygen.load_task("frozenlake"), "frozenlake", suite={"base_url": "http://x/v1"})
     assert config.origin("base_url")  # so that it gets no key
     assert not Path("owned").exists()
     assert not Path("elsewhere").exists()

@@ -33,12 +33,8 @@ pytestmark = pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
     ("text", "seeds"),
     [
-        ("3", (0, 1, 2)),
-        ("100..103", (100, 101, 102, 103)),
-        ("100..100", (100,)),
-        ("7,", (7,)),
-        ("5, 3,5", (5, 3)),
-        ("1,10..12", (1, 10, 11, 12)),
+        *(("3", (0, 1, 2)), ("100..103", (100, 101, 102, 103)), ("100..100", (100,))),
+        *(("7,", (7,)), ("5, 3,5", (5, 3)), ("1,10..12", (1, 10, 11, 12))),
     ],
 )
 def test_seeds_are_a_number_a_range_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
@@ -69,9 +65,7 @@ def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
     assert [cell.key for cell in cells_of(some)] == ["cartpole-builtin-s101", "maze-builtin-s101"]
     assert cells_of(some)[0].entry in whole.products[0].tasks
     assert len(cells_of(extend(whole, some, Path("x")))) == 17
-    with pytest.raises(
-        UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-continuous"
-    ):
+    with pytest.raises(UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-"):
         plan_of("props15:taxi")
     assert plan_of("module:My-v0").products[0].tasks[0].task == "module:My-v0"
 
@@ -94,18 +88,16 @@ def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
 
 
 def test_a_manifest_comes_back_as_it_was_written() -> None:
-    folder = Path("sweep")
-    folder.mkdir()
     asked = plan_of("props15", settings=("refine=auto",), limits=SweepLimits(max_usd=2.5))
-    assert not is_sweep(folder)
-    write_plan(folder, asked)
-    assert is_sweep(folder)
-    assert read_plan(folder) == asked
+    assert not is_sweep(Path())
+    write_plan(Path(), asked)
+    assert is_sweep(Path())
+    assert read_plan(Path()) == asked
     first = cells_of(asked)[0]
     assert (first.entry.run["max_episodes"], first.entry.max_steps) == (8000, 999)
-    (folder / first.key).mkdir()
-    (folder / first.key / "config.toml").write_text("")
-    assert cell_folders(folder) == [folder / first.key]
+    Path(first.key).mkdir()
+    Path(first.key, "config.toml").touch()
+    assert cell_folders(Path()) == [Path(first.key)]
 
 
 def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
