@@ -23,10 +23,11 @@ from policygen.extensions.distill import (
     fit_table,
 )
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.table import TablePolicy
 from policygen.runs.config import effective_config
 
 FEW = ("--episodes", 5, "--set", "final_episodes=10", "--set", "warmup_episodes=5", "--jobs", 1, "--rounds", 2)
+UNTUNED = (*FEW, "--refine", "none")
+RNG = np.random.default_rng(0)
 TEACHERS = """
 import numpy as np
 
@@ -55,14 +56,15 @@ def teachers(workplace: Path) -> Path:
 
 
 def test_equations_are_distilled_and_start_a_run(line: Line, teachers: Path) -> None:
-    done = line(
-        "distill", "own_teachers:steady", "cartpole", "--policy", "equations", *FEW, "--seed", 3, "--refine", "none"
-    )
+    done = line("distill", "own_teachers:steady", "cartpole", "--policy", "equations", *UNTUNED, "--seed", 3)
     assert done.code == 0, done.err
-    assert "round 2: 500 [500, 500] over 50 episodes" in done.out
-    assert "teacher: 500 [500, 500] over 10 episodes" in done.out
-    assert "student: 500 [500, 500] over 10 episodes; difference +0 (p = 1)" in done.out
-    assert "keeps 100.0% of the teacher's gain over random actions" in done.out
+    for words in (
+        "round 2: 500 [500, 500] over 50 episodes",
+        "teacher: 500 [500, 500] over 10 episodes",
+        "student: 500 [500, 500] over 10 episodes; difference +0 (p = 1)",
+        "keeps 100.0% of the teacher's gain over random actions",
+    ):
+        assert words in done.out
     folder = the_run(teachers / "results")
     assert "# distilled from own_teachers:steady" in line("show", folder).out
     policy = policygen.Policy.load(folder / "best.json")
@@ -72,7 +74,7 @@ def test_equations_are_distilled_and_start_a_run(line: Line, teachers: Path) -> 
 
 def test_a_table_gets_the_teachers_exact_return_where_all_states_are_visited(line: Line, teachers: Path) -> None:
     (teachers / "best.txt").write_text(BEST_LAKE)
-    done = line("distill", "best.txt", "frozenlake", "--policy", "table", *FEW, "--refine", "none", "--iterations", 1)
+    done = line("distill", "best.txt", "frozenlake", "--policy", "table", *UNTUNED, "--iterations", 1)
     assert done.code == 0, done.err
     assert "teacher: 0.7402 (exact)" in done.out
     assert "student before tuning: 0.7402 (exact); difference" in done.out
@@ -93,20 +95,14 @@ def test_a_cell_takes_the_label_with_most_weight_and_an_unseen_one_that_of_its_n
     task = policygen.load_task("cartpole")
     states = np.array([[0, 0, 0.1, 0.3]] * 4 + [[0, 0, -0.1, -0.3]], np.float32)
     labels = np.array([0, 0, 0, 1, 0], float)[:, None]
-    rng = np.random.default_rng(0)
-    equal = fit_table(task, LabelledStates(states, labels, np.ones(5)), rng)
+    equal = fit_table(task, LabelledStates(states, labels, np.ones(5)), RNG)
     assert {*equal.act(states).tolist()} == {0}
-    weighed = fit_table(task, LabelledStates(states, labels, np.array([1, 1, 1, 9, 1.0])), rng)
+    weighed = fit_table(task, LabelledStates(states, labels, np.array([1, 1, 1, 9, 1.0])), RNG)
     assert weighed.act(states).tolist() == [1, 1, 1, 1, 0]
     assert weighed.act([[2, 0, 0.2, 0.9], [-2, 0, -0.2, -0.9]]).tolist() == [1, 0]
-
-
-def test_numbers_in_a_table_are_means() -> None:
-    task = policygen.load_task("pendulum")
     states = np.array([[1, 0.05, 0.5]] * 2, np.float32)
-    table = fit_table(task, LabelledStates(states, np.array([[1.0], [0.5]]), np.ones(2)), np.random.default_rng(0))
-    assert isinstance(table, TablePolicy)
-    assert table.act(states).tolist() == [[0.75], [0.75]]
+    numbers = LabelledStates(states, np.array([[1.0], [0.5]]), np.ones(2))
+    assert fit_table(policygen.load_task("pendulum"), numbers, RNG).act(states).tolist() == [[0.75], [0.75]]  # means
 
 
 def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> None:
@@ -123,10 +119,9 @@ def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> N
 
 
 def test_a_constant_teacher_has_a_constant_student() -> None:
-    task = policygen.load_task("cartpole")
-    states = np.zeros((5, 4), np.float32)
-    policy = fit_equations(task, LabelledStates(states, np.ones((5, 1)), np.ones(5)), np.random.default_rng(0))
-    assert policy.act(states).tolist() == [1] * 5
+    states = LabelledStates(np.zeros((5, 4), np.float32), np.ones((5, 1)), np.ones(5))
+    policy = fit_equations(policygen.load_task("cartpole"), states, RNG)
+    assert policy.act(states.observations).tolist() == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -142,15 +137,11 @@ def test_a_round_says_how_well_choices_or_numbers_fit(task: str, text: str, word
     assert str(student).endswith(words)
 
 
-def test_a_table_needs_a_grid() -> None:
-    task = replace(policygen.load_task("cartpole"), grid=None)
+def test_a_table_needs_a_grid_and_a_seed_gives_the_same_student() -> None:
+    task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"policy": "table"})
     with pytest.raises(UsageError, match="has no grid, which a table needs; use --policy equations"):
-        distilled(lambda seen: 0, task, config, rounds=1)
-
-
-def test_a_seed_gives_the_same_student() -> None:
-    task = policygen.load_task("cartpole")
+        distilled(lambda seen: 0, replace(task, grid=None), config, rounds=1)
     config = effective_config(task, "cartpole", options={"policy": "linear", "seed": 4, "jobs": 1})
     texts = {distilled(lambda seen: int(seen[2] > 0), task, config, rounds=1).policy.to_text() for _ in range(2)}
     assert len(texts) == 1
@@ -162,10 +153,8 @@ def test_a_seed_gives_the_same_student() -> None:
         (("own_teachers:word", "cartpole"), "the scored agent returned 'left', not an action of CartPole-v1"),
         (("own_teachers:torque", "cartpole"), "the scored agent"),
         (("own_teachers:Valuing", "cartpole"), "action_values(observation) of the agent must return 2 finite numbers"),
-        (("own_teachers:nothing", "cartpole"), "the module has no function of this name"),
         (("own_teachers:steady", "no-such-task"), "no-such-task"),
         (("model.zip", "cartpole"), "model.zip: which kind of model is this? write ppo:model.zip"),
-        (("ppo:model.zip", "cartpole"), "can run any code in the file; if you trust its author, add --trust"),
         (("own_teachers:steady", "cartpole", "--llm", "openai:m"), "OPENAI_API_KEY"),
     ],
 )
@@ -191,7 +180,7 @@ def test_a_model_is_distilled_and_others_are_refused(line: Line, teachers: Path)
         values = action_values(made, task, [made.observation_space.sample() for _ in range(3)])
         assert values is None if name == "other" else values.shape == (3, 2)
     (teachers / "broken.zip").write_bytes(b"no archive")
-    done = line("distill", "ppo:ppo.zip", "cartpole", "--trust", *FEW, "--refine", "none", "--iterations", 1)
+    done = line("distill", "ppo:ppo.zip", "cartpole", "--trust", *UNTUNED, "--iterations", 1)
     assert done.code == 0, done.err
     assert "# distilled from ppo:ppo.zip" in line("show", the_run(teachers / "results")).out
     for model, said in (("other", "is a model of another environment"), ("broken", "cannot be loaded as a model")):
