@@ -16,7 +16,7 @@ a label is at a limit, an output beyond that limit is no error.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,7 +167,12 @@ def distilled(
     with Players(task, config.jobs, step_timeout=config.step_timeout) as players:
         for number in range(1, rounds + 1):
             gathered.append(_label_round(teacher, policy, task, config.seed, number))
-            labelled = _joined(gathered)
+            weights = np.concatenate([part.weights for part in gathered])
+            labelled = LabelledStates(
+                np.concatenate([part.observations for part in gathered]),
+                np.concatenate([part.actions for part in gathered]),
+                weights / weights.mean() if weights.any() else np.ones(len(weights)),
+            )
             policy = fit(task, labelled, rng)
             played = players.play(policy, seeds)
             held_out_steps += sum(episode.length for episode in played)
@@ -232,15 +237,6 @@ def _label_round(teacher: Any, student: Any, task: Task, seed: int, number: int)
     values = action_values(teacher, task, seen) if task.action_space == "discrete" else None
     weights = np.ptp(values, axis=1) if values is not None else np.ones(len(seen))
     return LabelledStates(np.concatenate(rows), np.concatenate(actions).astype(np.float64), weights)
-
-
-def _joined(parts: Sequence[LabelledStates]) -> LabelledStates:
-    weights = np.concatenate([part.weights for part in parts])
-    return LabelledStates(
-        np.concatenate([part.observations for part in parts]),
-        np.concatenate([part.actions for part in parts]),
-        weights / weights.mean() if weights.any() else np.ones(len(weights)),
-    )
 
 
 def _agreement(student: Policy, labelled: LabelledStates) -> float:

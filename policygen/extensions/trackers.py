@@ -134,6 +134,7 @@ def _state_in(path: Path) -> tuple[int, str]:
 
 
 def _folder_in(run: RunView, name: str) -> Path:
+    """Return a folder of the run, which is made if it does not exist."""
     folder = run.folder / name
     if folder.is_symlink():
         raise UsageError(f"{folder} is a link; remove it")
@@ -144,9 +145,6 @@ def _folder_in(run: RunView, name: str) -> Path:
 def _settings(run: RunView) -> dict[str, Any]:
     settings = run.config.model_dump(mode="json", exclude_none=True)
     return {name: redacted(value) if isinstance(value, str) else value for name, value in settings.items()}
-
-
-# --- TensorBoard -----------------------------------------------------------------------------------------------------
 
 
 class TensorBoard(Tracker):
@@ -183,9 +181,6 @@ def _block(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.split("\n"))
 
 
-# --- Weights & Biases ------------------------------------------------------------------------------------------------
-
-
 class WandB(Tracker):
     """An offline run in the run's folder `wandb`, to send with `wandb sync`; WANDB_MODE=online sends it at once."""
 
@@ -214,9 +209,6 @@ class WandB(Tracker):
     def _close(self, last: Mapping[str, float]) -> None:
         self._run.summary.update(dict(last))
         self._run.finish()
-
-
-# --- MLflow ----------------------------------------------------------------------------------------------------------
 
 
 class MLflow(Tracker):

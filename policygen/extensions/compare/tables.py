@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from policygen.episodes.requirements import Violations
 from policygen.extensions.compare.comparison import (
@@ -40,7 +40,6 @@ NORMALISED = (
     "counts as solved). Better policies exceed 100."
 )
 BETTER = "P(B > A): probability that a result of B is better than one of A; ties count half."
-T = TypeVar("T")
 _NUMBER = re.compile(r"[-+<≥≤$ ]*[\d.,]+")
 _ADDRESS = re.compile(r"https?://[^\s,;]+")
 
@@ -161,25 +160,18 @@ def _violations(compared: ComparedScores) -> Table:
     return Table("Requirements", header, tuple(rows), caption=caption)
 
 
-def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Table:
-    """Return a table; `columns` maps each heading to the function that formats its cell of a row."""
-    return Table(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
-
-
 def _costs(rows: Sequence[ComparisonRow]) -> Table:
-    columns: dict[str, Callable[[ComparisonRow], str]] = {
-        "task": lambda row: row.task,
-        "contender": lambda row: row.contender,
-        "runs": lambda row: str(row.runs),
-        "mean": lambda row: number(row.mean),
-        "std": lambda row: number(row.std) if row.runs > 1 else "",
-        "LLM calls": lambda row: _count(row.calls),
-        "tokens": lambda row: _count(row.tokens),
-        "USD": lambda row: "" if row.usd is None else f"{row.usd:.4f}",
-        "episodes": lambda row: _count(row.episodes),
-        "time": lambda row: "" if row.seconds is None else duration(row.seconds),
-    }
-    return replace(_section(COSTS, columns, rows), caption=f"{COSTS}; std: standard deviation of the scores.")
+    header = ("task", "contender", "runs", "mean", "std", "LLM calls", "tokens", "USD", "episodes", "time")
+    cells = tuple(
+        (
+            *(row.task, row.contender, str(row.runs)),
+            *(number(row.mean), number(row.std) if row.runs > 1 else ""),
+            *(_count(row.calls), _count(row.tokens), "" if row.usd is None else f"{row.usd:.4f}"),
+            *(_count(row.episodes), "" if row.seconds is None else duration(row.seconds)),
+        )
+        for row in rows
+    )
+    return Table(COSTS, header, cells, caption=f"{COSTS}; std: standard deviation of the scores.")
 
 
 def _count(value: float | None) -> str:
@@ -188,27 +180,23 @@ def _count(value: float | None) -> str:
 
 def _differences(pairs: Sequence[Pair]) -> Table:
     unit = pairs[0].unit
-    columns: dict[str, Callable[[Pair], str]] = {
-        "task": lambda pair: pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
-        "A": lambda pair: pair.first,
-        "B": lambda pair: pair.second,
-        "B - A [95% interval]": lambda pair: f"{number(pair.gain)}{in_brackets(pair.interval)}",
-        "P(B > A)": lambda pair: f"{pair.better:.2f}",
-        "p": lambda pair: _p(pair.p),
-        "p, Holm": lambda pair: _p(pair.corrected),
-        f"{unit}s": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
-        f"more {unit}s": _more_seeds,
-    }
+    header = ("task", "A", "B", "B - A [95% interval]", "P(B > A)", "p", "p, Holm", f"{unit}s", f"more {unit}s")
+    cells = tuple(
+        (
+            pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
+            *(pair.first, pair.second, f"{number(pair.gain)}{in_brackets(pair.interval)}", f"{pair.better:.2f}"),
+            *(_p(pair.p), _p(pair.corrected)),
+            str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
+            "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more),
+        )
+        for pair in pairs
+    )
     title = f"Differences of means over shared {unit}s; p-values of permutation tests, Holm-corrected"
-    return replace(_section(title, columns, pairs), caption=f"{title}; bootstrap intervals. {BETTER}")
+    return Table(title, header, cells, caption=f"{title}; bootstrap intervals. {BETTER}")
 
 
 def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
-
-
-def _more_seeds(pair: Pair) -> str:
-    return "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more)
 
 
 # --- as files --------------------------------------------------------------------------------------------------------
