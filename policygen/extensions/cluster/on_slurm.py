@@ -84,10 +84,10 @@ class SlurmExecutor:
         given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
         own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
         self._executor.update_parameters(**own, additional_parameters=given)
-        self._given: list[worker.Order] = []
+        self._waiting: list[worker.Order] = []  # for the next job array
         self._cells: dict[Any, worker.Order] = {}
         self._bytes_read: dict[Any, int] = {}  # of each job's messages
-        self._gone: dict[Any, float] = {}  # when each job was found to have ended without a result
+        self._ended: dict[Any, float] = {}  # when each job was found to have ended without a result
         # By cell: the size of its run's log when its job was last lost, and how often it was lost at that size.
         self._lost: dict[str, tuple[int, int]] = {}
         self._kept = set[str]()  # names of the output of failed jobs
@@ -95,14 +95,14 @@ class SlurmExecutor:
 
     def submit(self, order: worker.Order) -> None:
         """Keep an order for the next job array."""
-        self._given.append(order)
+        self._waiting.append(order)
 
     def events(self) -> list[worker.Event]:
         """Submit waiting orders, read messages of jobs, and check which have ended; return the new events.
 
         Raises ClusterError if Slurm refuses the first submission.
         """
-        if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
+        if self._waiting and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()
         sizes: dict[str, int] = {}
         with os.scandir(self._logs) as entries:
@@ -127,7 +127,7 @@ class SlurmExecutor:
 
     def _submit(self) -> None:
         """Submit the waiting orders as one job array; keep them if Slurm refuses it while other cells are running."""
-        orders, self._given = self._given, []
+        orders, self._waiting = self._waiting, []
         directories = [str(Path.cwd())] * len(orders)
         try:
             with redirect_stderr(io.StringIO()):  # submitit prints the error there as well
@@ -138,7 +138,7 @@ class SlurmExecutor:
                 raise ClusterError(
                     f"--on slurm: {why} (change the request by --slurm, or its size by --workers)"
                 ) from None
-            self._given, self._held = orders, time.monotonic()
+            self._waiting, self._held = orders, time.monotonic()
             return
         self._cells.update(zip(jobs, orders, strict=True))
 
@@ -174,9 +174,9 @@ class SlurmExecutor:
         its run began would fail again.
         """
         if state not in _ENDED:
-            self._gone.pop(job, None)
+            self._ended.pop(job, None)
             return []
-        since = self._gone.setdefault(job, now)
+        since = self._ended.setdefault(job, now)
         if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
             return []
         order = self._cells.pop(job)
@@ -190,7 +190,7 @@ class SlurmExecutor:
             size, times = now_size, times if now_size == size else 0
         self._lost[key] = size, times + 1
         if times < RETRIES and (size > 0 or state != "FAILED"):
-            self._given.append(order)
+            self._waiting.append(order)
             self._tidy(job, keep=False)
             return []
         self._tidy(job, keep=True)
@@ -200,7 +200,7 @@ class SlurmExecutor:
     def _tidy(self, job: Any, *, keep: bool) -> None:
         """Forget an ended job, and remove its files unless `keep`."""
         self._bytes_read.pop(job, None)
-        self._gone.pop(job, None)
+        self._ended.pop(job, None)
         if keep:
             self._kept.add(job.paths.stdout.name)
             return
@@ -210,11 +210,11 @@ class SlurmExecutor:
 
     def end(self) -> list[worker.CellResult]:
         """Cancel all jobs, and return the results of those that ended; only the output of failed ones is kept."""
-        if self._cells or self._given:
+        if self._cells or self._waiting:
             self._queue.clear()
         results = [self._result(job) for job in list(self._cells) if job.paths.result_pickle.exists()]
         self._cells.clear()
-        self._given.clear()
+        self._waiting.clear()
         for path in self._logs.iterdir():
             if path.name not in self._kept:
                 path.unlink(missing_ok=True)

@@ -129,9 +129,10 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     baselines: dict[tuple[str, str, int], Result] = {}  # one for each task and seed, because all its runs share it
     for member in finished:
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
-            task, label, seed, its = member.task.name, f"baseline {baseline.name}", member.config.seed, baseline.score
-            baselines[task, label, seed] = Result(
-                task, label, its.value, seed, exact=its.exact, violations=its.violations, aggregate=its.aggregate
+            key = task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
+            score = baseline.score
+            baselines[key] = Result(
+                task, label, score.value, seed, exact=score.exact, violations=score.violations, aggregate=score.aggregate
             )
             if baseline.difference:
                 notes.append(f"{member.folder.name} against {label}: {baseline.difference}")
@@ -284,7 +285,17 @@ def read_or_play(
 ) -> ComparedScores:
     """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
 
-    Raises UsageError if an option does not apply; also see `read_scores` and `play_scores`.
+    Args:
+        sources: as for `read_scores`; or, to be played, policies (text or saved), runs and sweeps (for their best
+            policies), and agents (see `read_agent`).
+        task: the task to play; by default that of the first run or saved policy.
+        episodes: number of episodes to play, 100 by default.
+        seed: determines these episodes, as in `policygen.score`; 0 by default.
+        trust: whether the user trusts the task, and the files of models.
+
+    Raises:
+        UsageError: an option does not apply, no run has a policy for the task, or a source cannot be played.
+        PolicyError: a policy cannot be read, or an agent fails.
     """
     asked = {name: value for name, value in {"episodes": episodes, "seed": seed}.items() if value is not None}
     # Agents and files of policies have no score of their own.
@@ -292,7 +303,7 @@ def read_or_play(
         if by is not None or suite is not None:
             option = "--by" if by is not None else "--suite"
             raise UsageError(f"{option} is for the scores of runs, but these contenders are played; leave it out")
-        return play_scores(sources, task, trust=trust, **asked)
+        return _play_scores(sources, task, trust=trust, **asked)
     if asked:
         raise UsageError(
             f"--{next(iter(asked))} is for policies that are played; to play those of runs, add --task TASK"
@@ -300,21 +311,10 @@ def read_or_play(
     return read_scores(sources, by=by, suite=suite)
 
 
-def play_scores(
-    sources: Sequence[str], task_name: str | None = None, *, episodes: int = 100, seed: int = 0, trust: bool = False
+def _play_scores(
+    sources: Sequence[str], task_name: str | None, *, trust: bool, episodes: int = 100, seed: int = 0
 ) -> ComparedScores:
-    """Play all contenders on the same episodes; each episode is a result, paired by its seed.
-
-    Args:
-        sources: policies (text or saved), runs and sweeps (for their best policies), and agents (see `read_agent`).
-        task_name: the task to play; by default that of the first run or saved policy.
-        seed: determines the episodes, as in `policygen.score`.
-        trust: whether the user trusts the task, and the files of models.
-
-    Raises:
-        UsageError: the task is not known, no run has a policy for it, or a source cannot be played.
-        PolicyError: a policy cannot be read, or an agent fails.
-    """
+    """Play all contenders on the same episodes; each episode is a result, paired by its seed."""
     names: list[str] = []
     for source in sources:
         path = find_run(source)
