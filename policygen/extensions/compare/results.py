@@ -132,9 +132,8 @@ def read_other_program(path: Path, contender: str = "") -> Result:
 
 def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
     """Read monitor files: a line of JSON, then `r,l,t` per episode. Several, of parallel ones, are merged by time."""
-    rows: list[tuple[float, float, float]] = []
-    began = []
-    env_id, is_timed, counts_steps = "", True, True
+    env_id, began = "", math.inf
+    parts: list[dict[str, Numbers]] = []
     for text, file in zip(texts, files, strict=True):
         first, _, rest = text.partition("\n")
         try:
@@ -146,22 +145,25 @@ def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: 
         columns = _columns(rest, file)
         if "r" not in columns:
             raise UsageError(f"{file} has no column `r`, the returns of a monitor file")
-        returns = _numbers(columns["r"], file, "r")
-        times = _numbers(columns["t"], file, "t") if "t" in columns else np.arange(len(returns), dtype=np.float64)
-        began.append(start)
-        steps = _numbers(columns["l"], file, "l") if "l" in columns else np.zeros(len(returns))
-        is_timed, counts_steps = is_timed and "t" in columns, counts_steps and "l" in columns
-        rows += zip((start + times).tolist(), returns.tolist(), steps.tolist(), strict=True)
-    if not rows:
+        part = {name: _numbers(columns[name], file, name) for name in ("r", "l", "t") if name in columns}
+        part["time"] = start + part.get("t", np.arange(len(part["r"])))
+        parts.append(part)
+        began = min(began, start)
+    times = np.concatenate([part["time"] for part in parts])
+    if not len(times):
         raise UsageError(f"{files[0]} has no episodes yet; leave it out")
-    times, returns, steps = np.array(sorted(rows, key=lambda row: row[0])).T
+    order = np.argsort(times, kind="stable")
+    returns = np.concatenate([part["r"] for part in parts])[order]
     totals = np.concatenate([[0.0], np.cumsum(returns)])
     ends = np.arange(1, len(returns) + 1)
     starts = np.maximum(0, ends - LAST)
     curve = (totals[ends] - totals[starts]) / (ends - starts)
     meaning = f"mean of the last {min(LAST, len(returns))} training episodes"
-    spent = {"episodes": ends.astype(np.float64)} | ({"seconds": times - min(began)} if is_timed else {})
-    spent |= {"env_steps": np.cumsum(steps)} if counts_steps else {}
+    spent = {"episodes": ends.astype(np.float64)}
+    if all("t" in part for part in parts):
+        spent["seconds"] = times[order] - began
+    if all("l" in part for part in parts):
+        spent["env_steps"] = np.cumsum(np.concatenate([part["l"] for part in parts])[order])
     return Result(env_id, contender, float(curve[-1]), None, spent, curve, meaning=meaning)
 
 

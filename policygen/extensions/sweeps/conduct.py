@@ -97,9 +97,8 @@ def open_sweep(
         requested: the plan of the command; it extends the plan of the manifest, if the folder has one. None: the plan
             of the manifest is used as it is.
         limits: limits that replace those of the manifest.
-        overrides: settings for new and resumed runs; `llm=SPEC` names a model of the manifest and confirms its address.
-        trust: whether the user trusts the task files.
-        cache: folder of a cache of replies, shared by the runs.
+        overrides, trust, cache: as in `Sweep`; the override `llm=SPEC` names a model of the manifest and confirms its
+            address.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.
@@ -157,11 +156,8 @@ def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapp
 def conduct(sweep: Sweep, executor: Executor, tell: worker.Tell = lambda event: None) -> None:
     """Let an executor carry out all cells that are not finished, and put their results into `sweep.outcomes`.
 
-    Args:
-        tell: called with every event; an exception in it stops the sweep.
-
-    Raises:
-        KeyboardInterrupt: the sweep was interrupted; its runs have stopped and can be resumed.
+    `tell` is called with every event; an exception in it stops the sweep. Raises KeyboardInterrupt if the sweep was
+    interrupted; its runs have stopped and can be resumed.
     """
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:

@@ -110,7 +110,7 @@ def product_of(
         grid: settings with several values, `NAME=VALUE,VALUE`; the product has all their combinations.
 
     Raises:
-        UsageError: a suite is malformed or lacks the task, or a grid has no values; also see `check_name`.
+        UsageError: a suite is malformed or lacks the task, or a grid is malformed; also see `check_name`.
     """
     for text in (*names, *llms, *templates):
         check_name(text)

@@ -49,9 +49,7 @@ class Order:
     Attributes:
         settings: `NAME=VALUE` for new runs.
         overrides: `NAME=VALUE` for new and resumed runs.
-        trust: whether the user trusts the task files; see `policygen.tasks.load.load_task`.
-        cache: folder of the cache of replies.
-        track: names of the trackers of the run.
+        trust, cache, track: as in `conduct.Sweep`.
         llm_from, settings_from: the file that chose the model or the settings; empty if the user typed them.
     """
 
@@ -240,9 +238,8 @@ def print_into(log: Path) -> None:
 def finished(folder: Path, overrides: Sequence[str] = ()) -> Summary | None:
     """Return the summary of a cell's run if it has ended; None if it has not, or if `overrides` enlarges its budget.
 
-    Raises:
-        LogbookError: the run's folder is damaged.
-        UsageError: `overrides` states a smaller budget, or a setting that cannot change.
+    Raises LogbookError if the run's folder is damaged, UsageError if `overrides` states a smaller budget or a setting
+    that cannot change.
     """
     logbook = Logbook(folder)
     summary = logbook.summary() if (folder / "config.toml").exists() else None
