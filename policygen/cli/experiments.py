@@ -236,7 +236,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """
     from policygen.extensions.compare import tables
     from policygen.extensions.compare.contenders import read_or_play
-    from policygen.extensions.compare.figure import plot_comparison
+    from policygen.extensions.compare.figure import comparison_figure
     from policygen.extensions.plots import style
 
     for output in outputs:
@@ -245,7 +245,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     compared = read_or_play(sources, by=by, **asked)
     for output in outputs:
         if output.suffix.lower().removeprefix(".") in style.FORMATS:
-            plot_comparison(compared, output, columns=int(options["columns"]), x=options["x"])
+            style.save(comparison_figure(compared, columns=int(options["columns"]), x=options["x"]), output)
         else:
             tables.write_report(compared, output)
     report = tables.report_of(compared)

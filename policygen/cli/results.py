@@ -226,7 +226,7 @@ def robust(
         say(line)
     about = tried.protocol(perturbations, **which)
     for output in outputs:
-        write = write_margins if output.suffix == ".html" else tried.write
+        write = write_margins if output.suffix.lower() == ".html" else tried.write
         say(write(found, output, task, about))
 
 

@@ -27,7 +27,7 @@ from policygen.episodes.score import (
 )
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, check_suffix, save, style
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, save, style
 from policygen.extensions.plots.tables import markdown_cell
 from policygen.files import write_named
 from policygen.policies.policy import Policy
@@ -382,12 +382,12 @@ def _unit(name: str) -> str:
 def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
     """Write margins as a table (.md), data (.json) or picture (.png); `about` is the protocol in a sentence.
 
-    Raises UsageError if the suffix is unknown, LogbookError if the file cannot be written.
+    Raises LogbookError if the file cannot be written.
     """
-    check_suffix(path, ("md", "json", "png"))
-    if path.suffix == ".png":
+    kind = path.suffix.lower()
+    if kind == ".png":
         return save(picture(found), path)
-    if path.suffix == ".json":
+    if kind == ".json":
         plain = [replace(one, trials=tuple(replace(trial, worst=None) for trial in one.trials)) for one in found]
         record = [{**asdict(one), "margins": {name: one.words(name) for name in names_of(found)}} for one in plain]
         text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"

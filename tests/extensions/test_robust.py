@@ -118,7 +118,7 @@ def test_the_command_prints_margins_and_writes_files(line: Line, workplace: Path
     (workplace / "idle.txt").write_text("torque = 0\n")
     words = ("robust", "steady.txt", "--against", "idle.txt", "--task", "pendulum", "--episodes", 5)
     few = ("--perturb", "action_delay=1,4", "--perturb", "actuator_gain=0.5")
-    outputs = [word for name in ("r.html", "r.md", "r.json", "r.png") for word in ("-o", name)]
+    outputs = [word for name in ("r.html", "r.md", "r.json", "r.PNG") for word in ("-o", name)]
     done = line(*words, *few, *outputs)
     assert done.code == 0, done.err
     steady, idle = json.loads((workplace / "r.json").read_text())["policies"]
@@ -134,7 +134,7 @@ def test_the_command_prints_margins_and_writes_files(line: Line, workplace: Path
     hardest = min(delays, key=lambda size: delays[size]["mean"])
     drawn = re.findall(r"<summary>(action_delay=\d|actuator_gain=0.5)</summary>", page)
     assert drawn[:2] == [f"action_delay={hardest:g}", "actuator_gain=0.5"]
-    assert (workplace / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert (workplace / "r.PNG").read_bytes().startswith(b"\x89PNG")
     grid = line(*words, *few, "--grid", "-o", "g.md")
     assert (grid.code, "combinations" in grid.out) == (0, True)
 

@@ -132,7 +132,13 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             key = task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
             score = baseline.score
             baselines[key] = Result(
-                task, label, score.value, seed, exact=score.exact, violations=score.violations, aggregate=score.aggregate
+                task,
+                label,
+                score.value,
+                seed,
+                exact=score.exact,
+                violations=score.violations,
+                aggregate=score.aggregate,
             )
             if baseline.difference:
                 notes.append(f"{member.folder.name} against {label}: {baseline.difference}")

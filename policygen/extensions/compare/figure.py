@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from policygen.extensions.compare.contenders import ComparedScores, contender_na
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
 from policygen.extensions.plots.statistics import Interval, average, interval_over_seeds, performance_profile
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, count_axis, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +52,8 @@ _RC: dict[Any, Any] = {
 }
 
 
-def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
-    """Draw a comparison into `path`; return the path.
+def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "episodes") -> Figure:
+    """Draw a comparison, as wide as 1 or 2 `columns` of a paper, over one of `X_AXES`; return the figure.
 
     Each task has a panel. Its curves are means of the best score so far, on each run's own search seeds, with a 95%
     bootstrap band; they are dashed after all runs have ended. Marks at the right are means of the final scores on fresh
@@ -62,27 +61,10 @@ def plot_comparison(compared: ComparedScores, path: str | Path, *, columns: int 
     (dotted). A panel may leave out the first tenth of its curves, and then says where they begin. Several tasks and
     contenders add two panels: performance profiles and mean normalised scores.
 
-    Args:
-        path: a .png, .svg or .pdf file.
-        columns: 1 or 2, the width in columns of a paper.
-        x: the x axis, one of `X_AXES`.
-
     Raises:
-        UsageError: the suffix is unknown; also see `comparison_figure`.
-        LogbookError: the file cannot be written.
+        UsageError: the comparison has no learning curves.
+        PathError: some run does not count `x`.
     """
-    check_suffix(Path(path))
-    return save(comparison_figure(compared, columns=columns, x=x), Path(path))
-
-
-def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "episodes") -> Figure:
-    """Return the figure that `plot_comparison` saves.
-
-    Raises UsageError if there are no learning curves, or the width or `x` is unknown; PathError if a run does not count
-    `x`.
-    """
-    if columns not in WIDTHS or x not in X_AXES:
-        raise UsageError(f"columns={columns}, x={x}: choose 1 or 2 columns, and an x of {', '.join(X_AXES)}")
     if compared.unit == "episode":
         raise UsageError("policies that are played have no learning curves to draw; write a .md, .html or .json")
     without = next((run for run in compared.results if len(run.curve) and x not in run.spent), None)

@@ -145,9 +145,8 @@ def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: 
         columns = _columns(rest, file)
         if "r" not in columns:
             raise UsageError(f"{file} has no column `r`, the returns of a monitor file")
-        part = {name: _numbers(columns[name], file, name) for name in ("r", "l", "t") if name in columns}
-        part["time"] = start + part.get("t", np.arange(len(part["r"])))
-        parts.append(part)
+        part = {name: _numbers(cells, file, name) for name, cells in columns.items() if name in ("r", "l", "t")}
+        parts.append(part | {"time": start + part.get("t", np.arange(len(part["r"])))})
         began = min(began, start)
     times = np.concatenate([part["time"] for part in parts])
     if not len(times):

@@ -24,7 +24,6 @@ from policygen.extensions.compare.contenders import ComparedScores, contender_na
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import whole_names
-from policygen.extensions.plots.style import check_suffix
 from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_start, markdown_cell, with_minus_signs
 from policygen.files import write_named
 from policygen.progress import duration
@@ -203,15 +202,11 @@ def _p(value: float) -> str:
 
 
 def write_report(compared: ComparedScores, path: Path) -> list[Path]:
-    """Write a comparison as .md, .csv, .tex, .html or .json, and return the paths of the files.
+    """Write a comparison as one of `FORMATS`, by the suffix, and return the paths of the files.
 
-    A .csv has two more files beside it: NAME-runs.csv with a row for each run, and NAME-pairs.csv for each pair.
-
-    Raises:
-        UsageError: the suffix is unknown.
-        LogbookError: a file cannot be written.
+    A .csv has two more files beside it: NAME-runs.csv with a row for each run, and NAME-pairs.csv for each pair. Raises
+    LogbookError if a file cannot be written.
     """
-    check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
     if kind == "csv":
         import pandas as pd  # slow to import

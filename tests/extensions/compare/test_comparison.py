@@ -22,11 +22,12 @@ import policygen
 from policygen.errors import LogbookError
 from policygen.extensions.compare.comparison import Pair, normalised_scores, pairs_of, rows_of
 from policygen.extensions.compare.contenders import ComparedScores, read_scores
-from policygen.extensions.compare.figure import comparison_figure, plot_comparison
+from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import as_markdown, report_of, write_report
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.curves import runs_figure
+from policygen.extensions.plots.style import save
 from policygen.extensions.plots.tables import comparison
 from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.plan import cell_folders
@@ -329,7 +330,7 @@ def test_a_training_is_named_as_one_and_axes_have_short_names(tmp_path: Path) ->
     assert "PPO (n = 1; mean of the last 100 training episodes)" in said
     assert "builtin (no language model), refine q (n = 3)" in said
     assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["m", "builtin"]
-    plot_comparison(compared_scores_of(*parts), tmp_path / "c.png")
+    save(comparison_figure(compared_scores_of(*parts)), tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as image:
         assert image.width == pytest.approx(7.16 * 300, abs=1)  # as journals ask for
 
