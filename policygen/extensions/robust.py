@@ -111,7 +111,7 @@ class Margins:
     trials: tuple[Trial, ...]
 
     def words(self, name: str) -> str:
-        """Say up to which sizes of a perturbation it holds, in a line."""
+        """Return up to which sizes of a perturbation the policy holds, in a line."""
         own = sorted((trial for trial in self.trials if trial.name == name), key=lambda trial: trial.sizes)
         if len(own[0].sizes) > 1:
             return f"holds in {sum(trial.holds for trial in own)} of {len(own)} combinations"
@@ -261,7 +261,7 @@ def names_of(found: Sequence[Margins]) -> list[str]:
 
 
 def protocol(perturbations: Sequence[tuple[Perturbation, ...]], episodes: int, seed: int) -> str:
-    """Say in a sentence how margins were measured, and what the perturbations are."""
+    """Return sentences on how margins were measured, and on what the perturbations are."""
     together = "two perturbations" if len(perturbations[0]) > 1 else "one perturbation"
     kinds = dict.fromkeys(one.name for entry in perturbations for one in entry if one.name in KINDS)
     meanings = "; ".join(f"{name}: {KINDS[name]}" for name in kinds)
@@ -271,7 +271,7 @@ def protocol(perturbations: Sequence[tuple[Perturbation, ...]], episodes: int, s
 
 
 def lines(found: Sequence[Margins]) -> list[str]:
-    """Describe the margins of each policy, a line for each perturbation."""
+    """Return a description of the margins of each policy, with a line for each perturbation."""
     described = []
     for one in found:
         already = "; fails without perturbations, too" if excess(one.nominal.violations) else ""

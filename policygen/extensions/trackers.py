@@ -59,7 +59,7 @@ class Tracker(Listener, ABC):
 
     @abstractmethod
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
-        """Write an attempt: by name, its scores, the best so far and the costs so far; and texts, if they exist."""
+        """Write an attempt: its scores, the best so far and the costs so far; and `policy`, `prompt`, `verdict`."""
 
     @abstractmethod
     def _close(self, last: Mapping[str, float]) -> None:

@@ -46,7 +46,7 @@ class Sweep:
         settings_typed: whether the user typed the settings; if not, they come from the manifest.
         cache: folder of a cache of replies, shared by the runs.
         track: names of the trackers of the runs.
-        executor_options: command-line options of the executor, if it is not processes on this machine.
+        executor_options: command-line options that choose the executor and its size.
         skipped: final scores of the cells that had finished before, by key; None for a run without a policy.
         outcomes: results of this process, by key.
         running: progress of the cells that are being carried out, by key.
