@@ -19,7 +19,7 @@ from policygen.extensions.compare.comparison import means_over_tasks, normalised
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
-from policygen.extensions.plots.statistics import Interval, average, interval_over_seeds, performance_profile
+from policygen.extensions.plots.statistics import Band, Interval, average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, count_axis, style
 
 if TYPE_CHECKING:
@@ -82,10 +82,9 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        means = means_over_tasks(compared)
-        has_overall = len(tasks) > 1 and len(means) > 1
+        means = means_over_tasks(compared) if len(tasks) > 1 else {}
         stacked = 3 - columns  # a column is too narrow for the last two side by side
-        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_overall else [])
+        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if len(means) > 1 else [])
         looks = {
             name: {
                 "color": OKABE_ITO[i % len(OKABE_ITO)],
@@ -107,7 +106,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
             panel.remove()
-        if has_overall:
+        if len(means) > 1:
             profiles, points = parts[1].subplots(stacked, columns)
             _draw_overall(profiles, points, compared, looks, means)
         _draw_legend(figure, compared, looks)
@@ -123,8 +122,10 @@ def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x:
     drawn = [name for name in compared.contenders if compared.of(task, name)]
     begin = math.inf
     for i, name in enumerate(drawn):
-        levels, lowest = _draw_curve(axes, compared.of(task, name), x, looks[name], end)
-        seen, begin = [*seen, *levels], min(begin, lowest)
+        band = _draw_curve(axes, compared.of(task, name), x, looks[name], end)
+        if band is not None:
+            begin = min(begin, float(band.centre.min()))
+            seen += band.centre[band.x >= 0.1 * band.x[-1]].tolist()
         scores = compared.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
@@ -152,26 +153,18 @@ def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x:
     axes.tick_params(**_TICKS)
 
 
-def _draw_curve(
-    axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float
-) -> tuple[list[float], float]:
-    """Draw the mean curve of runs with its band, dashed from the end of the runs to `end`.
-
-    Returns:
-        The levels after the first tenth of the curve, which the y axis must include; and the lowest level of all.
-    """
+def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> Band | None:
+    """Draw the mean curve of runs with its band, dashed from the end of the runs to `end`; return the curve, if any."""
     counted = [run for run in runs if len(run.spent.get(x, ()))]
     if not counted:
-        return [], math.inf
+        return None
     band = average([run.spent[x] for run in counted], [run.curve for run in counted], mean=np.mean)
     color = look["color"]
     axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
     axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)
     if band.x[-1] < end:
         axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (2, 2)), linewidth=0.6)
-    later = band.x >= 0.1 * band.x[-1]
-    levels: list[float] = band.centre[later].tolist()
-    return levels, float(band.centre.min())
+    return band
 
 
 def _draw_overall(

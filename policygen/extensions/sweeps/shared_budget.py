@@ -92,7 +92,7 @@ class SharedLedger(Ledger):
             account[self._key]["calls"] += 1
 
     def _within(self, wanted: Hold, price: Price) -> Hold:
-        """Return `wanted` as far as both budgets allow it; in the account its cost replaces that of the last request."""
+        """Return `wanted` as far as both budgets allow it, and set its cost aside in place of the last request's."""
         wanted = super()._within(wanted, price)
         with self._account() as account:
             account[self._key] |= {"aside_tokens": 0, "aside_usd": 0.0}
