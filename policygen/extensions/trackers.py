@@ -236,20 +236,20 @@ class MLflow(Tracker):
                 client.log_param(stored, name, value)
         else:
             client.update_run(stored, status="RUNNING")
-        self._client, self._identity = client, stored
+        self._client = client
         return stored
 
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
         for name, value in numbers.items():
-            self._client.log_metric(self._identity, name, value, step=number)
+            self._client.log_metric(self._identifier, name, value, step=number)
         for name, text in texts.items():
-            self._client.log_text(self._identity, text, f"attempts/{number:05d}/{name}.txt")
+            self._client.log_text(self._identifier, text, f"attempts/{number:05d}/{name}.txt")
 
     def _close(self, last: Mapping[str, float]) -> None:
         for name, value in last.items():
-            self._client.log_metric(self._identity, name, value)
+            self._client.log_metric(self._identifier, name, value)
         # A run without a final score did not end.
-        self._client.set_terminated(self._identity, "FINISHED" if last else "KILLED")
+        self._client.set_terminated(self._identifier, "FINISHED" if last else "KILLED")
 
 
 def _store(path: Path) -> str:
