@@ -171,21 +171,16 @@ def actuators_of(
     """
     from gymnasium import spaces
 
-    match space:
-        case spaces.Discrete() if not int(space.start):
-            return "discrete", (Actuator("action", tuple(map(str, range(int(space.n))))),), None
-        case spaces.MultiDiscrete() if space.nvec.ndim == 1 and not np.any(space.start):
-            counts = [int(n) for n in space.nvec]
-            return (
-                "multidiscrete",
-                tuple(Actuator(f"action{i}", tuple(map(str, range(n)))) for i, n in enumerate(counts)),
-                None,
-            )
-        case spaces.Box() if len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-            return "box", tuple(_numbers(space, "")), None
     layout, found = _parts(space, "")
     if not found:
         raise TaskError("the action space has no parts; wrap the environment in a gymnasium.ActionWrapper")
+    one_row = len(getattr(space, "shape", None) or ()) == 1 and not layout.start
+    if isinstance(space, spaces.Discrete) and not layout.start:
+        return "discrete", tuple(found), None
+    if one_row and isinstance(space, spaces.MultiDiscrete):
+        return "multidiscrete", tuple(replace(a, name=f"action{i}") for i, a in enumerate(found)), None
+    if one_row and isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return "box", tuple(found), None
     names: list[str] = []
     for actuator in found:
         name = actuator.name if actuator.name not in (*taken, *RESERVED) else f"{actuator.name}_action"
@@ -198,32 +193,10 @@ def actuators_of(
 
 
 def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
+    """Return the layout and the actuators of a space; the names of the latter begin with `prefix`."""
     from gymnasium import spaces
 
     match space:
-        case spaces.Discrete():
-            first = int(space.start)
-            labels = _labels(first, int(space.n))
-            start = (first,) if first else ()
-            return ActionLayout("choice", str(space.dtype), start=start), [Actuator(prefix or "action", labels)]
-        case spaces.MultiDiscrete():
-            starts = [int(first) for first in np.ravel(space.start)]
-            labels_of = [_labels(first, int(n)) for first, n in zip(starts, np.ravel(space.nvec), strict=True)]
-            layout = ActionLayout("array", str(space.dtype), space.shape, tuple(starts) if any(starts) else ())
-            return layout, _choices(prefix, labels_of)
-        case spaces.MultiBinary():
-            size = int(np.prod(space.shape))
-            return ActionLayout("array", str(space.dtype), space.shape), _choices(prefix, [("0", "1")] * size)
-        case spaces.Box() if np.issubdtype(space.dtype, np.integer):
-            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
-            if any(high - low >= _MOST_LABELS for low, high in bounds):
-                return ActionLayout("array", str(space.dtype), space.shape), _numbers(space, prefix)
-            lows = tuple(int(low) for low, _ in bounds)
-            labels_of = [_labels(int(low), int(high - low) + 1) for low, high in bounds]
-            layout = ActionLayout("array", str(space.dtype), space.shape, lows if any(lows) else ())
-            return layout, _choices(prefix, labels_of)
-        case spaces.Box():
-            return ActionLayout("array", str(space.dtype), space.shape), _numbers(space, prefix)
         case spaces.Tuple():
             named = [(f"{prefix}_{i}" if prefix else f"action{i}", part) for i, part in enumerate(space)]
             keys = None
@@ -234,38 +207,50 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
                 wrap = "wrap the environment in a gymnasium.ActionWrapper"
                 raise TaskError(f"the keys of a Dict action must be text or whole numbers; {wrap}")
         case _:
-            raise TaskError(
-                f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
-                "or Box, or a Tuple or Dict of these"
-            )
+            return _leaf(space, prefix)
     made = [_parts(part, name) for name, part in named]
     parts = tuple(layout for layout, _ in made)
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]
 
 
+def _leaf(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
+    """Do the work of `_parts` for a space without parts."""
+    from gymnasium import spaces
+
+    bounds: list[tuple[Any, Any]]
+    match space:
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            starts = np.ravel(space.start).tolist()
+            counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec).tolist()
+            bounds = [(start, start + count - 1) for start, count in zip(starts, counts, strict=True)]
+        case spaces.MultiBinary():
+            bounds = [(0, 1)] * int(np.prod(space.shape))
+        case spaces.Box():
+            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
+        case _:
+            raise TaskError(
+                f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
+                "or Box, or a Tuple or Dict of these"
+            )
+    names = [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(len(bounds))]
+    if len(bounds) == 1:
+        names = [prefix or "action"]
+    layout = ActionLayout("choice" if isinstance(space, spaces.Discrete) else "array", str(space.dtype), space.shape)
+    integer = np.issubdtype(space.dtype, np.integer)
+    if isinstance(space, spaces.Box) and (not integer or any(high - low >= _MOST_LABELS for low, high in bounds)):
+        if integer:
+            bounds = [(_nearest_float32(int(low), 1), _nearest_float32(int(high), -1)) for low, high in bounds]
+        return layout, [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
+    values = [range(low, high + 1) for low, high in bounds]
+    labels = [tuple(str(i) if i >= 0 else f"minus{-i}" for i in own) for own in values]
+    start = tuple(own.start for own in values)
+    return (
+        replace(layout, start=start if any(start) else ()),
+        [Actuator(name, own) for name, own in zip(names, labels, strict=True)],
+    )
+
+
 _MOST_LABELS = 20  # more integers are a number, not a choice
-
-
-def _labels(first: int, count: int) -> tuple[str, ...]:
-    return tuple(str(i) if i >= 0 else f"minus{-i}" for i in range(first, first + count))
-
-
-def _named(prefix: str, count: int) -> list[str]:
-    if count == 1:
-        return [prefix or "action"]
-    return [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(count)]
-
-
-def _choices(prefix: str, labels: Sequence[tuple[str, ...]]) -> list[Actuator]:
-    return [Actuator(name, own) for name, own in zip(_named(prefix, len(labels)), labels, strict=True)]
-
-
-def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
-    bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
-    if np.issubdtype(space.dtype, np.integer):
-        bounds = [(_nearest_float32(int(low), 1), _nearest_float32(int(high), -1)) for low, high in bounds]
-    names = _named(prefix, len(bounds))
-    return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
 
 
 _UNBOUNDED = 1e30  # unbounded spaces often state the largest float

@@ -1,13 +1,12 @@
 """Conversion of JSON values to dataclasses, checked against type hints; one message names every problem.
 
 A program that acts with a saved policy should import little more than numpy; importing pydantic would double its
-start-up time. msgspec imports as fast, but it reports only the first problem, names neither the keys of mappings nor
+start-up time. msgspec imports fast, too, but it reports only the first problem, names neither the keys of mappings nor
 the allowed literals, and allows no two dataclasses in a union.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -30,7 +29,7 @@ def checked(kind: type[T], value: Any, what: str) -> T:
     """Convert `value` to the dataclass `kind`; unknown keys are ignored.
 
     Fields may be str, bool, int, float, None, literals, tuples, dictionaries with str keys, dataclasses, `Any`, and
-    unions of these. A JSON list becomes a tuple.
+    unions of these. A list becomes a tuple.
 
     Args:
         what: the beginning of the message, such as "damaged policy".
@@ -46,6 +45,8 @@ def checked(kind: type[T], value: Any, what: str) -> T:
 
 
 def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
+    """Convert a value to the type `hint`; if it does not fit, add a sentence with its place to `problems`."""
+
     def refuse(expected: str) -> None:
         problems.append(f"`{'.'.join(where)}`: {expected}" if where else expected)
 
@@ -58,52 +59,34 @@ def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) ->
         if not fits or (isinstance(value, int) and abs(value) > _LARGEST):
             return refuse(f"input should be {expected}")
         return float(value) if hint is float else value
-    if origin is UnionType:
-        return _one_of(arguments, value, where, problems)
     if origin is Literal:
         return value if value in arguments else refuse(f"input should be {' or '.join(map(repr, arguments))}")
+    if origin is UnionType:  # the first type that fits; if none does, the problems with the first one count
+        tried: list[list[str]] = [[] for _ in arguments]
+        for option, found in zip(arguments, tried, strict=True):
+            read = _read(option, value, where, found)
+            if not found:
+                return read
+        return problems.extend(tried[0])
     if origin is tuple:
-        return _sequence(arguments, value, where, problems, refuse)
+        if not isinstance(value, list | tuple):
+            return refuse("input should be a valid list")
+        hints = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(value) != len(hints):
+            return refuse(f"list should have {len(hints)} items, not {len(value)}")
+        parts = zip(hints, value, strict=True)
+        return tuple(_read(part, item, (*where, str(i)), problems) for i, (part, item) in enumerate(parts))
     if not isinstance(value, dict):
         return refuse("input should be a valid dictionary")
-    if is_dataclass(hint):
-        return _record(hint, value, where, problems)
-    return {key: _read(arguments[1], item, (*where, str(key)), problems) for key, item in value.items()}
-
-
-def _one_of(hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
-    """Convert by the first hint that fits; if none fits, add the problems with the first one."""
-    tried: list[list[str]] = []
-    for hint in hints:
-        tried.append([])
-        read = _read(hint, value, where, tried[-1])
-        if not tried[-1]:
-            return read
-    problems += tried[0]
-    return None
-
-
-def _sequence(
-    hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str], refuse: Callable[[str], None]
-) -> Any:
-    if not isinstance(value, list):
-        return refuse("input should be a valid list")
-    if hints[-1] is Ellipsis:
-        hints = [hints[0]] * len(value)
-    if len(value) != len(hints):
-        return refuse(f"list should have {len(hints)} items, not {len(value)}")
-    parts = zip(hints, value, strict=True)
-    return tuple(_read(hint, item, (*where, str(i)), problems) for i, (hint, item) in enumerate(parts))
-
-
-def _record(kind: Any, value: dict[str, Any], where: tuple[str, ...], problems: list[str]) -> Any:
-    found = {}
-    for name, hint, needed in _fields(kind):
+    if not is_dataclass(hint):
+        return {key: _read(arguments[1], item, (*where, str(key)), problems) for key, item in value.items()}
+    given = {}
+    for name, own_hint, needed in _fields(hint):
         if name in value:
-            found[name] = _read(hint, value[name], (*where, name), problems)
+            given[name] = _read(own_hint, value[name], (*where, name), problems)
         elif needed:
             problems.append(f"the key `{'.'.join((*where, name))}` is missing")
-    return None if problems else kind(**found)
+    return None if problems else hint(**given)
 
 
 @cache

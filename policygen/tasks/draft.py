@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import tomli_w
@@ -21,37 +22,55 @@ def draft_of(task: Task) -> str:
     Raises:
         TaskError: the environment cannot be made.
     """
-    facts, own_bounds = _stated_by(task)
-    stated: dict[str, Any] = {"name": task.name, "gym_id": task.gym_id}
-    if task.kwargs:
-        stated["kwargs"] = dict(task.kwargs)
-    if task.about:
-        stated["about"] = f"{task.about}\n"
-    for key, values in (("hints", task.hints), ("facts", facts), ("inputs", task.inputs)):
-        if values:
-            stated[key] = list(values)
-    stated |= _without_empty(reward=task.reward, ends=task.ends, starts=dict(task.starts))
-    stated |= {"max_steps": task.max_steps, "discount": task.discount}
-    if task.solved is not None:
-        stated["solved"] = task.solved
-    if task.optimum is not None:
-        stated["optimum"] = {"value": task.optimum.value, "source": task.optimum.source}
-    if task.observations:
-        stated["observations"] = [_without_empty(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
-    if task.texts:
-        stated["texts"] = [_without_empty(name=t.name, about=t.about) for t in task.texts]
-    stated["actions"] = [
-        _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | bounds
-        for a, bounds in zip(task.actuators, own_bounds, strict=True)
+    env = make(task.gym_id, dict(task.kwargs))
+    try:
+        reads_facts = has_model(env) or not task.about
+        found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if reads_facts else ()
+        given = actuators_of(env.action_space)[1]
+    finally:
+        close(env)
+    bounds = [  # those that loading does not find
+        {side: getattr(a, side) for side in ("low", "high") if getattr(a, side) != getattr(g, side)}
+        for a, g in zip(task.actuators, given, strict=True)
     ]
-    if task.features:
-        stated["features"] = dict(task.features)
-    if task.grid is not None:
-        stated["grid"] = {
-            d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges) for d in task.grid.dimensions
-        }
-    if task.run:
-        stated["run"] = dict(task.run)
+    stated = _without_empty(
+        name=task.name,
+        gym_id=task.gym_id,
+        kwargs=dict(task.kwargs),
+        about=task.about and f"{task.about}\n",
+        hints=list(task.hints),
+        facts=[fact for fact in task.facts if fact not in found],
+        inputs=list(task.inputs),
+        reward=task.reward,
+        ends=task.ends,
+        starts=dict(task.starts),
+        max_steps=task.max_steps,
+        discount=task.discount,
+        solved=task.solved,
+        optimum=asdict(task.optimum) if task.optimum else None,
+        observations=[_without_empty(name=o.name, unit=o.unit, about=o.about) for o in task.observations],
+        texts=[_without_empty(name=t.name, about=t.about) for t in task.texts],
+        actions=[
+            _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | own
+            for a, own in zip(task.actuators, bounds, strict=True)
+        ],
+        features=dict(task.features),
+        grid={
+            d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges)
+            for d in (task.grid.dimensions if task.grid else ())
+        },
+        requirements=[
+            _without_empty(
+                **{"name": r.name, "always": r.always, "finally": r.at_end, "after": r.after},
+                within=f"{r.within} steps" if r.within is not None else "",
+                hard=r.hard,
+                allowed=r.allowed,
+            )
+            for r in task.requirements
+        ],
+        perturb={one.name: [one.low, one.high] for one in task.perturb},
+        run=dict(task.run),
+    )
     assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
     return assumed + tomli_w.dumps(stated, multiline_strings=True).rstrip()
 
@@ -96,21 +115,5 @@ def _listed(words: Sequence[str]) -> str:
     return "; ".join(words[:_MOST_SHOWN]) + f"; and {len(words) - _MOST_SHOWN} more" * (len(words) > _MOST_SHOWN)
 
 
-def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
-    """Return the facts that the file must state, and for each actuator the bounds: those that loading does not find."""
-    env = make(task.gym_id, dict(task.kwargs))
-    try:
-        read_again = has_model(env) or not task.about
-        found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if read_again else ()
-        given = actuators_of(env.action_space)[1]
-    finally:
-        close(env)
-    bounds = [
-        {side: getattr(a, side) for side in ("low", "high") if getattr(a, side) != getattr(g, side)}
-        for a, g in zip(task.actuators, given, strict=True)
-    ]
-    return [fact for fact in task.facts if fact not in found], bounds
-
-
 def _without_empty(**entry: Any) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if value}
+    return {key: value for key, value in entry.items() if value or value == 0}

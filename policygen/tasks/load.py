@@ -176,6 +176,9 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
     width = len(found) + sum(text.columns for text in texts)
     unseeded = ignores_seed(env, found, width, step_timeout)
+    # Facts about a MuJoCo model are read always, others only if the file has no `about`.
+    wants_facts = has_model(env) or not stated.about.strip()
+    read = simulator_facts(env, [a.name for a in actuators], step_timeout=step_timeout) if wants_facts else ()
     spec = env.spec
     task = Task(
         name=stated.name,
@@ -194,15 +197,15 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         starts=tuple(stated.starts.items()),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
-        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators, step_timeout)),
+        facts=(*(fact.strip() for fact in stated.facts), *read),
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
-        optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
+        optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
         perturb=_stated_perturbations(stated, env),
-        assumed=(*assumed, *([UNSEEDED] if unseeded else [])),
+        assumed=(*assumed, *[UNSEEDED] * unseeded),
         unseeded=unseeded,
     )
     _ = task.parsed_features  # report a feature that does not parse now
@@ -257,15 +260,6 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
     return None
 
 
-def _read_facts(
-    stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
-) -> tuple[str, ...]:
-    """Read facts from the simulator: those of a MuJoCo model always, others only if the file has no `about`."""
-    if stated.about.strip() and not has_model(env):
-        return ()
-    return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
-
-
 def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:
     dimensions = []
     for name, edges in stated.items():
@@ -283,27 +277,24 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) 
 def _named_actuators(
     stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], limits: Limits
 ) -> tuple[Actuator, ...]:
+    """Return the actuators with the names, labels, levels and bounds that a file states."""
     count = len(actuators)
     _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
     named = []
     for entry, given, (*_, integer) in zip(stated, actuators, limits.bounds, strict=True):
+        name, choices = entry.name, len(given.labels)
+        actuator = replace(given, name=name, about=entry.about, unit=entry.unit)
         if given.is_choice:
-            actuator = _named_choice(entry, given)
+            bounds = entry.low is not None or entry.high is not None
+            _refuse_if(bounds, f"action {name} is a choice; `low` and `high` are for numbers")
+            _refuse_if(bool(entry.levels), f"action {name} is a choice; give `labels` instead of `levels`")
+            wrong = len(entry.labels) not in (0, choices)
+            _refuse_if(wrong, f"action {name} has {len(entry.labels)} labels for {choices} choices")
+            named.append(replace(actuator, labels=tuple(entry.labels) or given.labels))
         else:
-            _refuse_if(bool(entry.labels), f"action {entry.name} is a number; give `levels` instead of `labels`")
-            actuator = _with_stated_range(entry, given, integer=integer)
-        named.append(replace(actuator, name=entry.name, about=entry.about, unit=entry.unit))
+            _refuse_if(bool(entry.labels), f"action {name} is a number; give `levels` instead of `labels`")
+            named.append(_with_stated_range(entry, actuator, integer=integer))
     return tuple(named)
-
-
-def _named_choice(entry: _ActionEntry, actuator: Actuator) -> Actuator:
-    labels, count = entry.labels, len(actuator.labels)
-    bounds = entry.low is not None or entry.high is not None
-    _refuse_if(bounds, f"action {entry.name} is a choice; `low` and `high` are for numbers")
-    wrong = bool(labels) and len(labels) != count
-    _refuse_if(wrong, f"action {entry.name} has {len(labels)} labels for {count} choices")
-    _refuse_if(bool(entry.levels), f"action {entry.name} is a choice; give `labels` instead of `levels`")
-    return replace(actuator, labels=tuple(labels) or actuator.labels)
 
 
 def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:

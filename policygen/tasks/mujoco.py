@@ -78,23 +78,18 @@ def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tupl
     """Return the name of each actuator's input: the component of the action if it is the input, else `control[i]`."""
     space = env.action_space
     # If the ranges differ, the environment transforms the action.
-    if (
-        not isinstance(space, gym.spaces.Box)
-        or space.shape != (model.nu,)
-        or not np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
-    ):
-        return tuple(f"control[{i}]" for i in range(model.nu))
-    return tuple(actions) if len(actions) == model.nu else tuple(f"action[{i}]" for i in range(model.nu))
+    is_input = isinstance(space, gym.spaces.Box) and space.shape == (model.nu,)
+    if is_input and np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange):
+        return tuple(actions) if len(actions) == model.nu else tuple(f"action[{i}]" for i in range(model.nu))
+    return tuple(f"control[{i}]" for i in range(model.nu))
 
 
 def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
     model = sim.model
     step = float(model.opt.timestep)
     lines = [f"One step lasts {_number(step * frame_skip)} s ({frame_skip} x {_number(step)} s of simulation)."]
-    weightless = int(model.opt.disableflags) & int(sim.mujoco.mjtDisableBit.mjDSBL_GRAVITY)
-    gravity = (
-        "no gravity" if weightless or not np.any(model.opt.gravity) else f"gravity {_vector(model.opt.gravity)} m/s^2"
-    )
+    pulls = np.any(model.opt.gravity) and not model.opt.disableflags & int(sim.mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+    gravity = f"gravity {_vector(model.opt.gravity)} m/s^2" if pulls else "no gravity"
     lines.append(f"Axes are (x, y, z), z upwards; {gravity}; total mass {_number(model.body_mass.sum())} kg.")
     if model.opt.density > 0 or model.opt.viscosity > 0:
         density, viscosity = _number(model.opt.density), _number(model.opt.viscosity)
@@ -104,31 +99,32 @@ def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
 
 def _joints(sim: _Simulation) -> list[str]:
     """Describe joints without an actuator, then actuated ones; traits that all of these share are stated once."""
-    joints: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []  # subject, details, traits
+    joints: list[tuple[str, list[str], list[str]]] = []  # subject, traits, details
     lines: list[str] = []
     driven = set()
     for i, signal in enumerate(sim.signals):
-        if not word_of(sim.mujoco.mjtTrn, sim.model.actuator_trntype[i]).startswith("joint"):
-            lines.append(f"{signal} acts on {_target(sim, i)}: {', '.join(_drive(sim, i, 'force'))}.")
-            continue
-        joint = int(sim.model.actuator_trnid[i][0])
-        driven.add(joint)
-        kind = sim.joint_kind(joint)
-        traits = (*_drive(sim, i, "force" if kind == "slide" else "torque"), *_resistance(sim, joint))
-        subject = f"{signal} drives {kind} {sim.joint_name(joint)}"
-        joints.append((subject, _details(sim, joint), traits))
+        acts_on, target = word_of(sim.mujoco.mjtTrn, sim.model.actuator_trntype[i]), int(sim.model.actuator_trnid[i][0])
+        if acts_on.startswith("joint"):
+            driven.add(target)
+            kind = sim.joint_kind(target)
+            traits = _drive(sim, i, "force" if kind == "slide" else "torque") + _resistance(sim, target)
+            joints.append((f"{signal} drives {kind} {sim.joint_name(target)}", traits, _details(sim, target)))
+        else:
+            named = acts_on in ("tendon", "site", "body")
+            what = f"{acts_on} {getattr(sim.model, acts_on)(target).name or target}" if named else f"target {target}"
+            lines.append(_sentence(f"{signal} acts on {what}", _drive(sim, i, "force")))
     lines = [*_unactuated_joints(sim, driven), *lines]
     shared: list[str] = []
     if len(joints) > 1:
         # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
-        all_traits = [traits for *_, traits in joints]
+        all_traits = [traits for _, traits, _ in joints]
         usual, count = Counter(traits[0] for traits in all_traits).most_common(1)[0]
         shared = [usual] * (count > 1) + [t for t in all_traits[0][1:] if all(t in traits for traits in all_traits)]
         if shared:
             unless = ", unless said otherwise" if 1 < count < len(joints) else ""
             lines.append(f"Every actuated joint{unless}: {', '.join(shared)}.")
     return lines + [
-        _sentence(subject, (*(t for t in traits if t not in shared), *details)) for subject, details, traits in joints
+        _sentence(subject, [*(t for t in traits if t not in shared), *details]) for subject, traits, details in joints
     ]
 
 
@@ -142,17 +138,15 @@ def _unactuated_joints(sim: _Simulation, driven: set[int]) -> list[str]:
     lines = []
     for body in range(1, model.nbody):
         joints = [j for j in range(model.njnt) if model.jnt_bodyid[j] == body and j not in driven]
-        if not joints:
-            continue
-        if model.body_parentid[body] == 0 and (len(joints) > 1 or sim.joint_kind(joints[0]) == "free"):
+        if joints and model.body_parentid[body] == 0 and (len(joints) > 1 or sim.joint_kind(joints[0]) == "free"):
             motions = ", ".join(_motion(sim, joint) for joint in joints)
             height = _number(round(float(sim.data.xpos[body][2]), 3))
             name = sim.body_name(body)
             lines.append(f"Body {name} has no actuator of its own, starts at height {height} m, and moves: {motions}.")
-            continue
-        for joint in joints:
-            subject = f"No actuator drives {sim.joint_kind(joint)} {sim.joint_name(joint)}"
-            lines.append(_sentence(subject, (*_details(sim, joint), *_resistance(sim, joint))))
+        else:
+            for joint in joints:
+                subject = f"No actuator drives {sim.joint_kind(joint)} {sim.joint_name(joint)}"
+                lines.append(_sentence(subject, _details(sim, joint) + _resistance(sim, joint)))
     return lines
 
 
@@ -167,16 +161,9 @@ def _motion(sim: _Simulation, joint: int) -> str:
     if kind == "slide":
         place = _number(round(float(sim.data.qpos[sim.model.jnt_qposadr[joint]]), 3))
         return f"along {_direction(axis)} ({name}, {place} in this pose{resistance})"
-    return f"turns about {_direction(axis)} ({name}; positive {_sense(axis)}{resistance})"
-
-
-def _sense(axis: npt.NDArray[np.float64]) -> str:
-    """Describe a positive turn about an axis: about +y it `takes z towards x`."""
-    largest = int(np.argmax(np.abs(axis)))
-    first, second = (("y", "z"), ("z", "x"), ("x", "y"))[largest]
-    if axis[largest] < 0:
-        first, second = second, first
-    return f"takes {first} towards {second}"
+    main = int(np.argmax(np.abs(axis)))
+    first, second = ("yz", "zx", "xy")[main] if axis[main] > 0 else ("zy", "xz", "yx")[main]
+    return f"turns about {_direction(axis)} ({name}; positive takes {first} towards {second}{resistance})"
 
 
 def _direction(vector: npt.NDArray[np.float64]) -> str:
@@ -187,33 +174,31 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
     )
 
 
-def _details(sim: _Simulation, joint: int) -> tuple[str, ...]:
+def _details(sim: _Simulation, joint: int) -> list[str]:
+    """Describe the axis, range and place of a hinge, or the axis and range of a slide."""
     model, data, kind = sim.model, sim.data, sim.joint_kind(joint)
+    if kind not in ("hinge", "slide"):
+        return []
     body = int(model.jnt_bodyid[joint])
-    details = []
-    if kind in ("hinge", "slide"):
-        axis = data.xaxis[joint]
-        lever = data.subtree_com[body] - data.xanchor[joint]
-        motion = np.cross(axis, lever) if kind == "hinge" else axis
-        turn = f"axis {_direction(axis)}"
-        # A hinge through the centre of mass of what it moves does not move that centre.
-        if sim.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
-            turn += f", positive moves {sim.body_name(body)} towards {_direction(motion)}"
-        details.append(turn)
-        unit = "rad" if kind == "hinge" else "m"
-        if model.jnt_limited[joint]:
-            low, high = model.jnt_range[joint]
-            details.append(f"range {_number(low)} to {_number(high)} {unit}")
-        if sim.detail > 1 and kind == "hinge":
-            details.append(f"at {_vector(data.xanchor[joint])} m")
-    return tuple(details)
+    axis = data.xaxis[joint]
+    details = [f"axis {_direction(axis)}"]
+    # A hinge through the centre of mass of what it moves does not move that centre.
+    motion = np.cross(axis, data.subtree_com[body] - data.xanchor[joint])
+    if sim.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
+        details.append(f"positive moves {sim.body_name(body)} towards {_direction(motion)}")
+    if model.jnt_limited[joint]:
+        low, high = map(_number, model.jnt_range[joint])
+        details.append(f"range {low} to {high} {'rad' if kind == 'hinge' else 'm'}")
+    if sim.detail > 1 and kind == "hinge":
+        details.append(f"at {_vector(data.xanchor[joint])} m")
+    return details
 
 
-def _resistance(sim: _Simulation, joint: int) -> tuple[str, ...]:
+def _resistance(sim: _Simulation, joint: int) -> list[str]:
     """Describe damping, armature, stiffness and dry friction of a joint, if any."""
     model = sim.model
     if not sim.detail:
-        return ()
+        return []
     dof = int(model.jnt_dofadr[joint])
     slide = sim.joint_kind(joint) == "slide"
     effort, per = ("N", "m") if slide else ("N m", "rad")
@@ -225,30 +210,17 @@ def _resistance(sim: _Simulation, joint: int) -> tuple[str, ...]:
     )
     # A newer MuJoCo has several numbers for a stiffness; the first is the linear one.
     values = [(name, float(np.ravel(value)[0]), unit) for name, value, unit in found]
-    return tuple(f"{name} {_number(value)} {unit}" for name, value, unit in values if value > 0)
+    return [f"{name} {_number(value)} {unit}" for name, value, unit in values if value > 0]
 
 
-def _target(sim: _Simulation, actuator: int) -> str:
-    """Return the name of the target of an actuator that does not act on a joint."""
-    target = int(sim.model.actuator_trnid[actuator][0])
-    kind = word_of(sim.mujoco.mjtTrn, sim.model.actuator_trntype[actuator])
-    if kind not in ("tendon", "site", "body"):
-        return f"target {target}"
-    return f"{kind} {getattr(sim.model, kind)(target).name or target}"
-
-
-def _drive(sim: _Simulation, actuator: int, effort: str) -> tuple[str, ...]:
+def _drive(sim: _Simulation, actuator: int, effort: str) -> list[str]:
     """Describe an actuator: its torque or force if it is a plain motor, else `not a plain motor`; then its limits."""
-    model, mujoco = sim.model, sim.mujoco
-    gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
+    model = sim.model
     unit = "N m" if effort == "torque" else "N"
-    types = ("gain", "fixed"), ("bias", "none"), ("dyn", "none")
-    plain = all(
-        word_of(getattr(mujoco, f"mjt{name.title()}"), getattr(model, f"actuator_{name}type")[actuator]) == value
-        for name, value in types
-    )
     signal = "control" if sim.signals[actuator].startswith("control[") else "action"
-    if plain:
+    # 0 is a fixed gain, no bias, and no dynamics.
+    if not any((model.actuator_gaintype[actuator], model.actuator_biastype[actuator], model.actuator_dyntype[actuator])):
+        gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
         traits = [f"{effort} = {_number(gain)} {unit} x {signal}"]
     else:
         # With an affine bias, the second number is the negative stiffness of a position servo.
@@ -256,12 +228,12 @@ def _drive(sim: _Simulation, actuator: int, effort: str) -> tuple[str, ...]:
         servo = f" but a servo that holds a position with {_number(stiffness)} {unit} a unit" if stiffness > 0 else ""
         traits = [f"not a plain motor{servo}"]
     if model.actuator_ctrllimited[actuator]:
-        low, high = model.actuator_ctrlrange[actuator]
-        traits.append(f"{signal} {_number(low)} to {_number(high)}")
+        low, high = map(_number, model.actuator_ctrlrange[actuator])
+        traits.append(f"{signal} {low} to {high}")
     if model.actuator_forcelimited[actuator]:
-        low, high = model.actuator_forcerange[actuator]
-        traits.append(f"limited to {_number(low)} to {_number(high)} before the gear")
-    return tuple(traits)
+        low, high = map(_number, model.actuator_forcerange[actuator])
+        traits.append(f"limited to {low} to {high} before the gear")
+    return traits
 
 
 def _bodies(sim: _Simulation) -> list[str]:
@@ -272,24 +244,22 @@ def _bodies(sim: _Simulation) -> list[str]:
         shapes = [_shape(sim, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
         words = "; ".join(shape for shape in dict.fromkeys(shapes) if shape)
         mass = float(model.body_mass[body])
-        if not words and not mass:
-            continue
-        alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(sim.body_name(body))
+        if words or mass:
+            alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(sim.body_name(body))
     return [f"Body {', '.join(names)}: {'each ' * (len(names) > 1)}{words}." for words, names in alike.items()]
 
 
 def _shape(sim: _Simulation, geom: int) -> str:
     """Describe the shape and size of a geom; empty for a plane, a mesh and the like."""
     size, kind = sim.model.geom_size[geom], sim.geom_kind(geom)
-    positions = sim.detail > 1
-    centre = f", centre {_vector(sim.data.geom_xpos[geom])}" if positions else ""
+    centre = f", centre {_vector(sim.data.geom_xpos[geom])}" if sim.detail > 1 else ""
     match kind:
         case "sphere":
             return f"sphere of radius {_number(size[0])} m{centre}"
         case "capsule" | "cylinder":
             axis = sim.data.geom_xmat[geom].reshape(3, 3)[:, 2]
             up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
-            along = f" along {_direction(up)[1:]}" if positions else ""
+            along = f" along {_direction(up)[1:]}" if sim.detail > 1 else ""
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
             return f"{kind} of radius {_number(size[0])} m and length {_number(2 * size[1])} m{along}{centre}"
         case "box" | "ellipsoid":
@@ -302,7 +272,7 @@ def _floor(sim: _Simulation) -> list[str]:
     model = sim.model
     lines = []
     for plane in (geom for geom in range(model.ngeom) if sim.geom_kind(geom) == "plane"):
-        bodies: dict[str, list[str]] = {}
+        bodies: dict[str, dict[str, None]] = {}  # the names of bodies, by their friction
         for geom in range(model.ngeom):
             body = int(model.geom_bodyid[geom])
             if body == model.geom_bodyid[plane] or not touches(model, plane, geom):
@@ -310,18 +280,13 @@ def _floor(sim: _Simulation) -> list[str]:
             # MuJoCo uses the geom with the higher priority; if both have the same, the larger friction.
             highest = max(model.geom_priority[[plane, geom]])
             friction = max(model.geom_friction[g][0] for g in (plane, geom) if model.geom_priority[g] == highest)
-            named = bodies.setdefault(_number(friction), [])
-            if sim.body_name(body) not in named:
-                named.append(sim.body_name(body))
+            bodies.setdefault(_number(friction), {})[sim.body_name(body)] = None
         if bodies:
             common = max(bodies, key=lambda value: len(bodies[value]))
             others = [f"{value} for {', '.join(names)}" for value, names in bodies.items() if value != common]
             height = _number(round(float(sim.data.geom_xpos[plane][2]), 3))
-            lines.append(
-                f"Floor at z = {height} m: sliding friction coefficient {common}"
-                + (f", but {'; '.join(others)}" if others else "")
-                + "."
-            )
+            but = f", but {'; '.join(others)}" if others else ""
+            lines.append(f"Floor at z = {height} m: sliding friction coefficient {common}{but}.")
     return lines
 
 
@@ -329,35 +294,30 @@ def _collisions(sim: _Simulation) -> list[str]:
     """Describe which bodies can collide with one another; `_floor` describes contact with planes."""
     model = sim.model
     solid = [geom for geom in range(model.ngeom) if sim.geom_kind(geom) != "plane"]
-    found: dict[tuple[int, int], None] = {}
-    for one, other in itertools.combinations(solid, 2):
-        bodies = sorted((int(model.geom_bodyid[one]), int(model.geom_bodyid[other])))
-        if touches(model, one, other) and _may_collide(sim, *bodies):
-            found[bodies[0], bodies[1]] = None
+    touching = (pair for pair in itertools.combinations(solid, 2) if touches(model, *pair))
+    bodies = dict.fromkeys(tuple(sorted(int(model.geom_bodyid[geom]) for geom in pair)) for pair in touching)
+    found = [f"{sim.body_name(one)} with {sim.body_name(two)}" for one, two in bodies if _may_collide(sim, one, two)]
     if not found:
         return ["No two bodies collide with each other."]
-    pairs = list(found)[:MOST_COLLISIONS]
-    some = [f"{sim.body_name(one)} with {sim.body_name(other)}" for one, other in pairs]
-    more = len(found) - len(some)
-    return [f"Bodies that can collide: {', '.join(some)}" + (f" and {more} more pairs" if more else "") + "."]
+    more = len(found) - MOST_COLLISIONS
+    some = ", ".join(found[:MOST_COLLISIONS])
+    return [f"Bodies that can collide: {some}{f' and {more} more pairs' if more > 0 else ''}."]
 
 
 def _may_collide(sim: _Simulation, one: int, other: int) -> bool:
     """Whether two bodies may collide: they can move relative to each other, and the model does not exclude it."""
-    model, flag = sim.model, int(sim.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT)
+    model = sim.model
     welded = [int(model.body_weldid[body]) for body in (one, other)]
     parents = [int(model.body_weldid[model.body_parentid[body]]) for body in welded]
     neighbours = (parents[0] == welded[1] or parents[1] == welded[0]) and 0 not in welded
-    filtered = neighbours and not int(model.opt.disableflags) & flag
+    filtered = neighbours and not model.opt.disableflags & int(sim.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT)
     return welded[0] != welded[1] and not filtered and (one << 16) + other not in model.exclude_signature
 
 
 def touches(model: Any, one: int, other: int) -> bool:
     """Whether the bit masks of two geoms let them collide."""
-    return bool(
-        int(model.geom_contype[one]) & int(model.geom_conaffinity[other])
-        or int(model.geom_contype[other]) & int(model.geom_conaffinity[one])
-    )
+    types, affinities = model.geom_contype, model.geom_conaffinity
+    return bool(types[one] & affinities[other] or types[other] & affinities[one])
 
 
 def _number(value: float) -> str:

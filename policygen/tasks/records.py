@@ -27,64 +27,8 @@ from policygen.tasks.spaces import (
 )
 from policygen.tasks.task import Optimum, Task
 
-# Keys that a record has only if their value is not empty: records of older versions lack them.
+# A record has these keys only if their value is not empty.
 _IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout")
-
-
-def task_to_record(task: Task) -> dict[str, Any]:
-    """Convert a task to JSON values, with all that acting, scoring and prompts need."""
-    record = {
-        "name": task.name,
-        "gym_id": task.gym_id,
-        "kwargs": dict(task.kwargs),
-        "action_space": task.action_space,
-        "max_steps": task.max_steps,
-        "discount": float(task.discount),
-        "solved": float(task.solved) if task.solved is not None else None,
-        "optimum": [float(task.optimum.value), task.optimum.source] if task.optimum else None,
-        "observations": [
-            [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
-        ],
-        "texts": list(map(asdict, task.texts)),
-        "actuators": [
-            {
-                "name": a.name,
-                "about": a.about,
-                **({"unit": a.unit} if a.unit else {}),
-                **({"labels": list(a.labels)} if a.is_choice else {"low": float(a.low), "high": float(a.high)}),
-                **({} if a.is_choice else {"levels": {name: float(value) for name, value in a.levels}}),
-            }
-            for a in task.actuators
-        ],
-        "unseeded": task.unseeded,
-        "features": dict(task.features),
-        "reward": task.reward,
-        "ends": task.ends,
-        "starts": list(map(list, task.starts)),
-        "requirements": list(map(asdict, task.requirements)),
-        "perturb": list(map(asdict, task.perturb)),
-        "about": task.about,
-        "hints": list(task.hints),
-        "facts": list(task.facts),
-        "inputs": list(task.inputs),
-        "layout": _layout_to_record(task.layout),
-        "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
-        "grid": grid_to_record(task.grid) if task.grid else None,
-    }
-    return {key: value for key, value in record.items() if value or key not in _IF_STATED}
-
-
-def _layout_to_record(layout: Layout | TextPart | None) -> dict[str, Any] | None:
-    if layout is None:
-        return None
-    if isinstance(layout, TextPart):
-        return asdict(layout)
-    return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
-
-
-def _number(value: float) -> float | None:
-    """Return a number, or None for infinity; always a float, so that 0 in a task file and 0.0 give equal records."""
-    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +42,10 @@ class _ActuatorRecord:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _TaskRecord:
+    """The keys of a saved task, in their order; records of older versions lack those that have a default."""
+
     name: str
     gym_id: str
     kwargs: dict[str, Any]
@@ -109,24 +55,58 @@ class _TaskRecord:
     solved: float | None
     optimum: tuple[float, str] | None
     observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
-    actuators: tuple[_ActuatorRecord, ...]
-    features: dict[str, str]
-    about: str
-    hints: tuple[str, ...]
-    grid: dict[str, tuple[float, ...]] | None
-    # Records of older versions lack these.
-    unseeded: bool = False
     texts: tuple[ObservedText, ...] = ()
-    inputs: tuple[str, ...] = ()
+    actuators: tuple[_ActuatorRecord, ...]
+    unseeded: bool = False
+    features: dict[str, str]
     reward: str = ""
     ends: str = ""
     starts: tuple[tuple[str, str], ...] = ()
     requirements: tuple[Requirement, ...] = ()
     perturb: tuple[Perturbation, ...] = ()
+    about: str
+    hints: tuple[str, ...]
     facts: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
+    grid: dict[str, tuple[float, ...]] | None
     assumed: tuple[str, ...] = ()  # only in a run folder's task
+
+
+def task_to_record(task: Task) -> dict[str, Any]:
+    """Convert a task to JSON values, with all that acting, scoring and prompts need."""
+    # Numbers are written as floats, so that 0 and 0.0 in a task file give equal records.
+    other_forms = {
+        "kwargs": dict(task.kwargs),
+        "discount": float(task.discount),
+        "solved": float(task.solved) if task.solved is not None else None,
+        "optimum": [float(task.optimum.value), task.optimum.source] if task.optimum else None,
+        "observations": [
+            [o.name, o.unit, o.about, *(float(b) if math.isfinite(b) else None for b in (o.low, o.high)), o.integer]
+            for o in task.observations
+        ],
+        "texts": list(map(asdict, task.texts)),
+        "actuators": [
+            {
+                "name": a.name,
+                "about": a.about,
+                **({"unit": a.unit} if a.unit else {}),
+                **({"labels": list(a.labels)} if a.is_choice else {"low": float(a.low), "high": float(a.high)}),
+                **({} if a.is_choice else {"levels": {name: float(value) for name, value in a.levels}}),
+            }
+            for a in task.actuators
+        ],
+        "features": dict(task.features),
+        "requirements": list(map(asdict, task.requirements)),
+        "perturb": list(map(asdict, task.perturb)),
+        "layout": asdict(task.layout) if task.layout is not None else None,
+        "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
+        "grid": grid_to_record(task.grid) if task.grid else None,
+    }
+    names = [one.name for one in fields(_TaskRecord) if one.name != "assumed"]
+    record = {name: other_forms[name] if name in other_forms else getattr(task, name) for name in names}
+    return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
@@ -151,9 +131,8 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
-    unchanged = {one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
     return Task(
-        **unchanged
+        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
         | {
             "kwargs": tuple(read.kwargs.items()),
             "observations": tuple(
