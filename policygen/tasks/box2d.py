@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 _EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
+_MOTOR = "the motor of "  # the beginning of phrases about motors
 SLIGHT = 0.01  # smaller effects of an action are not reported
 ON_THE_SPOT = 0.01  # m; a body whose centre is nearer to its hinge turns on the spot
 MOST_PARTS = 10  # of a list of bodies or hinges
@@ -103,13 +104,20 @@ def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
     return next((name for name, other in named if isinstance(other, type(thing)) and other == thing), "the ground")
 
 
-def _values(env: gym.Env[Any, Any]) -> dict[str, float]:
-    """Return positions, angles and speeds of the bodies and hinges, by name."""
-    return {
-        f"{name} {word}": float(read(thing))
-        for name, thing in _named(env)
-        for word, read in (_BODY_VALUES if _is_moving_body(thing) else _HINGE_VALUES)
-    }
+def _random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, float, bool]]:
+    """Play random actions on fixed seeds; yield observation, action, reward, and whether the episode ended.
+
+    The first of these of an episode is for its reset; its action is None.
+    """
+    env.action_space.seed(0)
+    for episode in range(_EPISODES):
+        yield env.reset(seed=episode)[0], None, 0.0, False
+        for _ in range(_STEPS):
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = env.step(action)
+            yield observation, action, float(reward), terminated or truncated
+            if terminated or truncated:
+                break
 
 
 def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
@@ -117,17 +125,16 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
     if env.observation_space.shape != (len(observations),):
         return []
     rows: list[npt.NDArray[Any]] = []
-    seen: list[dict[str, float]] = []
-    env.action_space.seed(0)
-    for episode in range(_EPISODES):
-        row, _ = env.reset(seed=episode)
-        rows, seen = [*rows, np.asarray(row, np.float64)], [*seen, _values(env)]
-        for _ in range(_STEPS):
-            row, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            rows.append(np.asarray(row, np.float64))
-            seen.append(_values(env))
-            if terminated or truncated:
-                break
+    seen: list[dict[str, float]] = []  # positions, angles and speeds of the bodies and hinges, by name
+    for row, *_ in _random_play(env):
+        rows.append(np.asarray(row, np.float64))
+        seen.append(
+            {
+                f"{name} {word}": float(read(thing))
+                for name, thing in _named(env)
+                for word, read in (_BODY_VALUES if _is_moving_body(thing) else _HINGE_VALUES)
+            }
+        )
     names = [name for name in seen[0] if all(name in one for one in seen)]
     values = np.array([[one[name] for name in names] for one in seen])
     matches: dict[str, list[str]] = {}  # by value
@@ -171,7 +178,8 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
         for key in motors or changed:
             values = [one[key] - (0.0 if motors else baseline[key]) for one in after]
             changes.append(key.format(", ".join(f"{value + 0.0:.2g}" for value in values)))
-        lines += [f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}."] * bool(changes)
+        if changes:
+            lines.append(f"{words} {'sets' if motors else 'changes in a step'} {', '.join(changes)}.")
     return lines
 
 
@@ -180,21 +188,15 @@ def _reward(env: gym.Env[Any, Any]) -> list[str]:
 
     The weights are found by least squares on random steps, without those that end an episode.
     """
-    name, rows, rewards = "", list[list[float]](), list[float]()
-    env.action_space.seed(0)
-    for episode in range(_EPISODES):
-        env.reset(seed=episode)
-        for _ in range(_STEPS):
-            name, body = _heaviest(_named(env))
-            before = _pose(body)
-            action = env.action_space.sample()
-            _, reward, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                break
-            after = _pose(body)
+    rows, rewards, name, before = list[list[float]](), list[float](), "", np.zeros(3)
+    for _, action, reward, ended in _random_play(env):
+        name, body = _heaviest(_named(env))
+        after = np.array([read(body) for _, read in _BODY_VALUES[:3]], np.float64)  # x, y, angle
+        if action is not None and not ended:
             size = np.abs(action).sum() if isinstance(env.action_space, gym.spaces.Box) else 0.0
             rows.append([*(after - before), abs(after[2]) - abs(before[2]), size])
-            rewards.append(float(reward))
+            rewards.append(reward)
+        before = after
     terms = [*(f"the change of {name} {value}" for value in ("x", "y", "angle")), f"the change of |{name} angle|"]
     table = np.array(rows).reshape(-1, len(terms) + 1)
     weights = np.linalg.lstsq(table, np.array(rewards), rcond=None)[0]
@@ -213,14 +215,6 @@ def _heaviest(named: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
     return max((one for one in named if _is_moving_body(one[1])), key=lambda one: float(one[1].mass))
 
 
-def _pose(body: Any) -> npt.NDArray[np.float64]:
-    """Return x, y and angle."""
-    return np.array([read(body) for _, read in _BODY_VALUES[:3]], np.float64)
-
-
-_MOTOR = "the motor of "
-
-
 def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
     """Return the motors' settings and the heaviest body's velocities after one step from a fixed start, by phrase."""
     env.reset(seed=0)
@@ -232,6 +226,6 @@ def _after(env: gym.Env[Any, Any], action: Any) -> dict[str, float]:
             found[f"{_MOTOR}{name} to {{}} rad/s"] = float(joint.motorSpeed)
             found[f"{_MOTOR}{name} to a torque of at most {{}} N m"] = float(joint.GetMaxMotorTorque())
     name, heaviest = _heaviest(named)
-    units = ("m/s", "m/s", "rad/s")
-    speeds = zip(_BODY_VALUES[3:], units, strict=True)
-    return {**found, **{f"{name} {word} by {{}} {unit}": float(read(heaviest)) for (word, read), unit in speeds}}
+    for (word, read), unit in zip(_BODY_VALUES[3:], ("m/s", "m/s", "rad/s"), strict=True):
+        found[f"{name} {word} by {{}} {unit}"] = float(read(heaviest))
+    return found
