@@ -70,23 +70,19 @@ def named_observations(
     """
     family = _IN_PROSE.get(type(env.unwrapped).__name__, ())
     if len(family) == len(found):
-        named = [
-            replace(o, name=name, unit=unit, about=about) for o, (name, unit, about) in zip(found, family, strict=True)
-        ]
-        return named, True
+        pairs = zip(found, family, strict=True)
+        return [replace(o, name=name, unit=unit, about=about) for o, (name, unit, about) in pairs], True
     rows = numbered(section, len(found)) if section else []
     if not rows and starting:  # a table with a row per observation, without numbers
         for table in starting.tables:
             if len(table) == len(found) and all("observation" in row for row in table):
                 rows = list(table)
-    if not rows:
-        return list(found), False
-    names = _distinct([_observation_name(row) for row in rows], rows)
+    names = _distinct(rows)
     named = [
         replace(o, name=name, unit=_unit(row), about=_with_body(_meaning(row.get("observation", ""), row), row, env))
         for o, name, row in zip(found, names, rows, strict=False)
     ]
-    rest = _named_per_body(found[len(named) :], env)
+    rest = _named_per_body(found[len(named) :], env) if rows else []
     named += [o for o in rest if o.name not in names]
     if len({o.name for o in named}) < len(found):
         return list(found), False
@@ -120,10 +116,10 @@ def _model_name(row: Mapping[str, str]) -> str:
 
 
 def _unit(row: Mapping[str, str]) -> str:
-    text = next((value for key, value in row.items() if key.startswith(("type", "unit"))), "")
-    unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
     if "-orientation" in row.get("observation", ""):  # a quaternion, which the table calls an angle
         return ""
+    text = next((value for key, value in row.items() if key.startswith(("type", "unit"))), "")
+    unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
     # One table gives joint speeds the unit rad.
     return "rad/s" if unit == "rad" and "velocity" in row.get("observation", "").lower() else unit
 
@@ -157,8 +153,9 @@ def _name_from(text: str) -> str:
 _DROPPED = {"the", "a", "an", "of", "in", "to", "on", "be", "that", "joint", "hinge", "rotor"}
 
 
-def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the names; a repeated one is made distinct by its axis or by the name of its joint."""
+def _distinct(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a name per table row; a repeated one is made distinct by its axis or by the name of its joint."""
+    names = [_observation_name(row) for row in rows]
     joints: dict[str, str] = {}
     result: list[str] = []
     for name, row in zip(names, rows, strict=True):
@@ -174,16 +171,12 @@ def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[s
     return result
 
 
-_SPATIAL = ("torque_x", "torque_y", "torque_z", "force_x", "force_y", "force_z")  # MuJoCo has the rotation first
-_SPEEDS = ("spin_x", "spin_y", "spin_z", "vx", "vy", "vz")
+# The observed quantities of bodies: the word for each, its components (MuJoCo has rotations first), and their units.
 _PARTS = {
-    "cfrc_ext": ("contact", _SPATIAL),
-    "cvel": ("speed", _SPEEDS),
-    "cinert": ("inertia", tuple(map(str, range(10)))),
+    "cfrc_ext": ("contact", "torque_x torque_y torque_z force_x force_y force_z", ": contact torque in N m and force in N"),
+    "cvel": ("speed", "spin_x spin_y spin_z vx vy vz", ""),
+    "cinert": ("inertia", "0 1 2 3 4 5 6 7 8 9", ""),
 }
-
-
-_PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
 _EFFORT = "force of the actuator on the joint"
 # The meaning of an observation that follows from positions and velocities; group 1 is the body it belongs to, if any.
 DERIVED = re.compile(rf"(?:{'|'.join(_PARTS)}) of body (\w+)(?=:|$)|{_EFFORT}$")
@@ -199,13 +192,9 @@ def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> lis
     named: list[tuple[str, str]] = []
     for part, size in structure.items():
         if part in _PARTS:
-            word, ends = _PARTS[part]
-            some = [
-                (slug(f"{body}_{word}_{end}"), f"{part} of body {body}{_PART_UNITS.get(part, '')}")
-                for body in bodies
-                for end in ends
-            ]
-            named += some[:size] if len(some) == size else []
+            word, ends, units = _PARTS[part]
+            pairs = [(slug(f"{body}_{word}_{end}"), f"{part} of body {body}{units}") for body in bodies for end in ends.split()]
+            named += pairs if len(pairs) == size else []
         elif part == "qfrc_actuator" and size:
             first = base.model.nv - size
             joints = [int(base.model.dof_jntid[i]) for i in range(first, base.model.nv)]
@@ -224,30 +213,25 @@ def named_actuators(
         section: the section on the action space.
         taken: names that the documentation's names may not repeat; else none of them is used.
     """
-    result = list(actuators)
-    if len(result) == 1 and result[0].is_choice:
-        texts = choices(section, len(result[0].labels)) if section else None
+    unnamed, count = tuple(actuators), len(actuators)
+    used = {name.lower() for name in taken}
+    if count == 1 and actuators[0].is_choice:
+        texts = choices(section, len(actuators[0].labels)) if section else None
         labels = _labels(texts) if texts else []
-        if not labels or {label.lower() for label in labels} & {name.lower() for name in taken}:
-            return tuple(result), False
-        about = "; ".join(f"{i}: {text}" for i, text in enumerate(texts or ()))
-        if not any(map(_says_more, texts or (), labels)):
-            about = ""
-        return (replace(result[0], labels=tuple(labels), about=about),), True
-    if any(actuator.is_choice for actuator in result):
-        return tuple(result), False
-    family = _ACTIONS_IN_PROSE.get(type(env.unwrapped).__name__, ())
-    rows = numbered(section, len(result)) if section else []
-    if len(family) == len(result):
-        pairs = list(family)
-    elif len(rows) == len(result):
-        pairs = [(_effort_name(row), _meaning(row.get("action", ""), row)) for row in rows]
-    else:
-        return tuple(result), False
-    names = [name.lower() for name, _ in pairs]
-    if len(set(names)) < len(names) or set(names) & {name.lower() for name in taken}:
-        return tuple(result), False
-    return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(result, pairs, strict=True)), True
+        if not texts or not labels or {label.lower() for label in labels} & used:
+            return unnamed, False
+        about = "; ".join(f"{i}: {text}" for i, text in enumerate(texts)) if any(map(_says_more, texts, labels)) else ""
+        return (replace(actuators[0], labels=tuple(labels), about=about),), True
+    if any(actuator.is_choice for actuator in actuators):
+        return unnamed, False
+    pairs = _ACTIONS_IN_PROSE.get(type(env.unwrapped).__name__, ())
+    if len(pairs) != count:
+        rows = numbered(section, count) if section else []
+        pairs = tuple((_effort_name(row), _meaning(row.get("action", ""), row)) for row in rows)
+    names = {name.lower() for name, _ in pairs}
+    if len(pairs) != count or len(names) < count or names & used:
+        return unnamed, False
+    return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(actuators, pairs, strict=True)), True
 
 
 def _says_more(text: str, label: str) -> bool:
@@ -262,9 +246,8 @@ def _effort_name(row: Mapping[str, str]) -> str:
     part = re.sub(r"\(.*?\)|\b(torque|force) applied (on|at)\b", "", text)
     words = [word for word in part.split() if word not in _DROPPED | {"torque", "force"}]
     name = slug(" ".join(words)) if words else ""
-    model = re.sub(r"_joint$", "", _model_name(row))
-    if (len(name) > _LONGEST - len(kind) or "coordinate" in name) and model:
-        name = model
+    if len(name) > _LONGEST - len(kind) or "coordinate" in name:
+        name = re.sub(r"_joint$", "", _model_name(row)) or name
     return slug(f"{name}_{kind}") if name else kind
 
 
