@@ -30,23 +30,16 @@ class Section:
 
 def sections_of(documentation: str) -> list[Section]:
     """Return the sections under the highest level of headings; text before the first heading has an empty title."""
-    lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
-    fenced = False
-    for line in documentation.splitlines():
-        if line.lstrip().startswith("```"):  # figures, shell commands or references
-            fenced = not fenced
-            continue
-        heading = re.match(r" {0,3}(#+)\s*\S", line)
-        if not fenced:
-            lines.append((len(heading[1]) if heading else 0, line.rstrip()))
-    highest = min((level for level, _ in lines if level), default=1)
+    fenced = r"^[ \t]*```.*?(?:^[ \t]*```[^\n]*\n?|\Z)"  # figures, shell commands or references
+    lines = re.sub(fenced, "", documentation, flags=re.DOTALL | re.MULTILINE).splitlines()
+    headings = [re.match(r" {0,3}(#+)\s*\S", line) for line in lines]
+    highest = min((len(heading[1]) for heading in headings if heading), default=1)
     sections: list[tuple[str, list[str]]] = [("", [])]
-    for level, line in lines:
-        words = line.strip("#: ") if level else line
-        if level == highest:
-            sections.append((words, []))
+    for line, heading in zip(lines, headings, strict=True):
+        if heading and len(heading[1]) == highest:
+            sections.append((line.strip("#: "), []))
         else:
-            sections[-1][1].append(f"{words}:" if level else words)
+            sections[-1][1].append(f"{line.strip('#: ')}:" if heading else line.rstrip())
     return [_section(title, body) for title, body in sections]
 
 
@@ -82,10 +75,9 @@ def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
     A table that starts again from 0 is ignored: it describes something else.
     """
     rows: list[Mapping[str, str]] = []
-    for table in section.tables:
-        for row in table:
-            if len(rows) < count and row.get("num") == str(len(rows)):
-                rows.append(row)
+    for row in itertools.chain.from_iterable(section.tables):
+        if len(rows) < count and row.get("num") == str(len(rows)):
+            rows.append(row)
     return rows
 
 
@@ -108,9 +100,7 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], in_tables: 
     opening = next((section.text for section in sections if not section.title), "")
     kept = [text] if (text := _readable(opening, arguments)) else []
     for wanted in _WANTED:
-        for section in sections:
-            if not section.title.lower().startswith(wanted):
-                continue
+        for section in (one for one in sections if one.title.lower().startswith(wanted)):
             text = _readable(section.text, arguments)
             if wanted in in_tables:
                 notes = [part for part in text.split("\n\n") if not _ON_THE_SPACE.search(part)]
@@ -144,11 +134,9 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
         lines = [line for line in paragraph.split("\n") if not _IRRELEVANT.search(line)]
-        kept = [
-            without_markup(_in_force(line, arguments)) for line in lines if not _about_another_value(line, arguments)
-        ]
-        if any(line.strip() for line in kept):
-            paragraphs.append("\n".join(kept).strip("\n"))
+        lines = [without_markup(_in_force(one, arguments)) for one in lines if not _about_another_value(one, arguments)]
+        if any(map(str.strip, lines)):
+            paragraphs.append("\n".join(lines).strip("\n"))
     return re.sub(r"\n{3,}", "\n\n", textwrap.dedent("\n\n".join(paragraphs))).strip("\n")
 
 
@@ -239,10 +227,10 @@ _SUBJECTS = {
 _INTRODUCTION = r"(?:[^:=.,;\n]{0,40}?(?::|=|\b(?:is|are|of|holds?|contains?|has)\b))?\s*"
 _OTHER_SUBJECT = r"^\s*(?:[-*#]+\s*)?(?:observ|action|reward|episode|start|terminat|truncat|argument|state)"
 _END = r"\.(?:\s|$)|\n\s*\n|[.,;]\s*(?=(?:actions?|controls?|inputs?|rewards?)\b\s*(?::|=|\bis\b|\bare\b))"
-_UNIT_WORDS = (
-    "m cm mm km s ms min h Hz rpm rad deg ° kg g t N kN Nm K C °C degC F Pa kPa bar V mV A mA W kW J kJ L l mol %"
+_UNIT = re.compile(
+    r"1|(?:m|cm|mm|km|s|ms|min|h|Hz|rpm|rad|deg|°|kg|g|t|N|kN|Nm|K|C|°C|degC|F|Pa|kPa|bar|V|mV|A|mA|W|kW|J|kJ|L|l|mol|%)"
+    r"(?:\^?-?\d|[²³])?"
 )
-_UNITS = frozenset(_UNIT_WORDS.split())
 # A phrase with one of these words is not the name of a number; it describes a space, for example.
 _NO_NAMES = re.compile(
     r"\b(?:ndarray|array|box|vector|float\d*|tuple|dict|shape|space|values?|numbers?|following|elements?|none|with|where"
@@ -308,12 +296,7 @@ def _item(text: str) -> Listed | None:
         return None
     name = re.sub(r"\W+", "_", found[1]).strip("_")
     name = name if name.isupper() else name.lower()
-    inside = [part.strip() for part in (found[2] or "").split(",") if part.strip()]
-    parts = [*inside, *([found[3]] if found[3] else [])]
-    unit = next((part for part in parts if _is_unit(part)), "")
+    inside = [part.strip() for part in (found[2] or "").split(",")]
+    parts = [part for part in (*inside, found[3]) if part]
+    unit = next((part for part in parts if all(map(_UNIT.fullmatch, re.split(r"[/* ·]", part)))), "")
     return Listed(name, unit, ", ".join(part for part in parts if part != unit)) if is_name(name) else None
-
-
-def _is_unit(text: str) -> bool:
-    parts = re.split(r"[/* ·]", text)
-    return all(re.sub(r"\^?-?\d$|[²³]$", "", part) in _UNITS or part == "1" for part in parts)
