@@ -22,7 +22,7 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import actuators_of, describe_layout, with_bounds
-from policygen.tasks.documentation import listed, prose, section_of, sections_of
+from policygen.tasks.documentation import Section, listed, prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
@@ -73,10 +73,10 @@ def task_from_gym(
 
 
 def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Task:
-    assumed: list[str] = _successor(gym_id)
     documentation = _documentation(env)
     sections = sections_of(documentation)
-    found, texts, named = _observed(env, gym_id, documentation, assumed)
+    found, texts, named, remark = _observed(env, gym_id, documentation, sections)
+    assumed = [*_successor(gym_id), remark]
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
     if action_layout is not None:
@@ -85,10 +85,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     if not actions_documented and all(_DEFAULT_NAME.fullmatch(a.name) and not a.is_choice for a in actuators):
         items = listed(documentation, "action", len(actuators))
         if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
-            actuators = tuple(
-                replace(a, name=one.name, unit=one.unit, about=one.about)
-                for a, one in zip(actuators, items, strict=True)
-            )
+            actuators = tuple(replace(a, **one._asdict()) for a, one in zip(actuators, items, strict=True))
     actuators, unbounded = with_bounds(actuators)
     assumed += unbounded
     if any(actuator.is_choice for actuator in actuators):
@@ -122,7 +119,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
     is_one_choice = actuators[0].is_choice and len(actuators) == 1
-    action_names = actuators[0].labels if is_one_choice else [actuator.name for actuator in actuators]
+    action_names = actuators[0].labels if is_one_choice else [a.name for a in actuators]
     arguments = arguments_in_force(env)
     about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
@@ -151,9 +148,9 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
 
 
 def _observed(
-    env: gym.Env[Any, Any], gym_id: str, documentation: str, assumed: list[str]
-) -> tuple[list[Observation], list[ObservedText], bool]:
-    """Return the observed numbers and texts, and whether the documentation names all numbers; add to `assumed`."""
+    env: gym.Env[Any, Any], gym_id: str, documentation: str, sections: Sequence[Section]
+) -> tuple[list[Observation], list[ObservedText], bool, str]:
+    """Return the observed numbers and texts, whether the documentation names all numbers, and a sentence on names."""
     found, texts, named = observations_of(env.observation_space), texts_of(env.observation_space), False
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
@@ -161,19 +158,16 @@ def _observed(
             " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
         )
     if not texts:  # a table in the documentation is about numbers
-        sections = sections_of(documentation)
         described = section_of(sections, "observation"), section_of(sections, "starting")
         found, named = named_observations(found, *described, env)
-        if not named and all(_DEFAULT_NAME.fullmatch(o.name) for o in found):
-            items = listed(documentation, "observation", len(found))
-            named = bool(items)
-            pairs = zip(found, items, strict=named)
-            found = [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs] or found
+        unnamed = not named and all(_DEFAULT_NAME.fullmatch(o.name) for o in found)
+        if unnamed and (items := listed(documentation, "observation", len(found))):
+            named, found = True, [replace(o, **one._asdict()) for o, one in zip(found, items, strict=True)]
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
     after = "named after the environment's documentation:" if named else "called"
-    assumed.append(f"observations are {after} {names}")
-    return [with_limits(o) for o in found] if named else found, texts, named
+    found = [with_limits(o) for o in found] if named else found
+    return found, texts, named, f"observations are {after} {names}"
 
 
 def _informative_phrases(
@@ -270,8 +264,12 @@ def _fitted_grid(
     # With many quantities, bin those that move most from step to step relative to their range.
     change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
     chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
-    most = _most_values_with_own_bin([counts[i] for i in chosen])
-    one_bin_each = [i for i in chosen if counts[i] <= most]
+    # Whole numbers get one bin a value, those with few values first, while those with more count as two bins.
+    one_bin_each: list[int] = []
+    for most in sorted(counts[i] for i in chosen if counts[i] < math.inf):
+        own = [i for i in chosen if counts[i] <= most]
+        if math.prod(counts[i] if i in own else 2 for i in chosen) <= _LARGEST_STATE_SPACE:
+            one_bin_each = own
     cells = math.prod(counts[i] for i in one_bin_each)
     bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(one_bin_each), 1)), 2, 8))
     dimensions = []
@@ -297,27 +295,13 @@ def _one_bin_per_value(observation: Observation) -> Dimension:
     return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
 
 
-def _most_values_with_own_bin(counts: Sequence[float]) -> float:
-    """Return the largest number of values that may get one bin each; observations with more count as two bins."""
-
-    def cells(most: float) -> float:
-        return math.prod(count if count <= most else 2 for count in counts)
-
-    return max((most for most in counts if most < math.inf and cells(most) <= _LARGEST_STATE_SPACE), default=0)
-
-
 def _warm_up(
     env: gym.Env[Any, Any], width: int, step_timeout: float, cut_lengths: list[int]
 ) -> npt.NDArray[np.float64]:
     """Play random actions on fixed seeds; return the observations, shape (steps, width).
 
-    The lengths of truncated episodes are appended to `cut_lengths`.
-
-    Raises:
-        EnvironmentFault: the environment fails, does not answer, or violates its observation space.
-
-    Warns:
-        UserWarning: the environment is slow: there are fewer than `_WARM_UP_STEPS` steps after `WARM_UP_SECONDS`.
+    The lengths of truncated episodes are appended to `cut_lengths`. A slow environment is played for `WARM_UP_SECONDS`
+    only, with a warning.
     """
     kept: list[npt.NDArray[np.float64]] = []
     until, episode = time.monotonic() + WARM_UP_SECONDS, 0

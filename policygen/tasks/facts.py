@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -104,7 +104,10 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
                     break
             if time.monotonic() - started > _SECONDS:
                 break
-    known = {*known, *_named_actions(env, unchanged)}
+    # Constants that number the actions (`LEFT = 0, DOWN = 1`) say nothing new, if each action has one.
+    numbering = [name for name, value in unchanged.items() if name.isupper() and value.isdigit()]
+    actions = sorted(map(str, range(getattr(env.action_space, "n", 0))))
+    known = {*known, *(numbering if sorted(unchanged[name] for name in numbering) == actions else ())}
     unchanged = {name: value for name, value in unchanged.items() if name not in known}
     if not unchanged:
         return ()
@@ -112,13 +115,6 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
     kept = _first_within(words, MOST_CHARACTERS - len(head) - 40)  # leaves room for the remark
     more = f" (shortened: {len(words) - len(kept)} more)" if len(kept) < len(words) else ""
     return (f"{head}{''.join(kept).removesuffix(', ')}{more}.",)
-
-
-def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list[str]:
-    """Return the names of the constants that number the actions (`LEFT = 0, DOWN = 1`); none if not all have one."""
-    named = [name for name, value in constants.items() if name.isupper() and value.isdigit()]
-    count = getattr(env.action_space, "n", 0)
-    return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
 def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:

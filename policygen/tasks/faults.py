@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Any, Self
 
 import gymnasium as gym
@@ -67,7 +67,7 @@ def number_of(reward: Any) -> float:
     """Convert a reward to a float.
 
     Raises:
-        EnvironmentFault: it is neither a number nor an array that holds one and has no dimensions.
+        EnvironmentFault: it is neither a number nor an array of no dimensions that holds one.
     """
     if type(reward) in _NUMBERS:
         return float(reward)
@@ -124,8 +124,8 @@ class OwnDirectory:
 
     def __enter__(self) -> Self:
         self._program_folder = os.getcwd()
-        if self._env_folder:
-            with suppress(OSError):  # the folder is gone: the environment will report what it misses
+        with suppress(OSError):  # the folder is gone: the environment will report what it misses
+            if self._env_folder:
                 os.chdir(self._env_folder)
         return self
 
@@ -167,22 +167,13 @@ def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
 
 
 def _last_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    files = _files_of(env)
-    for frame, line in frames:
-        if frame.f_code.co_filename in files:
-            return f"{_short(frame.f_code.co_filename)}, line {line}"
-    return ""
-
-
-def _files_of(env: gym.Env[Any, Any]) -> set[str]:
-    """Return the files of the environment's classes, and of its wrappers other than Gymnasium's."""
-    wrappers = (type(wrapper) for wrapper in wrappers_of(env))
-    classes = [
-        *type(env.unwrapped).__mro__,
-        *(kind for kind in wrappers if not kind.__module__.startswith("gymnasium.")),
-    ]
-    modules = {kind.__module__ for kind in classes} - {"builtins", "abc", "typing", gym.Env.__module__}
-    return {str(file) for name in modules if (file := getattr(sys.modules.get(name), "__file__", None))}
+    """Return the first place in a file of the environment's classes or of its wrappers other than Gymnasium's."""
+    modules = {one.__module__ for one in type(env.unwrapped).__mro__}
+    modules -= {"builtins", "abc", "typing", gym.Env.__module__}
+    modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith("gymnasium.")}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
+    found = ((frame.f_code.co_filename, line) for frame, line in frames if frame.f_code.co_filename in files)
+    return next((f"{_short(file)}, line {line}" for file, line in found), "")
 
 
 def _short(file: str) -> str:
@@ -241,9 +232,7 @@ class Watchdog:
             threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._active:
             self._active = False
             with self._lock:  # afterwards no signal is sent: it would end the process
@@ -287,10 +276,9 @@ class Watchdog:
     def _current_line(self, watched: int) -> str:
         name = location = ""
         with suppress(Exception):  # the environment's code
-            frame = sys._current_frames()[watched]
             if self._env is not None:
                 name = name_of(self._env)
-                location = _last_location(traceback.walk_stack(frame), self._env)
+                location = _last_location(traceback.walk_stack(sys._current_frames()[watched]), self._env)
         return ", ".join(filter(None, (name, location)))
 
 

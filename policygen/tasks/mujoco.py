@@ -218,8 +218,8 @@ def _drive(sim: _Simulation, actuator: int, effort: str) -> list[str]:
     model = sim.model
     unit = "N m" if effort == "torque" else "N"
     signal = "control" if sim.signals[actuator].startswith("control[") else "action"
-    # 0 is a fixed gain, no bias, and no dynamics.
-    if not any((model.actuator_gaintype[actuator], model.actuator_biastype[actuator], model.actuator_dyntype[actuator])):
+    types = model.actuator_gaintype, model.actuator_biastype, model.actuator_dyntype
+    if not any(kind[actuator] for kind in types):  # 0 is a fixed gain, no bias, and no dynamics
         gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
         traits = [f"{effort} = {_number(gain)} {unit} x {signal}"]
     else:

@@ -47,6 +47,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._check(one)
 
     def _check(self, one: Perturbation) -> None:
+        """Refuse a perturbation that does not fit the environment."""
         name, env = one.name, self.env
         if name in SENSORS and not isinstance(env.observation_space, gym.spaces.Box):
             raise TaskError(f"perturbation {name} needs an environment that observes one array of numbers")
@@ -83,19 +84,13 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if random_steps := int(self._size.get("random_start", 0)):
-            observation, info = self._randomise_start(random_steps, observation, info)
+            self.env.action_space.seed(int(self._rng.integers(2**31)))
+            for _ in range(random_steps):
+                observation, _, terminated, truncated, info = self.env.step(self.env.action_space.sample())
+                if terminated or truncated:  # another episode begins
+                    observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
         self._last_observation: npt.NDArray[Any] | None = None
         return self._perturb_observation(observation), info
-
-    def _randomise_start(self, steps: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take `steps` random actions; if one ends the episode, another episode begins."""
-        space = self.env.action_space
-        space.seed(int(self._rng.integers(2**31)))
-        for _ in range(steps):
-            observation, _, terminated, truncated, info = self.env.step(space.sample())
-            if terminated or truncated:
-                observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
-        return observation, info
 
     def _draw_size(self, one: Perturbation) -> float:
         if one.name in STEP_COUNTS:

@@ -23,7 +23,7 @@ from policygen.tasks.task import Task
 
 _REMEDY = "if you know the file, add --trust (in Python: trust=True)"
 # An untrusted file may name only environments of these packages.
-_TRUSTED_PACKAGES = ("gymnasium.envs", "minigrid.envs", "policygen.extensions.worlds")
+_TRUSTED_PACKAGES = ("gymnasium.envs.", "minigrid.envs.", "policygen.extensions.worlds.")
 
 
 def is_shipped(path: Path) -> bool:
@@ -68,9 +68,10 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
     """
     check_id(gym_id, where)
     for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
-        if _names_code(text):
+        if re.match(r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
-        if _names_path(text) and not _inside(text, folder):
+        is_path = "/" in text or "\\" in text or text.startswith("~") or text in (".", "..") or "\0" in text
+        if is_path and not _inside(text, folder):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a file outside its folder; {_REMEDY}")
     for name, value in kwargs.items():
         if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
@@ -96,8 +97,10 @@ def check_id(gym_id: str, where: str) -> None:
             f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or type {gym_id} as the task"
         )
     for spec in _specs(gym_id):
-        for module in _modules(spec):
-            if not f"{module}.".startswith(tuple(f"{package}." for package in _TRUSTED_PACKAGES)):
+        # The code of the environment, its vectorised form and its wrappers.
+        for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
+            module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
+            if entry is not None and not f"{module}.".startswith(_TRUSTED_PACKAGES):
                 raise TaskError(
                     f"{where} names {gym_id}, which the module `{module}` makes: an untrusted file may only name "
                     f"environments of Gymnasium, MiniGrid and policygen; {_REMEDY}"
@@ -112,14 +115,6 @@ def is_standard_library(module: str) -> bool:
 def _specs(gym_id: str) -> list[EnvSpec]:
     """Return the specs registered under an id, or under any version of an id without one."""
     return [spec for known, spec in gym.registry.items() if known == gym_id or known.startswith(f"{gym_id}-v")]
-
-
-def _modules(spec: EnvSpec) -> Iterator[str]:
-    """Yield the modules with the code of an environment, its wrappers and its vectorised form."""
-    for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
-        if entry is not None:
-            module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
-            yield str(module)
 
 
 def _parameters(spec: EnvSpec) -> set[str] | None:
@@ -152,14 +147,6 @@ def _keys_and_values(value: Any) -> Iterator[Any]:
             yield from _keys_and_values(inner)
     else:
         yield value
-
-
-def _names_code(text: str) -> bool:
-    return re.match(r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", text) is not None
-
-
-def _names_path(text: str) -> bool:
-    return "/" in text or "\\" in text or text.startswith("~") or text in (".", "..") or "\0" in text
 
 
 def _inside(text: str, folder: Path | None) -> bool:

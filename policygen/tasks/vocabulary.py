@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
 from collections.abc import Mapping, Sequence
@@ -171,11 +172,11 @@ def _distinct(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return result
 
 
-# The observed quantities of bodies: the word for each, its components (MuJoCo has rotations first), and their units.
+# The observed quantities of bodies: the word for each, and its components (MuJoCo has rotations first).
 _PARTS = {
-    "cfrc_ext": ("contact", "torque_x torque_y torque_z force_x force_y force_z", ": contact torque in N m and force in N"),
-    "cvel": ("speed", "spin_x spin_y spin_z vx vy vz", ""),
-    "cinert": ("inertia", "0 1 2 3 4 5 6 7 8 9", ""),
+    "cfrc_ext": ("contact", "torque_x torque_y torque_z force_x force_y force_z"),
+    "cvel": ("speed", "spin_x spin_y spin_z vx vy vz"),
+    "cinert": ("inertia", "0 1 2 3 4 5 6 7 8 9"),
 }
 _EFFORT = "force of the actuator on the joint"
 # The meaning of an observation that follows from positions and velocities; group 1 is the body it belongs to, if any.
@@ -192,9 +193,11 @@ def _named_per_body(found: Sequence[Observation], env: gym.Env[Any, Any]) -> lis
     named: list[tuple[str, str]] = []
     for part, size in structure.items():
         if part in _PARTS:
-            word, ends, units = _PARTS[part]
-            pairs = [(slug(f"{body}_{word}_{end}"), f"{part} of body {body}{units}") for body in bodies for end in ends.split()]
-            named += pairs if len(pairs) == size else []
+            word, components = _PARTS[part]
+            units = ": contact torque in N m and force in N" * (part == "cfrc_ext")
+            both = itertools.product(bodies, components.split())
+            some = [(slug(f"{body}_{word}_{one}"), f"{part} of body {body}{units}") for body, one in both]
+            named += some if len(some) == size else []
         elif part == "qfrc_actuator" and size:
             first = base.model.nv - size
             joints = [int(base.model.dof_jntid[i]) for i in range(first, base.model.nv)]

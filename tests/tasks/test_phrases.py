@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import gymnasium as gym
@@ -89,7 +90,7 @@ def test_equations_read_texts_too_and_what_does_is_not_exported(task):
 
 @pytest.mark.parametrize("columns", [0, -1, 10**9])
 def test_a_saved_task_cannot_ask_for_texts_without_end(columns, task):
-    record = task_to_record(task)
+    record = json.loads(json.dumps(task_to_record(task)))
     record["texts"][0]["columns"] = columns
     record["layout"]["parts"][1] = {"columns": columns}
     with pytest.raises(PolicyError, match="its texts do not fit its layout"):
