@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
 from policygen.quantities.text import slug
-from policygen.tasks.spaces import ActionKind, Actuator
+from policygen.tasks.spaces import ActionKind, Actuator, bounds_of
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -207,47 +207,35 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
                 wrap = "wrap the environment in a gymnasium.ActionWrapper"
                 raise TaskError(f"the keys of a Dict action must be text or whole numbers; {wrap}")
         case _:
-            return _leaf(space, prefix)
+            return _numbers(space, prefix)
     made = [_parts(part, name) for name, part in named]
     parts = tuple(layout for layout, _ in made)
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]
 
 
-def _leaf(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
-    """Do the work of `_parts` for a space without parts."""
+def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
+    """Return the layout of a space without parts, and an actuator for each of its numbers."""
     from gymnasium import spaces
 
-    bounds: list[tuple[Any, Any]]
-    match space:
-        case spaces.Discrete() | spaces.MultiDiscrete():
-            starts = np.ravel(space.start).tolist()
-            counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec).tolist()
-            bounds = [(start, start + count - 1) for start, count in zip(starts, counts, strict=True)]
-        case spaces.MultiBinary():
-            bounds = [(0, 1)] * int(np.prod(space.shape))
-        case spaces.Box():
-            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
-        case _:
-            raise TaskError(
-                f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
-                "or Box, or a Tuple or Dict of these"
-            )
+    bounds = bounds_of(space)
+    if bounds is None:
+        raise TaskError(
+            f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
+            "or Box, or a Tuple or Dict of these"
+        )
     names = [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(len(bounds))]
     if len(bounds) == 1:
         names = [prefix or "action"]
-    layout = ActionLayout("choice" if isinstance(space, spaces.Discrete) else "array", str(space.dtype), space.shape)
+    layout = ActionLayout("choice" if isinstance(space, spaces.Discrete) else "array", str(space.dtype), space.shape or ())
     integer = np.issubdtype(space.dtype, np.integer)
     if isinstance(space, spaces.Box) and (not integer or any(high - low >= _MOST_LABELS for low, high in bounds)):
         if integer:
-            bounds = [(_nearest_float32(int(low), 1), _nearest_float32(int(high), -1)) for low, high in bounds]
+            bounds = [(_nearest_float32(low, 1), _nearest_float32(high, -1)) for low, high in bounds]
         return layout, [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
-    values = [range(low, high + 1) for low, high in bounds]
-    labels = [tuple(str(i) if i >= 0 else f"minus{-i}" for i in own) for own in values]
-    start = tuple(own.start for own in values)
-    return (
-        replace(layout, start=start if any(start) else ()),
-        [Actuator(name, own) for name, own in zip(names, labels, strict=True)],
-    )
+    starts = tuple(low for low, _ in bounds)
+    labels = [tuple(str(i) if i >= 0 else f"minus{-i}" for i in range(low, high + 1)) for low, high in bounds]
+    layout = replace(layout, start=starts if any(starts) else ())
+    return layout, [Actuator(name, own) for name, own in zip(names, labels, strict=True)]
 
 
 _MOST_LABELS = 20  # more integers are a number, not a choice

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-_EPISODES, _STEPS = 3, 40  # random steps on which observations are compared with the world
+_EPISODES, _STEPS = 3, 40  # of random actions
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
 _MOTOR = "the motor of "  # the beginning of phrases about motors
 SLIGHT = 0.01  # smaller effects of an action are not reported
@@ -104,7 +104,7 @@ def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
     return next((name for name, other in named if isinstance(other, type(thing)) and other == thing), "the ground")
 
 
-def _random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, float, bool]]:
+def random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, float, bool]]:
     """Play random actions on fixed seeds; yield observation, action, reward, and whether the episode ended.
 
     The first of these of an episode is for its reset; its action is None.
@@ -126,7 +126,7 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
         return []
     rows: list[npt.NDArray[Any]] = []
     seen: list[dict[str, float]] = []  # positions, angles and speeds of the bodies and hinges, by name
-    for row, *_ in _random_play(env):
+    for row, *_ in random_play(env):
         rows.append(np.asarray(row, np.float64))
         seen.append(
             {
@@ -189,7 +189,7 @@ def _reward(env: gym.Env[Any, Any]) -> list[str]:
     The weights are found by least squares on random steps, without those that end an episode.
     """
     rows, rewards, name, before = list[list[float]](), list[float](), "", np.zeros(3)
-    for _, action, reward, ended in _random_play(env):
+    for _, action, reward, ended in random_play(env):
         name, body = _heaviest(_named(env))
         after = np.array([read(body) for _, read in _BODY_VALUES[:3]], np.float64)  # x, y, angle
         if action is not None and not ended:

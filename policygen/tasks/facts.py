@@ -13,13 +13,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.tasks.box2d import has_world, world_facts
+from policygen.tasks.box2d import has_world, random_play, world_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
-_EPISODES, _STEPS = 3, 40  # episodes and their steps of random actions, which distinguish constants from state
-_SECONDS = 10.0  # time limit on these episodes
+_SECONDS = 10.0  # time limit on the episodes that distinguish constants from state
 _LONGEST_LIST = 6  # longer lists of numbers are not constants
 
 # Constants that do not matter to a policy: images, windows, colours, and Gymnasium's own.
@@ -86,22 +85,19 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
     """Return at most one sentence with the constants of the environment and its module: `NAME = value, ...`."""
     before = _numbers_of(env)
     unchanged = dict(before)
-    env.action_space.seed(0)
-    started, steps = time.monotonic(), 0
-    with Watchdog(step_timeout, lambda: steps, env):
-        for episode in range(_EPISODES):
-            env.reset(seed=episode)
-            for _ in range(_STEPS):
-                _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-                steps += 1
-                now = _numbers_of(env)
-                # Attributes may first appear at the first reset; keep those that do not change afterwards.
-                if episode == 0:
-                    unchanged.update({name: value for name, value in now.items() if name not in before})
-                    before.update(now)
-                unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
-                if terminated or truncated or time.monotonic() - started > _SECONDS:
-                    break
+    started, steps, episodes = time.monotonic(), 0, 0
+    with Watchdog(step_timeout, lambda: (steps, episodes), env):
+        for _, action, *_ in random_play(env):
+            if action is None:
+                episodes += 1
+                continue
+            steps += 1
+            now = _numbers_of(env)
+            # Attributes may first appear at the first reset; keep those that do not change afterwards.
+            if episodes == 1:
+                unchanged.update({name: value for name, value in now.items() if name not in before})
+                before.update(now)
+            unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
             if time.monotonic() - started > _SECONDS:
                 break
     # Constants that number the actions (`LEFT = 0, DOWN = 1`) say nothing new, if each action has one.

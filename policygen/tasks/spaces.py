@@ -158,30 +158,40 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
     return [observation for name, part in _parts_of(space) for observation in _numbers_of(part, name)]
 
 
+def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
+    """Return the lowest and highest value of each number of a space without parts; None if it is not of numbers."""
+    from gymnasium import spaces
+
+    match space:
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec).tolist()
+            starts = np.ravel(space.start).tolist()
+            return [(start, start + count - 1) for start, count in zip(starts, counts, strict=True)]
+        case spaces.MultiBinary():
+            return [(0, 1)] * int(np.prod(space.shape))
+        case spaces.Box():
+            return list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
+    return None
+
+
 def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
     """Return one `Observation` per number of a space that is not a `Dict` or `Tuple`."""
     from gymnasium import spaces
 
-    match space:
-        case spaces.Discrete():
-            low = int(space.start)
-            return [Observation(name or "state", low=low, high=low + int(space.n) - 1, integer=True)]
-        case spaces.Box():
-            _refuse_images(space)
-            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
-            names = [name or "obs"] if len(bounds) == 1 else [_numbered(name, i) for i in range(len(bounds))]
-            integer = bool(np.issubdtype(space.dtype, np.integer))
-            pairs = zip(names, bounds, strict=True)
-            return [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
-        case spaces.MultiDiscrete():
-            highest = [int(n) - 1 for n in np.ravel(space.nvec)]
-        case spaces.MultiBinary():
-            highest = [1] * int(np.prod(space.shape))
-        case spaces.Text():
-            return []
-        case _:
-            raise TaskError(f"observations of type {type(space).__name__} are not supported; {_HOW_TO_WRAP}")
-    return [Observation(_numbered(name, i), low=0, high=high, integer=True) for i, high in enumerate(highest)]
+    if isinstance(space, spaces.Text):
+        return []
+    bounds = bounds_of(space)
+    if bounds is None:
+        raise TaskError(f"observations of type {type(space).__name__} are not supported; {_HOW_TO_WRAP}")
+    names = [f"{name}_{i}" if name else f"obs{i}" for i in range(len(bounds))]
+    if isinstance(space, spaces.Discrete):
+        names = [name or "state"]
+    if isinstance(space, spaces.Box):
+        _refuse_images(space)
+        names = [name or "obs"] if len(bounds) == 1 else names
+    integer = bool(np.issubdtype(space.dtype, np.integer))
+    pairs = zip(names, bounds, strict=True)
+    return [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
 
 
 def _refuse_images(space: spaces.Box) -> None:
@@ -196,10 +206,6 @@ def _refuse_images(space: spaces.Box) -> None:
             f"it observes an image ({size}), but a policy needs named numbers: wrap the environment in a "
             "gymnasium.ObservationWrapper that computes a Box of few numbers from the image"
         )
-
-
-def _numbered(prefix: str, index: int) -> str:
-    return f"{prefix}_{index}" if prefix else f"obs{index}"
 
 
 def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[Any]:
