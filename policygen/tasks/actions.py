@@ -126,11 +126,7 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
-    """Refuse a layout from a damaged file.
-
-    Raises:
-        PolicyError: the layout does not fit the number of actuators, or no space has such a layout.
-    """
+    """Raise PolicyError if a layout does not fit the number of actuators, or no space has such a layout."""
     valid = all(
         re.fullmatch(r"bool|u?int(8|16|32|64)|float(16|32|64)", leaf.dtype)
         and min(leaf.shape, default=1) >= 0
@@ -226,7 +222,9 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
     names = [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(len(bounds))]
     if len(bounds) == 1:
         names = [prefix or "action"]
-    layout = ActionLayout("choice" if isinstance(space, spaces.Discrete) else "array", str(space.dtype), space.shape or ())
+    layout = ActionLayout(
+        "choice" if isinstance(space, spaces.Discrete) else "array", str(space.dtype), space.shape or ()
+    )
     integer = np.issubdtype(space.dtype, np.integer)
     if isinstance(space, spaces.Box) and (not integer or any(high - low >= _MOST_LABELS for low, high in bounds)):
         if integer:

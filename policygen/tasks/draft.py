@@ -17,11 +17,7 @@ from policygen.tasks.task import Task
 
 
 def draft_of(task: Task) -> str:
-    """Return the text of a task file that loads to the same task, with the assumptions as comments above.
-
-    Raises:
-        TaskError: the environment cannot be made.
-    """
+    """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         reads_facts = has_model(env) or not task.about

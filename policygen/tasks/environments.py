@@ -100,10 +100,9 @@ def origin(env: gym.Env[Any, Any]) -> str:
     spec = env.spec
     if spec is None:
         return ""
-    entry = spec.entry_point
-    where = (
-        entry if isinstance(entry, str) else f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
-    )
+    where = entry = spec.entry_point
+    if not isinstance(entry, str):
+        where = f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
     # Memory addresses differ between processes.
     return re.sub(r"\b0x[0-9a-f]+", "", repr((where, spec.kwargs, spec.additional_wrappers)))
 
@@ -147,20 +146,17 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
 
 
 def import_user_module(module: str) -> ModuleType:
-    """Import a module of the user, also from the working directory; the caller must check that its code may run.
+    """Import a module of the user, also from the working directory; raise TaskError if there is none, or it fails.
 
-    Raises:
-        TaskError: there is no such module, or its import fails.
+    The caller must check that its code may run.
     """
     if is_standard_library(module):
         raise TaskError(
             f"{module} is a module of Python itself, which has no environments and no agents; name a module that has"
         )
-    known = module in sys.modules
-    folder = str(Path.cwd())
-    top = module.partition(".")[0]
-    here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
-    if not known and here and top not in sys.modules and importlib.util.find_spec(top) is None:
+    top, folder = module.partition(".")[0], str(Path.cwd())
+    is_here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
+    if is_here and top not in sys.modules and importlib.util.find_spec(top) is None:
         sys.path.append(folder)  # at the end: the folder must not hide installed packages
     try:
         return importlib.import_module(module)
@@ -192,10 +188,8 @@ def _import_and_register(module: str, name: str) -> None:
             )
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
-    own = sorted(set(gym.registry) - before) + [
-        word for word, kind in vars(found).items() if isinstance(kind, type) and issubclass(kind, gym.Env)
-    ]
-    own = [word for word in own if word != "Env"]
+    classes = {word for word, kind in vars(found).items() if isinstance(kind, type) and issubclass(kind, gym.Env)}
+    own = sorted(set(gym.registry) - before) + sorted(classes - {"Env"})
     meant = difflib.get_close_matches(name, own, n=1) or own[:6]
     has = f"it has {', '.join(f'{module}:{word}' for word in meant)}" if meant else "it has no environment"
     raise TaskError(f"the module {module} neither registers `{name}` nor has a class or function of that name; {has}")
@@ -246,9 +240,8 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:
-            raise TaskError(
-                f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
-            ) from None
+            remedy = "correct `kwargs` in the task file"
+            raise TaskError(f"{gym_id} does not take these kwargs ({fault}); {remedy}") from None
         raise TaskError(
             f"{gym_id} cannot be made without arguments ({fault}); give it `kwargs` in a task file: "
             f"policygen new {gym_id} --kwarg NAME=VALUE"

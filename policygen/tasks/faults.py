@@ -35,10 +35,7 @@ _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, 
 def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str) -> EnvironmentFault:
     """Return the fault for an exception in the environment's method `method`, with its file and line.
 
-    SystemExit is a fault, too.
-
-    Raises:
-        KeyboardInterrupt: `error` is a KeyboardInterrupt, as the user interrupted the program.
+    SystemExit is a fault, too; a KeyboardInterrupt is raised again, as the user interrupted the program.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -64,11 +61,7 @@ def wrong_length(row: Any, expected: int) -> EnvironmentFault:
 
 
 def number_of(reward: Any) -> float:
-    """Convert a reward to a float.
-
-    Raises:
-        EnvironmentFault: it is neither a number nor an array of no dimensions that holds one.
-    """
+    """Convert a reward to a float; raise EnvironmentFault if it is no number, nor an array of one number."""
     if type(reward) in _NUMBERS:
         return float(reward)
     with suppress(Exception):  # the environment's code
@@ -78,11 +71,7 @@ def number_of(reward: Any) -> float:
 
 
 def flag_of(value: Any, name: str) -> bool:
-    """Convert `terminated` or `truncated` to a boolean.
-
-    Raises:
-        EnvironmentFault: it is not a boolean or a number; a text is refused, too, as it would always be true.
-    """
+    """Convert `terminated` or `truncated` to a boolean; raise EnvironmentFault if it is neither that nor a number."""
     if type(value) in _NUMBERS:
         return bool(value)
     with suppress(Exception):  # the environment's code

@@ -64,11 +64,7 @@ class Perturbation:
 
 
 def perturbation(name: str, low: float, high: float) -> Perturbation:
-    """Return a perturbation after checking its name and sizes.
-
-    Raises:
-        UsageError: the name is unknown, or a size is not allowed.
-    """
+    """Return a perturbation; raise UsageError if there is none of this name, or a size is not allowed."""
     if name not in KINDS and not (name.startswith("kwargs.") and name.removeprefix("kwargs.").isidentifier()):
         raise UsageError(f"there is no perturbation `{name:.60}`; known are {', '.join(KINDS)} and kwargs.NAME")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
@@ -85,11 +81,7 @@ def perturbation(name: str, low: float, high: float) -> Perturbation:
 
 
 def read_perturbation(text: str) -> Perturbation:
-    """Read `NAME=SIZE` or `NAME=LOW..HIGH`.
-
-    Raises:
-        UsageError: `text` has neither form, the name is unknown, or the size is not allowed.
-    """
+    """Read `NAME=SIZE` or `NAME=LOW..HIGH`; raise UsageError for anything else, as `perturbation` does."""
     match = _OPTION.fullmatch(text.replace(" ", ""))
     if match is None:
         raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")

@@ -110,11 +110,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
-    """Read a record that `task_to_record` wrote.
-
-    Raises:
-        PolicyError: it is damaged; the message says where.
-    """
+    """Read a record that `task_to_record` wrote; if it is damaged, raise PolicyError, which says where."""
     read = checked(_TaskRecord, record, "damaged task")
     for name, items in (("observations", read.observations + read.texts), ("actuators", read.actuators)):
         if not items:
@@ -157,11 +153,7 @@ def grid_to_record(grid: Grid) -> dict[str, list[float]]:
 
 
 def grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
-    """Read a record that `grid_to_record` wrote.
-
-    Raises:
-        PolicyError: it is not a grid.
-    """
+    """Read a record that `grid_to_record` wrote; raise PolicyError if it is not a grid."""
     try:
         return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
     except UsageError as error:

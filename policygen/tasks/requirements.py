@@ -81,7 +81,7 @@ def parsed(
         texts: names of observed texts.
 
     Raises:
-        TaskError: the condition or the event cannot be parsed; the message names the requirement.
+        TaskError: one of them cannot be parsed; the message names the requirement.
     """
     names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
     event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)

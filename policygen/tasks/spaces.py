@@ -86,31 +86,28 @@ class TextPart:
     columns: int
 
 
-def layout_of(space: spaces.Space[Any]) -> Layout | TextPart | None:
+def layout_of(space: Any) -> Layout | TextPart | None:
     """Return the nesting of the observations of `space`: None for one array or number, a `TextPart` for one text.
 
     Raises:
-        TaskError: a key of a Dict is neither a string nor an integer, so that no file could hold it; or a text may be
-            too long.
+        TaskError: a key of a Dict is neither text nor a whole number, which no file could hold; or a text is too long.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
+    if type(space).__name__ == "Text":
+        if space.max_length > MOST_CHARACTERS:
+            raise TaskError(
+                f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
+                "shorten them with a gymnasium.ObservationWrapper"
+            )
+        bytes_per_character = max((len(c.encode()) for c in space.character_set), default=1)
+        return TextPart(columns_for(space.max_length, bytes_per_character))
     if parts is None:
-        return TextPart(_columns(space)) if type(space).__name__ == "Text" else None
+        return None
     if not isinstance(parts, Mapping):
         return Layout(tuple(map(layout_of, parts)))
     if not all(isinstance(key, str | int) for key in parts):
         raise TaskError(f"the keys of a Dict observation must be text or whole numbers; {_HOW_TO_WRAP}")
     return Layout(tuple(map(layout_of, parts.values())), tuple(parts))
-
-
-def _columns(space: Any) -> int:
-    """Return the number of columns for the longest text of a space."""
-    if space.max_length > MOST_CHARACTERS:
-        raise TaskError(
-            f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
-            "shorten them with a gymnasium.ObservationWrapper"
-        )
-    return columns_for(space.max_length, max((len(c.encode()) for c in space.character_set), default=1))
 
 
 def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -135,11 +132,7 @@ def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
 
 
 def check_spaces(env: Any, gym_id: str) -> None:
-    """Refuse an environment without an observation or action space.
-
-    Raises:
-        TaskError: one of the two spaces is missing.
-    """
+    """Raise TaskError if an environment lacks an observation or action space."""
     from gymnasium import spaces
 
     for name in ("observation_space", "action_space"):

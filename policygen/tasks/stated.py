@@ -47,14 +47,10 @@ def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abo
         about: prose; arguments whose values it states are left out.
     """
     off = {word for name, value in arguments.items() if value is False for word in name.split("_")} - {"is", "enable"}
-    pairs = [
-        f"{name} = {text}"
-        for name, value in arguments.items()
-        # The probability of rain is irrelevant if it never rains.
-        if (text := value_text(value))
-        and f"{name} = {text}" not in about
-        and (isinstance(value, bool) or not off & set(name.split("_")))
-    ]
+    # The probability of rain is irrelevant if it never rains.
+    relevant = {n: value for n, value in arguments.items() if isinstance(value, bool) or not off & set(n.split("_"))}
+    pairs = [f"{name} = {text}" for name, value in relevant.items() if (text := value_text(value))]
+    pairs = [pair for pair in pairs if pair not in about]
     sentences = [f"Arguments in force: {', '.join(pairs)}."] if pairs else []
     rows = getattr(env.unwrapped, "desc", None)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind == "S" and rows.dtype.itemsize == 1:
@@ -103,8 +99,7 @@ def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.
         return "", ""
     state, values = found[0].name, int(found[0].high - found[0].low + 1)
     formula = _FORMULA.search(section.text) if section else None
-    parts = _decoded(formula[0].strip(), state, env) if formula else []
-    if formula and parts:
+    if formula and (parts := _decoded(formula[0].strip(), state, env)):
         lets = "; ".join(f"{name} = {text}" for name, text in parts)
         return (
             f"{values} values; it is {formula[0].strip()}",
@@ -133,13 +128,9 @@ def _decoded(formula: str, state: str, env: gym.Env[Any, Any]) -> list[tuple[str
         formula = match[1]
     if not digits or not re.fullmatch(r"\(*([a-z_]\w*)", formula):
         return []
-    divisor, parts = 1, []
+    divisor, rest, parts = 1, state, []
     for name, radix in digits:
-        parts.append((name, f"mod({_quotient(state, divisor)}, {radix})"))
+        parts.append((name, f"mod({rest}, {radix})"))
         divisor *= radix
-    parts.append((formula.lstrip("("), _quotient(state, divisor)))
-    return parts[::-1]
-
-
-def _quotient(state: str, divisor: int) -> str:
-    return state if divisor == 1 else f"floor({state}/{divisor})"
+        rest = state if divisor == 1 else f"floor({state}/{divisor})"
+    return [(formula.lstrip("("), rest), *parts[::-1]]

@@ -56,17 +56,20 @@ def ignores_seed(
     first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
     env.action_space.seed(0)
     second, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
-    _warn_outside_bounds(np.array(first), observations)
+    for o, column in zip(observations, np.array(first).T, strict=False):  # texts and the reward follow the numbers
+        low, high = float(column.min()), float(column.max())
+        margin = _MARGIN * (o.high - o.low) if math.isfinite(o.high - o.low) else _MARGIN
+        if low < o.low - margin or high > o.high + margin:
+            warnings.warn(
+                f"{o.name} went from {low:g} to {high:g} under random actions, outside the {o.low:g} to {o.high:g} "
+                "that the environment declares: correct its observation_space",
+                stacklevel=2,
+            )
     return len(first) != len(second) or not np.allclose(first, second, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
 def seeds_checked(task: Task) -> Task:
-    """Return the task with `unseeded` set by `ignores_seed`, unless it is set already.
-
-    Raises:
-        TaskError: the environment cannot be made.
-        EnvironmentFault: the environment fails.
-    """
+    """Return the task with `unseeded` set by `ignores_seed`, unless it is set already."""
     if task.unseeded:
         return task
     env = make_env(task)
@@ -77,11 +80,7 @@ def seeds_checked(task: Task) -> Task:
 
 
 def refuse_unseeded(task: Task, *, accepted: bool) -> None:
-    """Refuse a task whose episodes ignore their seeds, unless the user accepts that.
-
-    Raises:
-        UsageError: the episodes ignore their seeds, and this is not `accepted`.
-    """
+    """Raise UsageError if episodes of a task ignore their seeds, unless the user `accepted` that."""
     if task.unseeded and not accepted:
         raise UsageError(
             f"two episodes of {task.gym_id} with one seed differ, so that policies cannot be compared on the same "
@@ -129,15 +128,3 @@ def random_episode(
     except BaseException as error:
         raise fault(error, env, name_of(env), method) from error
     return rows, truncated and not terminated
-
-
-def _warn_outside_bounds(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:
-    for o, column in zip(observations, rows.T, strict=False):  # texts and the reward follow the numbers
-        low, high = float(column.min()), float(column.max())
-        margin = _MARGIN * (o.high - o.low) if math.isfinite(o.high - o.low) else _MARGIN
-        if low < o.low - margin or high > o.high + margin:
-            warnings.warn(
-                f"{o.name} went from {low:g} to {high:g} under random actions, outside the {o.low:g} to {o.high:g} "
-                "that the environment declares: correct its observation_space",
-                stacklevel=2,
-            )

@@ -37,11 +37,7 @@ def trusted(task: Task) -> Task:
 
 
 def refuse_untrusted(task: Task) -> None:
-    """Refuse the environment of an untrusted task if `check_names` does.
-
-    Raises:
-        TaskError: see `check_names`.
-    """
+    """Raise TaskError if a task is untrusted and `check_names` refuses its environment."""
     if task.untrusted:
         check_names(task.gym_id, dict(task.kwargs), task.untrusted)
 
@@ -84,11 +80,7 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
 
 
 def check_id(gym_id: str, where: str) -> None:
-    """Refuse an id that would run code other than a known environment's.
-
-    Raises:
-        TaskError: it names a module, or another package registered it.
-    """
+    """Raise TaskError for an id that names a module or was registered by another package: it would run other code."""
     module, colon, _ = gym_id.partition(":")
     if colon and is_standard_library(module):
         raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")

@@ -51,8 +51,7 @@ class UserEnv:
     def make(self, max_steps: int | None, **more: Any) -> gym.Env[Any, Any]:
         """Return an environment, truncated at `max_steps`; closing it leaves the user's object open.
 
-        Raises:
-            TaskError: the factory fails, or does not make an environment.
+        TaskError is raised if the factory fails, or does not make an environment.
         """
         if self.env is not None:
             env: gym.Env[Any, Any] = BorrowedEnv(self.env)
@@ -73,21 +72,16 @@ class UserEnv:
         return env
 
     def rendering(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
-        """Return an environment that renders in a mode.
-
-        Raises:
-            TaskError: it cannot be made in this mode.
-        """
+        """Return an environment that renders in a mode; raise TaskError if none can be made."""
         env = self.make(max_steps)
+        if env.render_mode != mode and not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
+            with suppress(TaskError):
+                other = self.make(max_steps, render_mode=mode)
+                env.close()
+                env = other
         if env.render_mode == mode:
             return env
         env.close()
-        with suppress(TaskError):
-            if not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
-                env = self.make(max_steps, render_mode=mode)
-                if env.render_mode == mode:
-                    return env
-                env.close()
         raise TaskError(
             f"{self.name} draws no pictures: pass an environment made with render_mode={mode!r}, or a function that "
             "takes render_mode"
@@ -108,10 +102,9 @@ def limit_of(env: gym.Env[Any, Any]) -> int | None:
 
 
 def user_env_of(what: Any) -> UserEnv | str:
-    """Wrap an environment or factory; return `module:Name` for one that other processes can import.
+    """Wrap an environment or factory, but return `module:Name` for one that other processes can import.
 
-    Raises:
-        UsageError: `what` is neither.
+    UsageError is raised for anything else.
     """
     if isinstance(what, gym.Env):
         return UserEnv(env=what)
