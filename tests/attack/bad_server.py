@@ -10,6 +10,7 @@ import contextlib
 import copy
 import gzip
 import json
+import re
 import socket
 import struct
 import threading
@@ -37,33 +38,23 @@ class Call:
 
     def with_text(self, content: object) -> dict[str, Any]:
         """A good reply with something else where the text belongs."""
-        return self._changed("text", content)
+        body = copy.deepcopy(self.good)
+        if "choices" in body:
+            body["choices"][0]["message"]["content"] = content
+        elif "candidates" in body:
+            body["candidates"][0]["content"]["parts"][0]["text"] = content
+        else:
+            body["content"][0]["text"] = content
+        return body
 
     def with_answers(self, answers: object) -> dict[str, Any]:
         """A good reply with something else where the list of answers belongs."""
-        return self._changed("answers", answers)
+        return self.good | {next(name for name in ("choices", "candidates", "content") if name in self.good): answers}
 
     def with_usage(self, count: object) -> dict[str, Any]:
         """A good reply with other token counts."""
-        body = copy.deepcopy(self.good)
-        for name in ("usage", "usageMetadata"):
-            if isinstance(body.get(name), dict):
-                body[name] = dict.fromkeys(body[name], count)
-        return body
-
-    def _changed(self, what: str, value: object) -> dict[str, Any]:
-        body = copy.deepcopy(self.good)
-        name = next(name for name in ("choices", "candidates", "content") if name in body)
-        spot: Any = body
-        if what == "text":
-            answer = body[name][0]
-            spot, name = {
-                "choices": lambda: (answer["message"], "content"),
-                "candidates": lambda: (answer["content"]["parts"][0], "text"),
-                "content": lambda: (answer, "text"),
-            }[name]()
-        spot[name] = value
-        return body
+        names = [name for name in ("usage", "usageMetadata") if isinstance(self.good.get(name), dict)]
+        return self.good | {name: dict.fromkeys(self.good[name], count) for name in names}
 
 
 Mode = Callable[[Call], Iterable[Chunk]]
@@ -91,27 +82,31 @@ def redirects(status: str, target: str = "{other}{path}") -> Mode:
     return lambda call: [http(b"", status, f"location: {target.format(other=call.other, path=call.path)}")]
 
 
-def drips(beginning: bytes, byte: bytes = b"a") -> Mode:
-    def mode(call: Call) -> Iterator[Chunk]:
-        yield beginning
-        while True:
-            yield byte
-            yield DRIP
-
-    return mode
-
-
-def floods(beginning: bytes, block: bytes) -> Mode:
+def floods(beginning: bytes, block: bytes, *pauses: float) -> Mode:
     def mode(call: Call) -> Iterator[Chunk]:
         yield beginning
         while True:
             yield block
+            yield from pauses
 
     return mode
 
 
+def drips(beginning: bytes, byte: bytes = b"a") -> Mode:
+    return floods(beginning, byte, DRIP)
+
+
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
 _DEEP = b"[" * 200_000 + b"]" * 200_000
+_ODD = {
+    "null": None,
+    "zero": 0,
+    "number": 5,
+    "word": "5",
+    "mapping": {"a": 1},
+    "empty list": [],
+    "list": ["a", {"text": "b"}, None],
+}
 _ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil"
 
 
@@ -122,11 +117,10 @@ def _half(call: Call) -> bytes:
 
 MODES: dict[str, Mode] = {
     # --- statuses
-    "301 elsewhere": redirects("301 Moved Permanently"),
-    "302 elsewhere": redirects("302 Found"),
-    "303 elsewhere": redirects("303 See Other"),
-    "307 elsewhere": redirects("307 Temporary Redirect"),
-    "308 elsewhere": redirects("308 Permanent Redirect"),
+    **{
+        f"{status[:3]} elsewhere": redirects(status)
+        for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect")
+    },
     "redirect to itself": redirects("307 Temporary Redirect", "{path}"),
     "redirect to a file": redirects("307 Temporary Redirect", "file:///etc/passwd"),
     "redirect to nowhere": redirects("302 Found", ""),
@@ -142,18 +136,22 @@ MODES: dict[str, Mode] = {
     "400 that rejects every limit": fails(
         "400 Bad Request", "Unsupported parameter: 'max_tokens' and 'max_completion_tokens' and 'temperature'"
     ),
-    "401": fails("401 Unauthorized"),
-    "402": fails("402 Payment Required"),
-    "403": fails("403 Forbidden"),
-    "404": fails("404 Not Found"),
-    "418": fails("418 I'm a teapot"),
+    **{
+        status[:3]: fails(status)
+        for status in ("401 Unauthorized", "402 Payment Required", "403 Forbidden", "404 Not Found", "418 I'm a teapot")
+    },
     "422 with a list": fails("422 Unprocessable Entity", [{"loc": ["body"], "msg": "no"}]),
     "429 without a time": fails("429 Too Many Requests"),
-    "429 for a year": fails("429 Too Many Requests", "later", "retry-after: 31536000"),
-    "429 for less than no time": fails("429 Too Many Requests", "later", "retry-after: -5"),
-    "429 until no number": fails("429 Too Many Requests", "later", "retry-after: nan"),
-    "429 until a date that is none": fails("429 Too Many Requests", "later", "retry-after: Fri, 99 Foo 99999 99:99:99"),
-    "429 for all eternity": fails("429 Too Many Requests", "later", "retry-after: 1e400"),
+    **{
+        f"429 {words}": fails("429 Too Many Requests", "later", f"retry-after: {after}")
+        for words, after in {
+            "for a year": "31536000",
+            "for less than no time": "-5",
+            "until no number": "nan",
+            "until a date that is none": "Fri, 99 Foo 99999 99:99:99",
+            "for all eternity": "1e400",
+        }.items()
+    },
     "500": fails("500 Internal Server Error"),
     "503 with a page": says(lambda call: b"<html>busy</html>", "503 Service Unavailable", "content-type: text/html"),
     "529": fails("529 Overloaded"),
@@ -221,37 +219,22 @@ MODES: dict[str, Mode] = {
     "a body without end": floods(_OK + b"\r\n", b" " * 65536),
     "deep lists": lambda call: [http(_DEEP)],
     "deep mappings": lambda call: [http(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)],
-    "null": says(lambda call: None),
-    "a number": says(lambda call: 5),
-    "a text": says(lambda call: "hello"),
-    "a list": says(lambda call: []),
+    **{f"a {words}": says(lambda call, value=value: value) for words, value in _ODD.items()},
     "a number of 10,000 digits": lambda call: [http(b'{"usage": ' + b"9" * 10_000 + b"}")],
     "an event stream": says(lambda call: b"data: {}\n\ndata: [DONE]\n\n", "200 OK", "content-type: text/event-stream"),
     # --- answers
-    "answers as text": says(lambda call: call.with_answers("hello")),
-    "answers as number": says(lambda call: call.with_answers(5)),
-    "answers as mapping": says(lambda call: call.with_answers({"a": 1})),
-    "no answers": says(lambda call: call.with_answers([])),
-    "null answers": says(lambda call: call.with_answers(None)),
-    "answers of numbers": says(lambda call: call.with_answers([1, 2, 3])),
-    "answers of null": says(lambda call: call.with_answers([None])),
-    "text as list": says(lambda call: call.with_text(["a", {"text": "b"}, 3])),
-    "text as mapping": says(lambda call: call.with_text({"text": "b"})),
-    "text as number": says(lambda call: call.with_text(5)),
-    "text as null": says(lambda call: call.with_text(None)),
+    **{f"answers: {words}": says(lambda call, value=value: call.with_answers(value)) for words, value in _ODD.items()},
+    **{f"text: {words}": says(lambda call, value=value: call.with_text(value)) for words, value in _ODD.items()},
+    **{f"usage: {words}": says(lambda call, value=value: call.with_usage(value)) for words, value in _ODD.items()},
     "text with half characters": says(lambda call: call.with_text("a\ud800b\x00c")),
     "text that quotes the key": says(lambda call: call.with_text(f"your key is {call.key}")),
     "text with escapes": says(lambda call: call.with_text(_ESCAPES)),
     "text longer than asked": says(lambda call: call.with_text("a b c " * 50_000)),
     "text of brackets": says(lambda call: call.with_text("((((" * 20_000)),
     "thoughts without end": says(lambda call: call.with_text("<think>" * 5_000)),
-    "usage zero": says(lambda call: call.with_usage(0)),
     "usage below zero": says(lambda call: call.with_usage(-5)),
-    "usage as text": says(lambda call: call.with_usage("5")),
     "usage beyond belief": says(lambda call: call.with_usage(10**30)),
     "usage with a fraction": says(lambda call: call.with_usage(1.5)),
-    "usage of nulls": says(lambda call: call.with_usage(None)),
-    "usage of mappings": says(lambda call: call.with_usage({"a": 1})),
     "usage a number": says(lambda call: {**call.good, "usage": 5, "usageMetadata": 5}),
     "usage a list": says(lambda call: {**call.good, "usage": [1], "usageMetadata": [1]}),
     "model of another kind": says(lambda call: {**call.good, "model": {"a": 1}, "modelVersion": 5}),
@@ -277,9 +260,8 @@ class BadServer:
     def __enter__(self) -> BadServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._over = threading.Event()
-        self._unread: dict[
-            int, threading.Event
-        ] = {}  # connections by the client's port, set when their request is read
+        # Connections by the client's port; an event is set when the request is read.
+        self._unread: dict[int, threading.Event] = {}
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -348,28 +330,23 @@ def _gone(connection: socket.socket, seconds: float) -> bool:
 
 
 def _read(connection: socket.socket) -> bytes:
+    """Read a request with its body; empty if the client leaves before its end."""
     request = b""
-    while b"\r\n\r\n" not in request:
+    while True:
+        head, end, body = request.partition(b"\r\n\r\n")
+        length = re.search(rb"(?im)^content-length:\s*(\d+)", head)
+        if end and len(body) >= int(length[1] if length else 0):
+            return request
         block = connection.recv(65536)
         if not block:
             return b""
         request += block
-    head, _, body = request.partition(b"\r\n\r\n")
-    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-    while len(body) < int(lengths[0] if lengths else 0):
-        block = connection.recv(65536)
-        if not block:
-            return b""
-        body += block
-    return head + b"\r\n\r\n" + body
 
 
 def _good(path: str) -> dict[str, Any]:
     scripted = Scripted("| * | * | down |")
     if path.partition("?")[0].endswith(":generateContent"):
         return _gemini(scripted, "gemini-2.5-flash")
-    return (
-        _anthropic(scripted, "claude-sonnet-4-6")
-        if path.startswith("/v1/messages")
-        else _openai(scripted, "gpt-5-mini")
-    )
+    if path.startswith("/v1/messages"):
+        return _anthropic(scripted, "claude-sonnet-4-6")
+    return _openai(scripted, "gpt-5-mini")
