@@ -54,20 +54,7 @@ let bins prev(angle) prev(spin,1) prev(lean,-1e308) prev(nothing) fixed(2) where
 angle spin x y lean left right action row column shoulder import __class__ pi e True None exp(1e5) abs(x)(1) x[0] x.y
 tune(2,0,9) tune(0,-1,1) tune(-5,-5,1e308) tune(0,1,2) tune(nan,0,1) tune(1,2 tune( tune tune(tune(1,0,2),0,3)
 any >1 <=0 0-2 5-1 0- 0,0,0 params[0]: params[99]: [run] """.split()  # noqa: SIM905
-NASTY += [
-    "\0",
-    "\x1b[2J",
-    "\u202e",
-    "\ufeff",
-    "\t",
-    "\u00a0",
-    "\u2028",
-    "\u0663",
-    "\u2212",
-    "\U0001f600",
-    "let\tq=1",
-    "\r",
-]
+NASTY += [*"\0\u202e\ufeff\t\u00a0\u2028\u0663\u2212\U0001f600\r", "\x1b[2J", "let\tq=1"]
 
 
 def mutated(rng: random.Random, text: str) -> str:
@@ -98,9 +85,8 @@ def mutated(rng: random.Random, text: str) -> str:
             case 8:
                 lines = (text[:at] + text[at + rng.randrange(1, 6) :]).split("\n")
             case 9:
-                lines = (
-                    text[:at] + chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x3000)))) + text[at + 1 :]
-                ).split("\n")
+                character = chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x3000))))
+                lines = (text[:at] + character + text[at + 1 :]).split("\n")
             case _:
                 lines = [*lines[:i], f"bins {rng.choice(('angle', 'x', 'lean', 'y'))}: " + edges(rng), *lines[i:]]
         text = "\n".join(lines) or "left = 0"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import warnings
@@ -17,7 +16,7 @@ from attack.bad_server import MODES, BadServer
 from attacks import LONG, Tally
 from chat_server import ChatServer
 from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, Asked, Service
-from support import files_with, the_run
+from support import files_with, foreign_variables, the_run
 
 import policygen
 from policygen.errors import PolicygenError, ProviderError
@@ -62,9 +61,8 @@ def attacked(
     """A service, the bad server in its place, a server that nothing may reach, and the provider that asks."""
     service: Service = request.param
     with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.lower().endswith("_proxy") or name.startswith(("OPENAI_", "GEMINI_", "GOOGLE_", "ANTHROPIC_")):
-                patch.delenv(name)
+        for name in foreign_variables():
+            patch.delenv(name)
         patch.setenv(service.variable, service.key)
         patch.chdir(tmp_path_factory.mktemp("attack"))
         patch.setattr(transport, "LONGEST_BODY", 2**21)
@@ -164,11 +162,8 @@ def test_a_run_survives_a_bad_server(
             assert plain(text) == text
 
 
-def test_a_proxy_out_of_a_dotenv_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
+@pytest.mark.usefixtures("workplace")
+def test_a_proxy_out_of_a_dotenv_file_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     with ChatServer(["never"]) as proxy, ChatServer(["ok"]) as server:
         names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")

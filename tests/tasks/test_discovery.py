@@ -266,13 +266,22 @@ def test_units_and_limits_stand_beside_the_names():
     assert ant[27].about == "cfrc_ext of body torso: contact torque in N m and force in N"
 
 
-@pytest.mark.parametrize("gym_id", ["Walker2d-v5", "Acrobot-v1", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
+@pytest.mark.parametrize(
+    ("gym_id", "words"),
+    [
+        ("MountainCar-v0", ["-1 for each timestep", "greater than or equal to 0.5"]),
+        ("Acrobot-v1", ["reward of -1", "-cos(theta1) - cos(theta2 + theta1) > 1.0"]),
+        ("Walker2d-v5", ["ctrl_cost_weight = 0.001", "healthy_z_range = (0.8, 2)"]),
+        ("Ant-v5", ["ctrl_cost_weight = 0.5", "healthy_z_range = (0.2, 1)"]),
+        *((gym_id, []) for gym_id in ("Blackjack-v1", "FrozenLake-v1", "Taxi-v4")),
+    ],
+)
 @pytest.mark.usefixtures("quickly_discovered")
-def test_prose_is_short_and_plain(gym_id):
+def test_prose_is_short_and_plain_and_tells_the_reward_and_the_ending(gym_id, words):
     about = quick(gym_id).about
-    assert not any(
-        mark in about for mark in ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
-    )
+    assert all(word in about for word in words)
+    marks = ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
+    assert not any(mark in about for mark in marks)
     assert len(about) <= 4_000
 
 

@@ -13,7 +13,6 @@ import pytest
 from support import discovered, facts_of
 
 from policygen.cli.preparing import describe_task
-from policygen.prompts.templates import render_template
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading
 from policygen.tasks.facts import simulator_facts
@@ -149,34 +148,3 @@ def test_facts_are_withheld_with_the_rest_of_the_knowledge():
     withheld = prompt_of("CartPole-v1", ablate="knowledge")
     assert "masspole" not in withheld
     assert "Facts" not in withheld
-
-
-def test_a_template_shows_as_many_facts_as_there_is_room_for(tmp_path, monkeypatch):
-    (tmp_path / "templates").mkdir()
-    (tmp_path / "templates" / "few.j2").write_text("{{ facts | within(room) | join('/') }}")
-    monkeypatch.chdir(tmp_path)
-    facts = ["abc", "defgh", "ij"]
-    shown = {room: render_template("few", {"facts": facts, "room": room}).strip() for room in (10, 8, 5, 2)}
-    assert shown == {
-        10: "abc/defgh/ij",
-        8: "abc/defgh/... (1 more left out)",
-        5: "abc/... (2 more left out)",
-        2: "ab .../... (2 more left out)",
-    }
-
-
-@pytest.mark.parametrize(
-    ("gym_id", "reward", "ending"),
-    [
-        ("MountainCar-v0", "-1 for each timestep", "greater than or equal to 0.5"),
-        ("Acrobot-v1", "reward of -1", "-cos(theta1) - cos(theta2 + theta1) > 1.0"),
-        pytest.param("Walker2d-v5", "ctrl_cost_weight = 0.001", "healthy_z_range = (0.8, 2)", marks=needs_mujoco),
-        pytest.param("Ant-v5", "ctrl_cost_weight = 0.5", "healthy_z_range = (0.2, 1)", marks=needs_mujoco),
-    ],
-)
-@pytest.mark.usefixtures("quickly_discovered")
-def test_a_discovered_task_tells_the_reward_and_the_ending(gym_id, reward, ending):
-    about = load_task(gym_id).about
-    assert reward in about
-    assert ending in about
-    assert len(about) <= 6_000

@@ -16,6 +16,7 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError, UsageError
 from policygen.policies.parse import parse
 from policygen.tasks import perturbed_env
+from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task, task_from_file
 from policygen.tasks.perturb import KINDS, Perturbation, perturbation, read_perturbation
@@ -220,6 +221,8 @@ def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
     task = task_from_file(path)
     assert list(map(str, task.perturb)) == ["action_delay=0..2", "sensor_noise=0.02", "kwargs.g=9..11"]
     assert task_from_record(task_to_record(task)).perturb == task.perturb
+    path.write_text(draft_of(task))
+    assert task_from_file(path) == task
     for line, said in (
         ("wind = 3", "there is no perturbation `wind`"),
         ("action_delay = [1]", "`perturb.action_delay` is one number, or two"),

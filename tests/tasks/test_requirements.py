@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from policygen.errors import TaskError
+from policygen.tasks.draft import draft_of
 from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.requirements import Requirement
@@ -28,7 +29,12 @@ def test_all_keys_are_read_and_survive_saving(tmp_path: Path) -> None:
     assert task.requirements == (expected,)
     assert task_from_record(task_to_record(task)).requirements == task.requirements
     assert str(expected) == "always abs(obs2) < 1, from 8 steps after action changes on"
+    path = tmp_path / "draft.toml"
+    path.write_text(draft_of(task))
+    assert task_from_file(path) == task
     end = stated(tmp_path, 'finally = "obs0 > 0.9"')
+    path.write_text(draft_of(end))
+    assert task_from_file(path) == end
     assert (str(end.requirements[0]), end.requirements[0].allowed) == ("finally obs0 > 0.9", 0.01)
 
 

@@ -197,18 +197,3 @@ def test_the_optimum_of_blackjack_is_the_expectation_over_all_cards():
     mean = np.mean([playing(h, ace, shown, total(h, ace) == 21) for h, ace, shown in deals])
     assert load_task("blackjack").optimum.value <= mean
     assert load_task("blackjack").optimum.value == pytest.approx(mean, abs=1e-5)
-
-
-def test_the_best_table_of_blackjack_scores_its_optimum():
-    task = load_task("blackjack")
-    actions = np.zeros((22, 11, 2))
-    for score in range(4, 22):
-        for shown in range(1, 11):
-            for ace in (0, 1):
-                hard = score - 10 if ace else score
-                if hard > 0:
-                    actions[score, shown, ace] = hitting(hard, bool(ace), shown) > sticking(score, False, shown)
-    policy = TablePolicy.from_actions(task, actions.reshape(-1, 1))
-    with Simulator(task) as simulator:
-        returns = [episode.episode_return for episode in simulator.play(policy, range(2_000))]
-    assert np.mean(returns) == pytest.approx(task.optimum.value, abs=0.06)  # three standard errors

@@ -75,6 +75,7 @@ def test_bounds_and_whole_numbers_are_kept():
     box = observations_of(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))
     assert [(o.low, o.high, o.integer) for o in box] == [(-np.inf, 1, False), (0, np.inf, False)]
     assert observations_of(spaces.Box(0, 255, (1,), np.uint8))[0].integer
+    assert [(o.low, o.high) for o in observations_of(spaces.MultiDiscrete([3, 2], start=[5, -1]))] == [(5, 7), (-1, 0)]
 
 
 @pytest.mark.parametrize("kind", [spaces.Sequence, lambda one: spaces.OneOf((one, one))])
