@@ -212,7 +212,7 @@ class _Compiled:
         self._task, self._requirement = task, requirement
         decisions = decision_names(task)
         known = [*task.quantity_names, *(name for name in decisions if name not in task.quantity_names)]
-        self._condition, self._event = parsed(requirement, known, (), task.text_names)
+        self._condition, self._event = parsed(requirement, known, task.text_names)
         nodes = [self._condition, *([self._event] if self._event is not None else [])]
         read = frozenset().union(*(names_in(node) for node in nodes))
         previous = frozenset().union(*(remembered_in(node) for node in nodes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -231,7 +232,7 @@ def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) 
         _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
         steps = steps_of(entry.within, stated.step_seconds or _seconds_per_step(env)) if entry.within else None
         read[name] = Requirement(**{**entry.model_dump(), "within": steps})
-        parsed(read[name], [*task.quantity_names, *decisions], (), task.text_names)
+        parsed(read[name], [*task.quantity_names, *decisions], task.text_names)
     return tuple(read.values())
 
 
@@ -251,12 +252,9 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Pe
 def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
     """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
     for name in ("dt", "tau"):
-        try:
-            seconds = float(getattr(env.unwrapped, name))
-        except Exception:  # the environment's own code
-            continue
-        if 0 < seconds < float("inf"):
-            return seconds
+        with suppress(Exception):  # the environment's own code
+            if 0 < (seconds := float(getattr(env.unwrapped, name))) < float("inf"):
+                return seconds
     return None
 
 
@@ -267,10 +265,10 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) 
         _refuse_if(name not in known, unknown)
         if isinstance(edges, list):
             dimensions.append(Dimension(name, tuple(edges)))
-            continue
-        wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
-        _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
-        dimensions.append(integer_dimension(name, edges))
+        else:
+            wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
+            _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
+            dimensions.append(integer_dimension(name, edges))
     return Grid(tuple(dimensions)) if dimensions else None
 
 
@@ -311,11 +309,10 @@ def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool
     )
     low = actuator.low if entry.low is None else max(entry.low, actuator.low)
     high = actuator.high if entry.high is None else min(entry.high, actuator.high)
-    is_empty_range = bool(stated) and low >= high
-    _refuse_if(is_empty_range, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
+    is_empty = bool(stated) and low >= high
+    _refuse_if(is_empty, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
     for name, value in entry.levels.items():
-        beyond = f"level {name} of {entry.name} is outside {low:g} to {high:g}"
-        _refuse_if(not low <= value <= high, beyond)
+        _refuse_if(not low <= value <= high, f"level {name} of {entry.name} is outside {low:g} to {high:g}")
     return replace(actuator, low=low, high=high, levels=tuple(entry.levels.items()))
 
 
@@ -328,10 +325,9 @@ def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> No
     outputs = actuators[0].labels if len(actuators) == 1 else ()
     _check_distinct([*quantities, *outputs])
     _check_distinct(columns)
-    for actuator in actuators:
-        column = f"an action cannot be called `{actuator.name}`, a column of every trace"
-        _refuse_if(actuator.name in RESERVED, column)
-        words = actuator.labels or [name for name, _ in actuator.levels]
+    for a in actuators:
+        _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, a column of every trace")
+        words = a.labels or [name for name, _ in a.levels]
         for word in words:
             wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
             _refuse_if(not _LABEL.fullmatch(word), wrong)

@@ -70,7 +70,12 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Begin an episode and draw the sizes of its perturbations."""
         spread = self._spread  # measured before the first perturbation changes the environment
         self._rng = np.random.default_rng(None if seed is None else [seed, _STREAM])
-        self._size = {one.name: self._draw_size(one) for one in self._perturbations}
+        self._size: dict[str, float] = {}
+        for one in self._perturbations:
+            if one.name in STEP_COUNTS:
+                self._size[one.name] = float(self._rng.integers(int(one.low), int(one.high) + 1))
+            else:
+                self._size[one.name] = float(self._rng.uniform(one.low, one.high))
         keywords = {one.keyword: self._size[one.name] for one in self._perturbations if one.keyword}
         if keywords:
             close(self.env)
@@ -91,11 +96,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
                     observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
         self._last_observation: npt.NDArray[Any] | None = None
         return self._perturb_observation(observation), info
-
-    def _draw_size(self, one: Perturbation) -> float:
-        if one.name in STEP_COUNTS:
-            return float(self._rng.integers(int(one.low), int(one.high) + 1))
-        return float(self._rng.uniform(one.low, one.high))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step with the perturbed action; return the perturbed observation."""
@@ -149,7 +149,7 @@ def spread_of(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
     """
     spec = env.spec
     key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
-    if key and key in _spreads:
+    if key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
     # A copy: sampling from it leaves the random state of `env.action_space` unchanged.

@@ -70,14 +70,11 @@ def info_names(requirements: Sequence[Requirement]) -> tuple[str, ...]:
     return tuple(sorted(frozenset().union(*(one.info_names for one in requirements))))
 
 
-def parsed(
-    requirement: Requirement, names: Sequence[str], later: Sequence[str], texts: Sequence[str] = ()
-) -> tuple[Node, Node | None]:
+def parsed(requirement: Requirement, names: Sequence[str], texts: Sequence[str]) -> tuple[Node, Node | None]:
     """Return the condition and the event of a requirement as expressions; the event is None without `after`.
 
     Args:
         names: quantities and parts of the decision; `info_KEY` may be used, too.
-        later: names that only `prev` may read.
         texts: names of observed texts.
 
     Raises:
@@ -86,8 +83,8 @@ def parsed(
     names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
     event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
     try:
-        condition = parse_expression(requirement.condition, names, later, texts)
-        return condition, parse_expression(event, names, later, texts) if event else None
+        condition = parse_expression(requirement.condition, names, texts=texts)
+        return condition, parse_expression(event, names, texts=texts) if event else None
     except ExpressionError as error:
         raise TaskError(f"requirement `{requirement.name}`: {error}") from None
 
