@@ -7,7 +7,7 @@ the allowed literals, and allows no two dataclasses in a union.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -78,7 +78,7 @@ def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) ->
         return tuple(_read(part, item, (*where, str(i)), problems) for i, (part, item) in enumerate(parts))
     if not isinstance(value, dict):
         return refuse("input should be a valid dictionary")
-    if not is_dataclass(hint):
+    if origin is dict:
         return {key: _read(arguments[1], item, (*where, str(key)), problems) for key, item in value.items()}
     given = {}
     for name, own_hint, needed in _fields(hint):

@@ -78,8 +78,11 @@ def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tupl
     """Return the name of each actuator's input: the component of the action if it is the input, else `control[i]`."""
     space = env.action_space
     # If the ranges differ, the environment transforms the action.
-    is_input = isinstance(space, gym.spaces.Box) and space.shape == (model.nu,)
-    if is_input and np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange):
+    if (
+        isinstance(space, gym.spaces.Box)
+        and space.shape == (model.nu,)
+        and np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
+    ):
         return tuple(actions) if len(actions) == model.nu else tuple(f"action[{i}]" for i in range(model.nu))
     return tuple(f"control[{i}]" for i in range(model.nu))
 

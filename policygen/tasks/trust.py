@@ -91,10 +91,10 @@ def check_id(gym_id: str, where: str) -> None:
     for spec in _specs(gym_id):
         # The code of the environment, its vectorised form and its wrappers.
         for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
-            module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
-            if entry is not None and not f"{module}.".startswith(_TRUSTED_PACKAGES):
+            maker = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
+            if entry is not None and not f"{maker}.".startswith(_TRUSTED_PACKAGES):
                 raise TaskError(
-                    f"{where} names {gym_id}, which the module `{module}` makes: an untrusted file may only name "
+                    f"{where} names {gym_id}, which the module `{maker}` makes: an untrusted file may only name "
                     f"environments of Gymnasium, MiniGrid and policygen; {_REMEDY}"
                 )
 
