@@ -155,11 +155,3 @@ def test_a_typed_module_is_found_in_the_working_directory_behind_whatever_is_ins
         load_task("room_here:Rom")
     with pytest.raises(TaskError, match=r"there is no module `rom_here`: neither rom_here.py in the working directory"):
         load_task("rom_here:Room")
-
-
-def test_a_file_alone_imports_nothing_from_the_working_directory(room):
-    (room / "mine.toml").write_text('name = "mine"\ngym_id = "room_here:Room"\n')
-    with pytest.raises(TaskError, match="--trust"):
-        load_task("mine.toml")
-    assert "room_here" not in sys.modules
-    assert load_task("mine.toml", trust=True).gym_id == "room_here:Room"

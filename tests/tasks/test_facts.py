@@ -10,14 +10,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import discovered, facts_of
+from support import facts_of
 
 from policygen.cli.preparing import describe_task
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.load import load_task, task_from_file
-from policygen.tasks.task import without_knowledge
 
 pytestmark = pytest.mark.usefixtures("workplace")
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
@@ -119,11 +118,6 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_described_task_without_a_model_gets_none():
-    assert load_task("cartpole").facts == ()
-    assert "Facts of the simulator" not in prompt_of("cartpole")
-
-
 def test_sentences_of_the_task_file_come_first(tmp_path):
     stated = 'name = "mine"\ngym_id = "CartPole-v1"\nfacts = ["The rail is oiled."]\n'
     assert task_from_file(written(tmp_path, stated + 'about = "A pole."')).facts == ("The rail is oiled.",)
@@ -142,8 +136,9 @@ def test_a_described_task_with_a_model_is_told_what_the_model_says_in_its_own_wo
     assert "fact: One step lasts 0.008 s" in describe_task("hopper")
 
 
-def test_facts_are_withheld_with_the_rest_of_the_knowledge():
-    assert without_knowledge(discovered("CartPole-v1")).facts == ()
+def test_a_described_task_without_a_model_has_no_facts_and_they_are_withheld_with_the_rest_of_the_knowledge():
+    assert load_task("cartpole").facts == ()
+    assert "Facts of the simulator" not in prompt_of("cartpole")
     assert "masspole = 0.1" in prompt_of("CartPole-v1")
     withheld = prompt_of("CartPole-v1", ablate="knowledge")
     assert "masspole" not in withheld

@@ -89,17 +89,9 @@ def test_a_task_file_is_read_once_it_is_vouched_for(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"xml_file": "/etc/passwd"},
-        {"xml_file": "~/x.xml"},
-        {"xml_file": "../x.xml"},
-        {"xml_file": "./../x.xml"},
-        {"xml_file": "assets/../../x.xml"},
+        *({"xml": path} for path in ("/etc/passwd", "~/x.xml", "../x.xml", "./../x.xml", "a/../../x.xml", "C:\\x.xml")),
+        *({"x": text} for text in ("http://elsewhere/x", "evil:Env-v0", "evil.inner:Env", "a\0b/c")),
         {"files": ["a", {"b": "/tmp/x"}]},
-        {"url": "http://elsewhere/x"},
-        {"env_id": "evil:Env-v0"},
-        {"env_id": "evil.inner:Env"},
-        {"xml_file": "C:\\x.xml"},
-        {"x": "a\0b/c"},
     ],
 )
 def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], tmp_path: Path) -> None:
@@ -108,23 +100,9 @@ def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], 
 
 
 COMMANDS = (
-    "tasks",
-    "tasks hostile",
-    "tasks envs/hostile.toml --draft",
-    "run hostile",
-    "prompt hostile",
-    "prompt RUN",
-    "eval RUN",
-    "eval best.json",
-    "show RUN",
-    "plot RUN",
-    "report RUN",
-    "film RUN",
-    "simplify RUN",
-    "export best.json --to c",
-    "sweep hostile --out again",
-    "resume SWEEP",
-    "resume RUN",
+    *("tasks", "tasks hostile", "tasks envs/hostile.toml --draft", "run hostile", "prompt hostile", "prompt RUN"),
+    *("eval RUN", "eval best.json", "show RUN", "plot RUN", "report RUN", "film RUN", "simplify RUN"),
+    *("export best.json --to c", "sweep hostile --out again", "resume SWEEP", "resume RUN"),
 )
 
 
