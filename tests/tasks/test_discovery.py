@@ -19,6 +19,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import discovery
+from policygen.tasks.discovery import task_of
 from policygen.tasks.documentation import without_markup
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
@@ -91,16 +92,8 @@ class Sampled(gym.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-@pytest.fixture
-def task_observing():
-    """A task for an environment that observes a given space."""
-
-    def loaded(space):
-        gym.register("policygen-tests/Sampled-v0", Sampled, kwargs={"space": space}, max_episode_steps=50)
-        return load_task("policygen-tests/Sampled-v0")
-
-    yield loaded
-    gym.registry.pop("policygen-tests/Sampled-v0", None)
+def task_observing(space):
+    return task_of(lambda: Sampled(space))
 
 
 NUMBER = gym.spaces.Box(-1, 1, (1,))
@@ -118,7 +111,7 @@ NUMBER = gym.spaces.Box(-1, 1, (1,))
     ],
 )
 @pytest.mark.usefixtures("quickly_discovered")
-def test_whole_numbers_get_one_bin_a_value_while_there_are_few(task_observing, space, shape):
+def test_whole_numbers_get_one_bin_a_value_while_there_are_few(space, shape):
     task = task_observing(space)
     assert task.grid is not None
     assert task.grid.shape == shape
@@ -129,7 +122,7 @@ def test_whole_numbers_get_one_bin_a_value_while_there_are_few(task_observing, s
 
 
 @pytest.mark.usefixtures("quickly_discovered")
-def test_many_whole_numbers_get_a_table_of_what_moves_most(task_observing):
+def test_many_whole_numbers_get_a_table_of_what_moves_most():
     task = task_observing(gym.spaces.MultiDiscrete([9] * 380))
     assert len(task.observations) == 380
     assert task.grid is not None
@@ -144,13 +137,13 @@ def test_many_whole_numbers_get_a_table_of_what_moves_most(task_observing):
         gym.spaces.Box(0, 255, (210, 160, 3), np.uint8),
     ],
 )
-def test_pictures_are_refused_small_ones_like_large_ones(task_observing, space):
+def test_pictures_are_refused_small_ones_like_large_ones(space):
     with pytest.raises(TaskError, match=r"observes an image \(\d+ x \d+"):
         task_observing(space)
 
 
 @pytest.mark.parametrize("count", [0, 401])
-def test_too_few_and_too_many_numbers_are_refused(task_observing, count):
+def test_too_few_and_too_many_numbers_are_refused(count):
     with pytest.raises(TaskError, match=f"observes {count} numbers; policygen is for small policies"):
         task_observing(gym.spaces.Box(0, 1, (count,)))
 
@@ -175,18 +168,8 @@ class Unbounded(Still):
     action_space = gym.spaces.Box(np.array([-np.inf, 2], np.float32), np.float32(np.inf), (2,), np.float32)
 
 
-@pytest.fixture
-def registered():
-    own = (Still, Unbounded)
-    for kind in own:
-        gym.register(f"policygen-tests/{kind.__name__}-v0", kind)
-    yield
-    for kind in own:
-        gym.registry.pop(f"policygen-tests/{kind.__name__}-v0")
-
-
-def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(registered, tmp_path):
-    task = load_task("policygen-tests/Unbounded-v0")
+def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(tmp_path):
+    task = task_of(Unbounded)
     assert [(a.low, a.high) for a in task.actuators] == [(-1, 1), (2, 3)]
     assert "action0 goes from -1 to 1, because the environment gives it no bounds; state its `low`" in str(task.assumed)
     path = tmp_path / "own.toml"
@@ -196,8 +179,8 @@ def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(regis
     assert stated.assumed == ()
 
 
-def test_an_environment_where_nothing_moves_gets_a_linear_policy_and_no_grid(registered):
-    task = load_task("policygen-tests/Still-v0")
+def test_an_environment_where_nothing_moves_gets_a_linear_policy_and_no_grid():
+    task = task_of(Still)
     assert task.grid is None
     assert task.default_policy == "linear"
     assert any("no observation changed" in sentence for sentence in task.assumed)
