@@ -151,9 +151,7 @@ def import_user_module(module: str) -> ModuleType:
     The caller must check that its code may run.
     """
     if is_standard_library(module):
-        raise TaskError(
-            f"{module} is a module of Python itself, which has no environments and no agents; name a module that has"
-        )
+        raise TaskError(f"{module} is a module of Python itself; name a module that has environments or agents")
     top, folder = module.partition(".")[0], str(Path.cwd())
     is_here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if is_here and top not in sys.modules and importlib.util.find_spec(top) is None:
@@ -163,13 +161,11 @@ def import_user_module(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise TaskError(f"the module {module} needs a package that is not installed: {error}") from None
-        raise TaskError(
-            f"there is no module `{module}`: neither {top}.py in the working directory nor an installed package"
-        ) from None
+        places = f"neither {top}.py in the working directory nor an installed package"
+        raise TaskError(f"there is no module `{module}`: {places}") from None
     except (Exception, SystemExit) as error:  # foreign code
-        raise TaskError(
-            f"the module {module} fails when it is imported: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        fault = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TaskError(f"the module {module} fails when it is imported: {fault}") from error
 
 
 def _import_and_register(module: str, name: str) -> None:
@@ -183,9 +179,7 @@ def _import_and_register(module: str, name: str) -> None:
     what = getattr(found, name, None)
     if name.isidentifier() and callable(what):
         if inspect.isbuiltin(what) or (isinstance(what, type) and not issubclass(what, gym.Env)):
-            raise TaskError(
-                f"{module}:{name} is not an environment: name a gymnasium.Env class, or a function that returns one"
-            )
+            raise TaskError(f"{module}:{name} is not an environment: name a gymnasium.Env class or a function for one")
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
     classes = {word for word, kind in vars(found).items() if isinstance(kind, type) and issubclass(kind, gym.Env)}
@@ -203,9 +197,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             environment, or the module before the colon of `module:Id-v0`, fails.
     """
     if not _ID.fullmatch(gym_id):
-        raise TaskError(
-            f"`{gym_id}` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
-        )
+        raise TaskError(f"`{gym_id}` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0` to import a module first")
     if gym_id.startswith(NAMESPACE):
         raise TaskError(
             f"the environment {gym_id.removeprefix(NAMESPACE)} exists only in a Python program; pass it again: "

@@ -83,8 +83,7 @@ def _first_within(texts: Sequence[str], characters: int) -> Sequence[str]:
 
 def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: float) -> tuple[str, ...]:
     """Return at most one sentence with the constants of the environment and its module: `NAME = value, ...`."""
-    before = _numbers_of(env)
-    unchanged = dict(before)
+    seen, changed = _numbers_of(env), set[str]()
     started, steps, episodes = time.monotonic(), 0, 0
     with Watchdog(step_timeout, lambda: (steps, episodes), env):
         for _, action, *_ in random_play(env):
@@ -93,21 +92,19 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
                 continue
             steps += 1
             now = _numbers_of(env)
-            # Attributes may first appear at the first reset; keep those that do not change afterwards.
-            if episodes == 1:
-                unchanged.update({name: value for name, value in now.items() if name not in before})
-                before.update(now)
-            unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
+            if episodes == 1:  # in which attributes may appear
+                seen = {**seen, **now, **seen}
+            changed |= {name for name, value in seen.items() if now.get(name) != value}
             if time.monotonic() - started > _SECONDS:
                 break
     # Constants that number the actions (`LEFT = 0, DOWN = 1`) say nothing new, if each action has one.
+    unchanged = {name: value for name, value in seen.items() if name not in changed}
     numbering = [name for name, value in unchanged.items() if name.isupper() and value.isdigit()]
     actions = sorted(map(str, range(getattr(env.action_space, "n", 0))))
     known = {*known, *(numbering if sorted(unchanged[name] for name in numbering) == actions else ())}
-    unchanged = {name: value for name, value in unchanged.items() if name not in known}
-    if not unchanged:
+    head, words = "Constants of the simulator: ", [f"{n} = {text}, " for n, text in unchanged.items() if n not in known]
+    if not words:
         return ()
-    head, words = "Constants of the simulator: ", [f"{name} = {text}, " for name, text in unchanged.items()]
     kept = _first_within(words, MOST_CHARACTERS - len(head) - 40)  # leaves room for the remark
     more = f" (shortened: {len(words) - len(kept)} more)" if len(kept) < len(words) else ""
     return (f"{head}{''.join(kept).removesuffix(', ')}{more}.",)
@@ -116,18 +113,14 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
 def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     """Return numbers as text, by name: of the module (in upper case), the class and the instance; the last counts."""
     base = env.unwrapped
-    found: dict[str, Any] = {}
     module = sys.modules.get(type(base).__module__)
-    found.update({name: value for name, value in vars(module).items() if name.isupper()} if module else {})
+    found: dict[str, Any] = {name: value for name, value in vars(module).items() if name.isupper()} if module else {}
     for owner in reversed(type(base).__mro__):
         if owner is not object and not owner.__module__.startswith("gymnasium.core"):
             found.update(vars(owner))
     found.update(vars(base))
-    return {
-        name: text
-        for name, value in found.items()
-        if not name.startswith("_") and not _IRRELEVANT.search(name) and (text := _plain(value))
-    }
+    relevant = {n: value for n, value in found.items() if not n.startswith("_") and not _IRRELEVANT.search(n)}
+    return {name: text for name, value in relevant.items() if (text := _plain(value))}
 
 
 def _plain(value: Any) -> str:

@@ -68,9 +68,7 @@ def perturbation(name: str, low: float, high: float) -> Perturbation:
     if name not in KINDS and not (name.startswith("kwargs.") and name.removeprefix("kwargs.").isidentifier()):
         raise UsageError(f"there is no perturbation `{name:.60}`; known are {', '.join(KINDS)} and kwargs.NAME")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise UsageError(
-            f"perturbation {name}: {low:g} to {high:g} is not a range; write LOW..HIGH, the lower number first"
-        )
+        raise UsageError(f"perturbation {name}: {low:g} to {high:g} is not a range; write the lower number first")
     if name in KINDS and low < 0:
         raise UsageError(f"perturbation {name}: {low:g} is below 0; write 0 or more")
     if name in ("sensor_dropout", "deadband") and high > 1:

@@ -137,9 +137,7 @@ def check_spaces(env: Any, gym_id: str) -> None:
 
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
-            raise TaskError(
-                f"{gym_id} has no {name}: set `self.{name}` to a space of gymnasium.spaces where it is made (__init__)"
-            )
+            raise TaskError(f"{gym_id} has no {name}: set `self.{name}` to a space of gymnasium.spaces in `__init__`")
 
 
 def observations_of(space: spaces.Space[Any]) -> list[Observation]:

@@ -63,9 +63,8 @@ class UserEnv:
                 problem = " ".join(f"{type(error).__name__}: {error}".split())
                 raise TaskError(f"{self.name} cannot make an environment, it fails with {problem}") from error
             if not isinstance(env, gym.Env):
-                raise TaskError(
-                    f"{self.name} makes a {type(env).__name__}, which is not a Gymnasium environment (gymnasium.Env)"
-                )
+                kind = type(env).__name__
+                raise TaskError(f"{self.name} makes a {kind}, which is not a Gymnasium environment (gymnasium.Env)")
         check_spaces(env, self.name)
         if max_steps is not None and limit_of(env) != max_steps:
             env = TimeLimit(OrderEnforcing(env), max_steps)
