@@ -146,7 +146,25 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
     Raises:
         TaskError: the space holds an image, or anything but numbers and texts, such as a Graph or a Sequence.
     """
-    return [observation for name, part in _parts_of(space) for observation in _numbers_of(part, name)]
+    from gymnasium import spaces
+
+    found: list[Observation] = []
+    for name, part in _parts_of(space):
+        if isinstance(part, spaces.Text):
+            continue
+        bounds = bounds_of(part)
+        if bounds is None:
+            raise TaskError(f"observations of type {type(part).__name__} are not supported; {_HOW_TO_WRAP}")
+        names = [f"{name}_{i}" if name else f"obs{i}" for i in range(len(bounds))]
+        if isinstance(part, spaces.Discrete):
+            names = [name or "state"]
+        if isinstance(part, spaces.Box):
+            _refuse_images(part)
+            names = [name or "obs"] if len(bounds) == 1 else names
+        integer = bool(np.issubdtype(part.dtype, np.integer))
+        pairs = zip(names, bounds, strict=True)
+        found += [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
+    return found
 
 
 def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
@@ -165,33 +183,14 @@ def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
-    """Return one `Observation` per number of a space that is not a `Dict` or `Tuple`."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Text):
-        return []
-    bounds = bounds_of(space)
-    if bounds is None:
-        raise TaskError(f"observations of type {type(space).__name__} are not supported; {_HOW_TO_WRAP}")
-    names = [f"{name}_{i}" if name else f"obs{i}" for i in range(len(bounds))]
-    if isinstance(space, spaces.Discrete):
-        names = [name or "state"]
-    if isinstance(space, spaces.Box):
-        _refuse_images(space)
-        names = [name or "obs"] if len(bounds) == 1 else names
-    integer = bool(np.issubdtype(space.dtype, np.integer))
-    pairs = zip(names, bounds, strict=True)
-    return [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
-
-
 def _refuse_images(space: spaces.Box) -> None:
     """Refuse an image of any dtype and number of channels: a policy of named numbers cannot use its pixels."""
     # An image has three dimensions, two of them 5 or more; or two, both 8 or more, and the bounds of a grey value.
-    sides = sorted(space.shape)[-2:]
-    has_rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
-    has_grey_bounds = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
-    if has_rows_and_columns or (len(space.shape) == 2 and sides[0] >= 8 and has_grey_bounds):
+    second_largest = sorted(space.shape)[-2:][0] if space.shape else 0
+    is_grey = (
+        len(space.shape) == 2 and (space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all())
+    )
+    if (len(space.shape) == 3 and second_largest >= 5) or (is_grey and second_largest >= 8):
         size = " x ".join(map(str, space.shape))
         raise TaskError(
             f"it observes an image ({size}), but a policy needs named numbers: wrap the environment in a "
