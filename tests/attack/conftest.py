@@ -1,4 +1,4 @@
-"""What attacks share: a tally of what was tried and what held, and the table that `make attack` makes of all tallies.
+"""Fixtures of attacks: tallies of tries and successes, and the table that `make attack` makes of all tallies.
 
 A test asks for `tally`, names what it attacks, and wraps each try:
 

@@ -1,6 +1,7 @@
-"""Real runs, killed or interrupted at random moments again and again: what comes out is what an undisturbed run finds.
+"""Runs that are killed or interrupted at random, resumed, and compared with one that was not disturbed; and races.
 
-The long form (POLICYGEN_ATTACK=long) kills many.
+In a race many processes resume one run: one works, every other says so in a sentence and changes nothing. With
+POLICYGEN_ATTACK=long many runs are killed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 from attacks import SETTINGS, Tally, amount
-from support import in_a_process, outcome, start_process, summary_of, the_run
+from support import attempts_of, in_a_process, outcome, sentences, start_process, summary_of, the_run
 
 FILES = {"best.json", "learning_curve.csv", "learning_curve.png", "summary.json", "episodes.npz", "task.json"}
+RIVALS = amount(2, 13)
 
 
 def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object) -> str:
@@ -56,3 +58,34 @@ def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
             assert outcome(folder) == undisturbed["outcome"]
             assert {path.name for path in folder.iterdir()} >= FILES
             assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_of_many_processes_one_goes_on(
+    undisturbed: dict[str, Any], tally: Callable[[str], Tally], tmp_path: Path
+) -> None:
+    held = tally(f"{RIVALS} processes resume one run, and one does")
+    for race in range(amount(1, 3)):
+        begun = start_process("run", "cartpole", *SETTINGS, "--out", f"cut{race}", cwd=tmp_path)
+        while not list(tmp_path.glob(f"cut{race}/*/attempts.jsonl")):
+            time.sleep(0.01)
+        begun.send_signal(signal.SIGSTOP)  # alive, however fast it is and however slow the others begin
+        folder = the_run(tmp_path / f"cut{race}")
+        # A live run is nobody else's, and the lock of one that was killed is nobody's.
+        refused = in_a_process("resume", folder, cwd=tmp_path)
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+        with held.one():
+            assert refused.returncode == 1, refused.stderr
+            assert sentences(refused.stderr) == [
+                f"Error: {folder} is in use: another process runs or resumes it; wait for it, or stop it first"
+            ]
+            files = [tmp_path / f"said{number}" for number in range(RIVALS)]
+            rivals = [start_process("resume", folder, cwd=tmp_path, stderr=file) for file in files]
+            codes = [rival.wait() for rival in rivals]
+            said = [file.read_text() for file in files]
+            assert codes.count(0) == 1, list(zip(codes, said, strict=True))
+            for code, text in zip(codes, said, strict=True):
+                assert code == 0 or "is in use" in text or "is finished" in text, text
+            assert [a["number"] for a in attempts_of(folder)] == list(range(len(attempts_of(folder))))
+            assert outcome(folder) == undisturbed["outcome"]

@@ -1,4 +1,4 @@
-"""What is discovered of an environment, written as a task file, loads to an equal task."""
+"""Drafts of task files: a discovered task, written as a file, loads to an equal task."""
 
 from __future__ import annotations
 

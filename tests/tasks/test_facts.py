@@ -1,4 +1,4 @@
-"""What is read from real simulators, against figures from their model files and sources; and where it is told."""
+"""Facts about simulators, compared with their model files and sources; and the prompts that hold them."""
 
 from __future__ import annotations
 

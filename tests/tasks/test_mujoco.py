@@ -1,4 +1,4 @@
-"""What a MuJoCo model says, against figures from the model files."""
+"""Facts about MuJoCo models, compared with the model files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every task file of the project: it can be played, its grid fits, its figures can be true."""
+"""Every shipped task file: its environment can be played, its grid fits, and its scores can be reached."""
 
 from __future__ import annotations
 
