@@ -85,7 +85,8 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     if not actions_documented and all(_DEFAULT_NAME.fullmatch(a.name) and not a.is_choice for a in actuators):
         items = listed(documentation, "action", len(actuators))
         if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
-            actuators = tuple(replace(a, **one._asdict()) for a, one in zip(actuators, items, strict=True))
+            pairs = zip(actuators, items, strict=True)
+            actuators = tuple(replace(a, name=one.name, unit=one.unit, about=one.about) for a, one in pairs)
     actuators, unbounded = with_bounds(actuators)
     assumed += unbounded
     if any(actuator.is_choice for actuator in actuators):
@@ -162,7 +163,8 @@ def _observed(
         found, named = named_observations(found, *described, env)
         unnamed = not named and all(_DEFAULT_NAME.fullmatch(o.name) for o in found)
         if unnamed and (items := listed(documentation, "observation", len(found))):
-            named, found = True, [replace(o, **one._asdict()) for o, one in zip(found, items, strict=True)]
+            pairs = zip(found, items, strict=True)
+            named, found = True, [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs]
     observed = [*(o.name for o in found), *(text.name for text in texts)]
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
     after = "named after the environment's documentation:" if named else "called"
