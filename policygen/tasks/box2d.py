@@ -104,10 +104,10 @@ def _name_of(thing: Any, named: Sequence[tuple[str, Any]]) -> str:
     return next((name for name, other in named if isinstance(other, type(thing)) and other == thing), "the ground")
 
 
-def random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, float, bool]]:
+def random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, Any, bool]]:
     """Play random actions on fixed seeds; yield observation, action, reward, and whether the episode ended.
 
-    The first of these of an episode is for its reset; its action is None.
+    The reset of each episode is yielded, too, with None as its action.
     """
     env.action_space.seed(0)
     for episode in range(_EPISODES):
@@ -115,7 +115,7 @@ def random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, float, bool]
         for _ in range(_STEPS):
             action = env.action_space.sample()
             observation, reward, terminated, truncated, _ = env.step(action)
-            yield observation, action, float(reward), terminated or truncated
+            yield observation, action, reward, terminated or truncated
             if terminated or truncated:
                 break
 
@@ -190,12 +190,14 @@ def _reward(env: gym.Env[Any, Any]) -> list[str]:
     """
     rows, rewards, name, before = list[list[float]](), list[float](), "", np.zeros(3)
     for _, action, reward, ended in random_play(env):
+        if ended:
+            continue
         name, body = _heaviest(_named(env))
         after = np.array([read(body) for _, read in _BODY_VALUES[:3]], np.float64)  # x, y, angle
-        if action is not None and not ended:
+        if action is not None:
             size = np.abs(action).sum() if isinstance(env.action_space, gym.spaces.Box) else 0.0
             rows.append([*(after - before), abs(after[2]) - abs(before[2]), size])
-            rewards.append(reward)
+            rewards.append(float(reward))
         before = after
     terms = [*(f"the change of {name} {value}" for value in ("x", "y", "angle")), f"the change of |{name} angle|"]
     table = np.array(rows).reshape(-1, len(terms) + 1)

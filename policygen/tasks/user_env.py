@@ -73,14 +73,15 @@ class UserEnv:
     def rendering(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
         """Return an environment that renders in a mode; raise TaskError if none can be made."""
         env = self.make(max_steps)
-        if env.render_mode != mode and not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
-            with suppress(TaskError):
-                other = self.make(max_steps, render_mode=mode)
-                env.close()
-                env = other
         if env.render_mode == mode:
             return env
         env.close()
+        with suppress(TaskError):
+            if not self.is_single_env and mode in (env.metadata.get("render_modes") or ()):
+                env = self.make(max_steps, render_mode=mode)
+                if env.render_mode == mode:
+                    return env
+                env.close()
         raise TaskError(
             f"{self.name} draws no pictures: pass an environment made with render_mode={mode!r}, or a function that "
             "takes render_mode"
