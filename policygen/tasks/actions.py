@@ -237,8 +237,6 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
 
 
 _MOST_LABELS = 20  # more integers are a number, not a choice
-
-
 _UNBOUNDED = 1e30  # unbounded spaces often state the largest float
 
 

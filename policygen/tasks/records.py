@@ -75,7 +75,7 @@ class _TaskRecord:
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """Convert a task to JSON values, with all that acting, scoring and prompts need."""
+    """Convert a task to values for JSON (tuples become lists), with all that acting, scoring and prompts need."""
     # Numbers are written as floats, so that 0 and 0.0 in a task file give equal records.
     other_forms = {
         "kwargs": dict(task.kwargs),
