@@ -1,7 +1,7 @@
 """Conversion of JSON values to dataclasses, checked against type hints; one message names every problem.
 
 A program that acts with a saved policy should import little more than numpy; importing pydantic would double its
-start-up time. msgspec imports fast, too, but it reports only the first problem, names neither the keys of mappings nor
+start-up time. msgspec costs about 15 ms, but it reports only the first problem, names neither the keys of mappings nor
 the allowed literals, and allows no two dataclasses in a union.
 """
 
