@@ -26,7 +26,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.search.refine.learner import Vector
 from policygen.search.refine.learner_actor import CellView, cell_view, with_entries
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.q import learn_tables
 from policygen.tasks.load import load_task
 
 HERE = Path(__file__).parent
@@ -102,10 +102,10 @@ class Field:
 
     def learn(self, advice: Table | None, seed: int) -> Lesson:
         """One learner's way; it ends early where the optimum is held."""
-        course = LearningBudget(self.practice, partial(_seeds, seed), self.case.episodes, discount_of(self.task))
         checks: list[tuple[int, float]] = []
-        rng = np.random.default_rng([seed, 1])
-        for number, (played, table) in enumerate(learn_tables(self.view, course, rng, advice=advice)):
+        seeds, rng = partial(_seeds, seed), np.random.default_rng([seed, 1])
+        tables = learn_tables(self.view, self.practice, seeds, self.case.episodes, rng, advice=advice)
+        for number, (played, table) in enumerate(tables):
             if self.mdp is None and number % 2 and played < self.case.episodes:
                 continue
             checks.append((played, self.value(table, seed)))

@@ -14,7 +14,7 @@ from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Vector
 from policygen.search.refine.learner_actor import cell_view
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.q import learn_tables
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -59,8 +59,11 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
 
     def ours() -> None:
         played.clear()
-        budget = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
-        for _ in learn_tables(view, budget, np.random.default_rng(0)):
+
+        def seeds(first: int, count: int) -> range:
+            return range(first, first + count)
+
+        for _ in learn_tables(view, practice, seeds, episodes, np.random.default_rng(0)):
             pass
 
     few = 2_000 if quick else 20_000

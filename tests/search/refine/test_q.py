@@ -17,9 +17,9 @@ from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Learner, Step
-from policygen.search.refine.learner_actor import cell_view, entries_of, is_better, with_entries
+from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
 from policygen.search.refine.methods import refine
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.q import is_better, learn_tables
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
 
@@ -199,10 +199,14 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
-    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds).returns, seeds, 640, discount_of(task))
     firsts, lasts = [], []
+
+    def practice(actor: Actor, seeds: Sequence[int]) -> np.ndarray:
+        return sampler.play(actor, seeds).returns
+
     for table in (good, (good + 2) % 4):
-        tables = [entries for _, entries in learn_tables(view, budget, np.random.default_rng(0), advice=table)]
+        rng = np.random.default_rng(0)
+        tables = [entries for _, entries in learn_tables(view, practice, seeds, 640, rng, advice=table)]
         firsts.append((tables[0] == table).all())
         lasts.append(expected_return(mdp, tables[-1][view.read(np.arange(16).reshape(-1, 1))], 100))
     assert firsts == [True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.learner_actor import LearnerActor, ShapedReward, Trial, cell_view
+from policygen.search.refine.learner_actor import LearnerActor, cell_view
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
@@ -47,14 +48,13 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
 
 
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
-    """What a learner on the lake is told of one episode."""
-    mdp = finite_mdp(LAKE)
+    """What a learner on the lake is told of one episode in which it always goes down."""
+    mdp, steps = finite_mdp(LAKE), list[Step]()
     assert mdp is not None
-    view = cell_view(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
-    student = Trial(view, np.ones(view.cells, np.int64), np.random.default_rng(0))  # follows `down`
-    praise = ShapedReward(Measure(LAKE, shaping), discount)
-    Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, view, praise), [3])
-    return student.steps
+    view = cell_view(policy_of(POOR, "frozenlake"), len(mdp.start), Measure(LAKE, shaping))  # type: ignore[arg-type]
+    actor = LearnerActor(np.ones_like, steps.append, replace(view, discount=discount))
+    Sampler(mdp, LAKE.max_steps).play(actor, [3])
+    return steps
 
 
 def test_a_potential_adds_up_to_what_no_policy_can_change() -> None:

@@ -118,7 +118,7 @@ RANGED = "let far = tune(1, 0, 4)*angle\nleft = 0\nright = tune(0, -0.2, 0.2)*fa
 def test_a_constant_with_a_range_moves_in_proportion_to_it_and_comes_back_from_its_ends() -> None:
     tunable = Tunable(policy_of(RANGED))
     assert tunable.places == ("let far", "right", "right", "right")  # also a 1 in a feature, and a 0
-    assert tunable.in_units(np.full(4, 0.2)) == pytest.approx([0.8, 0.08, 2.0, 0.6])
+    assert 0.2 * tunable.sizes == pytest.approx([0.8, 0.08, 2.0, 0.6])
     assert tunable.at(np.zeros(4)) == tunable.policy
     moved = tunable.at(np.array([0.2, -0.25, -0.5, -2.0]))
     assert moved.to_text() == (
