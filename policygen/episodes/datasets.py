@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,11 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     folder = dataset_folder(name) / "data"
     file = folder / "main_data.hdf5"
     if not file.is_file():
-        form = _data_format(folder)
-        known = f"it is in the form `{form}`; save it again with data_format='hdf5'" if form else "there is none"
+        known = "there is none"
+        with suppress(OSError, ValueError, AttributeError):
+            metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20])
+            if form := str(metadata.get("data_format"))[:40]:
+                known = f"it is in the form `{form}`; save it again with data_format='hdf5'"
         raise UsageError(f"cannot read the Minari dataset {name} ({dataset_folder(name)}): {known}")
     try:
         import h5py
@@ -72,12 +75,6 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
         raise UsageError(f"the Minari dataset {name} is damaged: {words}") from None
 
 
-def _data_format(folder: Path) -> str:
-    with suppress(OSError, ValueError, AttributeError):
-        return str(json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20]).get("data_format"))[:40]
-    return ""
-
-
 @dataclass
 class _NumberBudget:
     """The count of numbers that may still be read: a small file can claim many, or list one array many times."""
@@ -90,35 +87,28 @@ def _episode(content: Any, key: str, task: Task, budget: _NumberBudget) -> Traje
     observations = _rows(_member(group, "observations"), task.layout, budget)
     actions = _numbers(_member(group, "actions"), budget)
     rewards = np.ravel(_numbers(_member(group, "rewards"), budget))
-    ends = [bool(flags[-1]) if len(flags := _numbers(_member(group, name), budget)) else False for name in _ENDS]
+    terminated, truncated = (
+        bool(len(flags) and flags[-1])
+        for flags in (_numbers(_member(group, name), budget) for name in ("terminations", "truncations"))
+    )
     seed = group.attrs.get("seed")
     seed = int(seed) if isinstance(seed, int | np.integer) else -1
-    return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed, where=key)
+    paid = float(np.sum(rewards, dtype=np.float64))
+    episode = Trajectory(observations, actions, rewards, paid, seed, terminated, truncated)
+    return checked_trajectory(task, episode, key)
 
 
-_ENDS = ("terminations", "truncations")
-
-
-def checked_trajectory(
-    task: Task,
-    observations: npt.NDArray[Any],
-    actions: npt.NDArray[Any],
-    rewards: npt.NDArray[Any],
-    *,
-    ends: tuple[bool, bool],
-    seed: int,
-    where: str,
-) -> Trajectory:
-    """Convert an episode of another program to a `Trajectory`.
+def checked_trajectory(task: Task, episode: Trajectory, where: str) -> Trajectory:
+    """Return an episode of another program in the types of a `Trajectory`.
 
     Args:
-        ends: whether the environment terminated the episode, and whether a limit truncated it.
         where: the episode's name in messages.
 
     Raises:
         UsageError: the numbers do not fit the task, or the episode has no steps.
     """
-    steps, count, gym_id = len(rewards), len(task.actuators), task.gym_id
+    steps, count, gym_id = episode.length, len(task.actuators), task.gym_id
+    observations, actions = episode.observations, episode.actions
     if observations.shape != (steps + 1, task.width) or len(actions) != steps:
         raise UsageError(
             f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
@@ -128,26 +118,20 @@ def checked_trajectory(
     if not steps:
         raise UsageError(f"{where}: it has no steps")
     with np.errstate(over="ignore"):
-        seen, earned = observations.astype(np.float32, copy=False), rewards.astype(np.float32, copy=False)
+        seen, earned = observations.astype(np.float32, copy=False), episode.rewards.astype(np.float32, copy=False)
     if not np.isfinite(seen).all():
         raise UsageError(f"{where}: its observations hold a value that is not a finite number")
     flat = np.reshape(actions, (steps, count)) if np.size(actions) == count * steps else np.array([np.nan])
-    if not (np.isfinite(flat).all() and np.isfinite(earned).all()):
+    if not (np.isfinite(flat).all() and np.isfinite(earned).all() and np.isfinite(episode.episode_return)):
         raise UsageError(f"{where}: its actions or rewards do not fit {gym_id}")
     for column, actuator in zip(flat.T, task.actuators, strict=True):
         labels = len(actuator.labels)
         if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < labels)).all():
             raise UsageError(f"{where}: its actions do not fit {gym_id}: choices are 0 to {labels - 1}")
     kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
-    return Trajectory(
-        observations=seen,
-        actions=kept[:, 0] if task.action_space == "discrete" else kept,
-        rewards=earned,
-        episode_return=float(np.sum(rewards, dtype=np.float64)),
-        seed=seed,
-        terminated=ends[0],
-        truncated=ends[1] and not ends[0],
-    )
+    if task.action_space == "discrete":
+        kept = kept[:, 0]
+    return replace(episode, observations=seen, actions=kept, rewards=earned)
 
 
 def _member(group: Any, key: str) -> Any:

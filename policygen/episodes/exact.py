@@ -57,20 +57,11 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
     """Return the task's MDP if it is finite and known, else None."""
     env = make_env(task)
     try:
-        mdp = _mdp_of(env)
+        return _mdp_of(env)
     except Exception:  # the environment's `P` is not a table of transitions
         return None
     finally:
         close(env)
-    return mdp if mdp is not None and _is_mdp(mdp) else None
-
-
-def _is_mdp(mdp: FiniteMDP) -> bool:
-    """Whether the numbers form an MDP; if they did not, a wrong score would be called exact."""
-    finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
-    inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
-    sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
-    return bool(finite and inside and sums and (mdp.probabilities >= 0).all() and (mdp.start >= 0).all())
 
 
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
@@ -98,7 +89,14 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             for k, (probability, after, reward, ended) in enumerate(table[s][a]):
                 next_states[s, a, k], probabilities[s, a, k] = after, probability
                 rewards[s, a, k], continues[s, a, k] = reward, not ended
-    return FiniteMDP(next_states, probabilities, rewards, continues, np.asarray(start, np.float64))
+    start = np.asarray(start, np.float64)
+    # If these were no probabilities, rewards and states, a wrong score would be called exact.
+    finite = all(np.isfinite(part).all() for part in (probabilities, rewards, start))
+    inside = (next_states >= 0).all() and (next_states < n).all()
+    sums = np.allclose(probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(start.sum(), 1, atol=1e-6)
+    if not (finite and inside and sums and (probabilities >= 0).all() and (start >= 0).all()):
+        return None
+    return FiniteMDP(next_states, probabilities, rewards, continues, start)
 
 
 def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
@@ -109,12 +107,11 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
 
     def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
         """Return the number of a pair of state and memory; new pairs are queued."""
-        key = (state, memory.tobytes())
-        if key not in number:
-            number[key] = len(states)
+        found = number.setdefault((state, memory.tobytes()), len(states))
+        if found == len(states):
             states.append(state)
             remembered.append(memory)
-        return number[key]
+        return found
 
     first_memory = policy.start(1)[0]
     first = np.flatnonzero(mdp.start)

@@ -96,9 +96,8 @@ class Players(AbstractContextManager["Players"]):
         self.task = task
         self.step_timeout = step_timeout
         self.isolated = False
-        self.jobs = jobs or usable_cores()
-        if task.given is not None and not is_picklable(task.given):
-            self.jobs = 1
+        self._picklable = task.given is None or is_picklable(task.given)
+        self.jobs = (jobs or usable_cores()) if self._picklable else 1
         pool = pool_for(task, self.jobs) if use_pool else None
         self._local: Pool | Simulator = pool or Simulator(task, step_timeout)
         self._seconds_per_episode: float | None = None
@@ -171,8 +170,7 @@ class Players(AbstractContextManager["Players"]):
 
     def _worth_sharing(self, episodes: int) -> bool:
         if self.isolated:
-            reachable = self.task.given is None or is_picklable(self.task.given)
-            return isinstance(self._local, Simulator) and reachable and self.task.gym_id not in _local_ids
+            return isinstance(self._local, Simulator) and self._picklable and self.task.gym_id not in _local_ids
         known = self._seconds_per_episode
         if known is None or not self._can_share(episodes):
             return False

@@ -230,18 +230,13 @@ def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # kB
 
 
-def test_numbers_that_are_no_actions_are_refused() -> None:
-    rows = np.zeros((3, 4))
-    for actions, rewards in (
-        ([0, 2], [1, 1]),
-        ([0.5, 0], [1, 1]),
-        ([0, -1], [1, 1]),
-        ([0, 1], [1, np.nan]),
-    ):
-        with pytest.raises(UsageError, match="do not fit CartPole-v1"):
-            checked_trajectory(
-                CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0, where="x"
-            )
+@pytest.mark.parametrize(
+    ("actions", "rewards"), [([0, 2], [1, 1]), ([0.5, 0], [1, 1]), ([0, -1], [1, 1]), ([0, 1], [1, np.nan])]
+)
+def test_numbers_that_are_no_actions_are_refused(actions: list[float], rewards: list[float]) -> None:
+    episode = Trajectory(np.zeros((3, 4)), np.array(actions), np.array(rewards), 0.0, 0, True, False)
+    with pytest.raises(UsageError, match="do not fit CartPole-v1"):
+        checked_trajectory(CARTPOLE, episode, "x")
 
 
 # --- demonstrations --------------------------------------------------------------------------------------------------
@@ -307,11 +302,11 @@ def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> Non
 
 
 NOT_OURS = {
-    "has no `rewards`, `lengths`: write a file of your own with numpy.savez": {"rewards": None, "lengths": None},
-    "`terminated` has the shape (7,) instead of (3,), one value per episode": {"terminated": [False] * 7},
-    "`observations` has the shape (5, 4), and 3 episodes of": {"observations": np.zeros((5, 4))},
-    "`lengths` must be whole numbers of at least 1": {"lengths": [0, 1, 2]},
-    "holds values that are not numbers": {"rewards": ["a"]},
+    "(it has no `rewards`, `lengths`): write a file of your own with numpy.savez": {"rewards": None, "lengths": None},
+    "`terminated` has the type bool and the shape (7,); it must hold one number per": {"terminated": [False] * 7},
+    "`observations` has the type float64 and the shape (5, 4); 3 episodes of": {"observations": np.zeros((5, 4))},
+    "`lengths` must be whole numbers": {"lengths": [-1, 1, 2]},
+    "`rewards` has the type <U1 and the shape (1,)": {"rewards": ["a"]},
     "episode 1: its observations hold a value that is not a finite number": {"observations": "nan"},
     "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
     "cannot be read (the size of actions.npy differs from its header)": {"actions": np.array([{}], object)},
