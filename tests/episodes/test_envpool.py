@@ -18,6 +18,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 
 
 def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +29,18 @@ def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest
     assert pool_for(load_task("hopper"), 2) is None
 
 
+def pool_of(task: Task) -> module.Pool:
+    pool = pool_for(task, 2)
+    assert pool is not None
+    return pool
+
+
 @needs_envpool
 @pytest.mark.parametrize("gym_id", STEP_BY_STEP)
 def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
     task = replace(load_task(gym_id), max_steps=40)
-    pool = pool_for(task, 2)
-    assert pool is not None
     env: Any = gym.make(gym_id).unwrapped
-    for trajectory in pool.play(RandomActor(task, 0), [1, 2, 3, 2**32 - 1]):
+    for trajectory in pool_of(task).play(RandomActor(task, 0), [1, 2, 3, 2**32 - 1]):
         env.reset(seed=0)
         start = trajectory.observations[0].astype(np.float64)
         # These environments observe everything but where they are along the track, which changes nothing.
@@ -79,8 +84,7 @@ def test_box2d_agrees_with_gymnasium_statistically(name: str, text: str) -> None
     policy = policy_for(name, text)
     policy = replace(policy, task=replace(policy.task, max_steps=150))
     assert policy.task.gym_id in BY_DISTRIBUTION
-    pool = pool_for(policy.task, 2)
-    assert pool is not None
+    pool = pool_of(policy.task)
     with Simulator(policy.task) as simulator:
         seeds = episode_seeds(0, "engines", 60)
         assert same_law(pool.play(policy, seeds), simulator.play(policy, seeds))
@@ -92,8 +96,7 @@ def test_box2d_agrees_with_gymnasium_statistically(name: str, text: str) -> None
 def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_for(name, REMEMBERING[name])
     policy = replace(policy, task=replace(policy.task, max_steps=200))
-    pool = pool_for(policy.task, 2)
-    assert pool is not None
+    pool = pool_of(policy.task)
     seeds = list(range(7))
     together = pool.play(policy, seeds)
     assert len({t.length for t in together}) > 1  # rows are compacted as episodes end
@@ -130,8 +133,7 @@ def test_many_policies_play_in_envpool_what_each_plays_alone(remembers: bool, mo
 @needs_envpool
 def test_envpool_repeats_itself_and_agrees_with_gymnasium_statistically() -> None:
     policy = hopping()
-    pool = pool_for(policy.task, 2)
-    assert pool is not None
+    pool = pool_of(policy.task)
     seeds = episode_seeds(0, "engines", 150)
     pooled = pool.play(policy, seeds)
     assert_equal(pooled[:20], pool.play(policy, seeds[:20]))
