@@ -53,10 +53,10 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
         trust: must be true for a model's file.
 
     Raises:
-        UsageError: there is no agent of this name, or it cannot be loaded.
+        UsageError: there is no agent of this name, it cannot be loaded, or is not trusted or of another environment.
     """
     if model := MODEL.fullmatch(text):
-        return sb3_model(model[1], model[2], task, trust=trust)
+        return _sb3_model(model[1], model[2], task, trust=trust)
     module, _, name = text.partition(":")
     try:
         found = getattr(import_user_module(module), name, None)
@@ -105,15 +105,11 @@ class LabelledEpisodes:
 
 
 def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> LabelledEpisodes:
-    """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_agent`.
+    """Play one episode per seed by the student, and ask the teacher for its action in each state.
 
-    Raises:
-        UsageError: one of them cannot act, or the task has an `action_layout`, for example for a Dict.
-        PolicyError: one of them fails, or returns something that is not an action.
-        EnvironmentFault: the environment fails.
+    Raises: see `play_agent`.
     """
-    seen: list[Any] = []
-    actions: list[Any] = []
+    seen, actions = list[Any](), list[Any]()
 
     def begin(space: gym.Space[Any]) -> Callable[[Any], Any]:
         label, decide = _begin(teacher), _begin(student)
@@ -190,16 +186,8 @@ def _play(
         close(env)
 
 
-def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
-    """Load a Stable-Baselines3 model.
-
-    Args:
-        kind: name of its algorithm, such as `ppo`.
-        trust: must be true, because the file's pickles may run any code.
-
-    Raises:
-        UsageError: it is not trusted, cannot be loaded, or is of another environment.
-    """
+def _sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
+    """Load a Stable-Baselines3 model, for example of the kind `ppo`; the pickles in its file may run any code."""
     if not trust:
         raise UsageError(
             f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "
@@ -210,9 +198,8 @@ def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
     try:
         import stable_baselines3  # optional
     except ImportError:
-        raise UsageError(
-            "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
-        ) from None
+        words = "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
+        raise UsageError(words) from None
     try:
         model: Any = getattr(stable_baselines3, kind.upper()).load(file, device="cpu")
     except Exception as error:  # the file raises almost anything in torch and pickle

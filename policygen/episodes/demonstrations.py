@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from policygen.episodes.agents import MODEL, play_agent, refuse_nameless_model, sb3_model
+from policygen.episodes.agents import MODEL, load_agent, play_agent, refuse_nameless_model
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays, trajectories_in
 from policygen.episodes.datasets import checked_trajectory, read_minari
 from policygen.episodes.score import episode_seeds
@@ -35,8 +35,8 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     Raises:
         UsageError: the source cannot be read, is of another environment, or is an untrusted model.
     """
-    if model := MODEL.fullmatch(source):
-        agent = sb3_model(model[1], model[2], task, trust=trust)
+    if MODEL.fullmatch(source):
+        agent = load_agent(source, task, trust=trust)
         episodes = play_agent(agent, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     else:
         refuse_nameless_model(source)

@@ -42,10 +42,8 @@ class FiniteMDP:
 
     def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
         """Return the Markov chain under a table of actions, shape (states,); its arrays have no action axis."""
-        pairs = np.arange(len(self.start)), actions
         parts = (self.next_states, self.probabilities, self.rewards, self.continues)
-        after, probabilities, rewards, continues = (values[pairs] for values in parts)
-        return FiniteMDP(after, probabilities, rewards, continues, self.start)
+        return FiniteMDP(*(values[np.arange(len(self.start)), actions] for values in parts), self.start)
 
     def action_values(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Compute the expected return of each state and action if each next state is worth `value`."""

@@ -14,7 +14,6 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, part_of_decision
 from policygen.quantities.compiled import compile_batch
-from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
@@ -106,12 +105,11 @@ class Sides:
 
     Attributes:
         requirement: its name.
-        text, node: the left side as text and as a tree.
+        node: the left side.
         left, right: the values of the sides, shape (T + 1,).
     """
 
     requirement: str
-    text: str
     node: Node
     left: npt.NDArray[np.float64]
     right: npt.NDArray[np.float64]
@@ -156,18 +154,6 @@ class Requirements:
         """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
         return [found for compiled in self._compiled if (found := compiled.sides(trajectory)) is not None]
 
-    def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
-        """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
-
-        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
-        """
-        hard = [
-            np.where(violations.shares > 0, 1 + violations.shares, 0.0)
-            for requirement, violations in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
-            if requirement.hard
-        ]
-        return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
-
 
 class Penalty:
     """The cost of violated hard requirements in a search, which grows with the episodes that the search has played.
@@ -180,20 +166,27 @@ class Penalty:
     """
 
     def __init__(self, task: Task, episodes: int) -> None:
-        self._requirements = Requirements(task) if task.requirements else None
+        self._hard = [_Compiled(task, requirement) for requirement in task.requirements if requirement.hard]
         self._episodes, self._played = max(1, episodes), 0
         self._lowest, self._highest = np.inf, -np.inf
 
     def __call__(
         self, values: npt.NDArray[np.float64], trajectories: Sequence[Sequence[Trajectory]]
     ) -> npt.NDArray[np.float64]:
-        """Return the values of some policies minus the costs of the violations in their episodes."""
-        if self._requirements is None:
+        """Return the values of some policies minus the costs of the violations in their episodes.
+
+        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
+        """
+        if not self._hard:
             return values
         self._played += sum(map(len, trajectories))
         self._lowest, self._highest = min(self._lowest, values.min()), max(self._highest, values.max())
         weight = FULL_COST * min(1.0, self._played / self._episodes) ** 2 * (self._highest - self._lowest)
-        return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
+        degrees = []
+        for some in trajectories:
+            shares = np.array([one.by_episode(some).shares for one in self._hard])
+            degrees.append(np.where(shares > 0, 1 + shares, 0.0).sum(axis=0).mean())
+        return values - weight * np.array(degrees)
 
 
 class _Compiled:
@@ -265,8 +258,7 @@ class _Compiled:
         _, _, *sides = self._values(trajectory)
         if not sides:
             return None
-        node = self._condition.arguments[0]  # type: ignore[union-attr]
-        return Sides(self._requirement.name, to_text(node), node, *sides)
+        return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
 
     def _met(
         self, holds: npt.NDArray[np.bool_], events: npt.NDArray[np.bool_]

@@ -126,29 +126,23 @@ class Simulator(AbstractContextManager["Simulator"]):
                 deciding = True
                 actions = decider.decide([episode.observations[-1] for episode in running], indices)
                 deciding = finished = False
-                terminated: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
                     ended = episode.step(action, action if to_env_action is None else to_env_action(action))
-                    terminated.append(episode.terminated)
                     if ended is not None:
                         finished = True
                         results[episode.index] = ended
                     if observer is not None:
                         observer.observe_step(episode.index, episode.rewards[-1], results[episode.index])
                 if learning is not None:
-                    after, rewards = zip(
-                        *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True
-                    )
-                    learning.learn(indices, after, np.array(rewards, np.float64), np.array(terminated))
+                    after = [episode.observations[-1] for episode in running]
+                    rewards = np.array([episode.rewards[-1] for episode in running], np.float64)
+                    learning.learn(indices, after, rewards, np.array([episode.terminated for episode in running]))
                 if finished:
-                    continuing = []
-                    for episode in running:
-                        if results[episode.index] is None:
-                            continuing.append(episode)
-                        elif waiting:
+                    for i, episode in enumerate(running):
+                        if waiting and results[episode.index] is not None:
                             env = self._env_for_next_episode(self._envs.index(episode.env))
-                            continuing.append(RunningEpisode.start(env, self.task, *waiting.pop()))
-                    running = continuing
+                            running[i] = RunningEpisode.start(env, self.task, *waiting.pop())
+                    running = [episode for episode in running if results[episode.index] is None]
                     indices = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 

@@ -152,12 +152,11 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 
 def _climbing(levels: Sequence[float]) -> bool:
     """Whether the mean return rose over the last generations, by a slope of more than twice its standard error."""
-    recent = levels[-STALL:]
-    if len(recent) < LEAST_CLIMB:
+    count = min(len(levels), STALL)
+    if count < LEAST_CLIMB:
         return False
-    slope, residual = _line(recent)
-    at = np.arange(len(recent)) - (len(recent) - 1) / 2
-    return slope > 2 * residual / math.sqrt(at @ at)
+    slope, residual = _line(levels[-count:])
+    return slope > 2 * residual / math.sqrt(count * (count**2 - 1) / 12)
 
 
 def _covariance(search: Any, shape: Vector) -> Vector:

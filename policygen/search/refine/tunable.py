@@ -128,10 +128,8 @@ class Tunable:
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
                 places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
-            actuators = policy.task.actuators
-            levels = [
-                v for rule in policy.rules for v, a in zip(rule.action, actuators, strict=True) if not a.is_choice
-            ]
+            pairs = (pair for rule in policy.rules for pair in zip(rule.action, policy.task.actuators, strict=True))
+            levels = [value for value, actuator in pairs if not actuator.is_choice]
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
@@ -213,16 +211,12 @@ class Tunable:
             grid = Grid(tuple(Dimension(d.name, _increasing(rounded, len(d.edges))) for d in grid.dimensions))
         if self.policy.task.has_numbers:
             actuators = self.policy.task.actuators
-            rules = tuple(
-                Rule(
-                    rule.bins,
-                    tuple(
-                        value if a.is_choice else min(max(next(rounded), a.low), a.high)
-                        for value, a in zip(rule.action, actuators, strict=True)
-                    ),
-                )
-                for rule in rules
-            )
+            moved = []
+            for rule in rules:
+                pairs = zip(rule.action, actuators, strict=True)
+                action = tuple(v if a.is_choice else min(max(next(rounded), a.low), a.high) for v, a in pairs)
+                moved.append(Rule(rule.bins, action))
+            rules = tuple(moved)
         return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
 
 
