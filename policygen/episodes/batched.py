@@ -110,7 +110,7 @@ def play_together(
     return played
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _BatchedActors:
     """Several actors as one: the first decides in the first `each` episodes, the second in the next `each`, ..."""
 
@@ -122,18 +122,13 @@ class _BatchedActors:
         try:
             return BatchedLinear(self.actors, self.each)
         except DifferentStructure:
-            return _JointDecider([actor.begin(self.each) for actor in self.actors], self.each)
-
-
-@dataclass(frozen=True, slots=True)
-class _JointDecider:
-    deciders: Sequence[Decider]
-    each: int
+            self._deciders = [actor.begin(self.each) for actor in self.actors]
+            return self
 
     def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:  # indices in ascending order
-        ends = np.searchsorted(indices, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
+        ends = np.searchsorted(indices, self.each * np.arange(1, len(self._deciders) + 1)).tolist()
         chosen, start = [], 0
-        for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):
+        for i, (decider, end) in enumerate(zip(self._deciders, ends, strict=True)):
             if end > start:
                 chosen.append(np.asarray(decider.decide(observations[start:end], indices[start:end] - i * self.each)))
             start = end

@@ -25,7 +25,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.search.refine.learner import Vector
-from policygen.search.refine.learner_actor import CellView, cell_view, with_entries
+from policygen.search.refine.learner_actor import CellView, with_entries
 from policygen.search.refine.q import learn_tables
 from policygen.tasks.load import load_task
 
@@ -71,7 +71,8 @@ class Field:
         assert self.task.grid is not None
         self.enough = self.task.optimum.value - WITHIN * abs(self.task.optimum.value)
         self.blank = TablePolicy.from_actions(self.task, np.zeros(self.task.grid.size))
-        self.view: CellView = cell_view(self.blank, len(self.mdp.start) if self.mdp is not None else None)
+        self.states = len(self.mdp.start) if self.mdp is not None else None
+        self.view = CellView(self.blank, self.states)
         self._sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
         self._simulator = Simulator(self.task)
 

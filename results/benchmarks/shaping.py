@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.config import effective_config
+from policygen.search.refine.learner_actor import CellView
 from policygen.search.refine.q import learn_tables
 from policygen.search.run import start
 from policygen.tasks.load import load_task
@@ -106,7 +107,7 @@ def _checked(place: Field, case: Taught, measure: Measure | None, seed: int) -> 
         return episode_seeds(seed, "learn", count, first)
 
     values: list[float] = []
-    view, rng = replace(place.view, measure=measure), np.random.default_rng([seed, 1])
+    view, rng = CellView(place.blank, place.states, measure), np.random.default_rng([seed, 1])
     for played, table in learn_tables(view, place.practice, seeds, case.episodes, rng):
         while len(values) < len(case.checks) and played >= case.checks[len(values)]:
             values.append(place.value(table, seed))

@@ -16,44 +16,35 @@ from policygen.search.refine.learner import Cells, Step, Vector
 from policygen.tasks.task import Task
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class CellView:
-    """A task as a tabular learner sees it: cells, actions and rewards.
-
-    Attributes:
-        cells, actions: how many there are; with several actuators, actions are all combinations.
-        read: converts n observations to cells.
-        act: converts n action indices to the environment's own form.
-        discount: its horizon, 1 / (1 - discount), is twice the step limit. Scores are undiscounted returns within the
-            limit; with a horizon beyond it, late rewards count nearly in full.
-        measure: an objective that replaces the rewards, or a potential; None for the task's rewards alone.
-    """
-
-    cells: int
-    actions: int
-    read: Callable[[Rows], Cells]
-    act: Callable[[Cells], npt.NDArray[Any]]
-    discount: float
-    measure: Measure | None = None
-
-
-def cell_view(policy: TablePolicy, states: int | None = None, measure: Measure | None = None) -> CellView:
-    """Return the cells and actions of a table whose actions are choices.
+    """A table of choices as a tabular learner sees it: cells, actions and rewards.
 
     Args:
         states: number of states if observations are state numbers; their cells are then looked up.
+        measure: an objective that replaces the rewards, or a potential; None for the task's rewards alone.
+
+    Attributes:
+        cells, actions: how many there are; with several actuators, actions are all combinations.
+        discount: its horizon, 1 / (1 - discount), is twice the step limit. Scores are undiscounted returns within the
+            limit; with a horizon beyond it, late rewards count nearly in full.
     """
-    task, counts = policy.task, choices_of(policy.task)
-    known = policy.cells(np.arange(states).reshape(-1, 1)) if states is not None else None
 
-    def read(rows: Rows) -> Cells:
-        return policy.cells(np.asarray(rows)) if known is None else known[np.asarray(rows)[:, 0]]
+    def __init__(self, policy: TablePolicy, states: int | None = None, measure: Measure | None = None) -> None:
+        self._policy, self._counts, self.measure = policy, choices_of(policy.task), measure
+        self.cells, self.actions = policy.grid.size, int(np.prod(self._counts))
+        self.discount = 1.0 - 1.0 / (2.0 * policy.task.max_steps)
+        self._known = policy.cells(np.arange(states).reshape(-1, 1)) if states is not None else None
 
-    def act(actions: Cells) -> npt.NDArray[Any]:
-        return actions if task.action_space == "discrete" else np.stack(np.unravel_index(actions, counts), axis=1)
+    def read(self, rows: Rows) -> Cells:
+        """Convert n observations to cells."""
+        seen = np.asarray(rows)
+        return self._policy.cells(seen) if self._known is None else self._known[seen[:, 0]]
 
-    discount = 1.0 - 1.0 / (2.0 * task.max_steps)
-    return CellView(policy.grid.size, int(np.prod(counts)), read, act, discount, measure)
+    def act(self, actions: Cells) -> npt.NDArray[Any]:
+        """Convert n action indices to the environment's own form."""
+        if self._policy.task.action_space == "discrete":
+            return actions
+        return np.stack(np.unravel_index(actions, self._counts), axis=1)
 
 
 def choices_of(task: Task) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_by_halving
 from policygen.search.refine.learner import Cells, Learner, Step, Vector
-from policygen.search.refine.learner_actor import CellView, LearnerActor, cell_view, entries_of, with_entries
+from policygen.search.refine.learner_actor import CellView, LearnerActor, entries_of, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
@@ -97,7 +97,7 @@ def q_learning(
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)
-    view = cell_view(table, len(mdp.start) if mdp is not None else None, trials.measure)
+    view = CellView(table, len(mdp.start) if mdp is not None else None, trials.measure)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
     episodes, rng = trials.episodes - validation, np.random.default_rng(rng_seed)
     lessons = learn_tables(

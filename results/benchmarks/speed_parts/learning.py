@@ -13,7 +13,7 @@ from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Vector
-from policygen.search.refine.learner_actor import cell_view
+from policygen.search.refine.learner_actor import CellView
 from policygen.search.refine.q import learn_tables
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -48,7 +48,7 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     mdp = finite_mdp(task)
     assert mdp is not None
     assert task.grid is not None
-    view = cell_view(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
+    view = CellView(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
     sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
     played = list[int]()
 

@@ -17,7 +17,7 @@ from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Learner, Step
-from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
+from policygen.search.refine.learner_actor import CellView, entries_of, with_entries
 from policygen.search.refine.methods import refine
 from policygen.search.refine.q import is_better, learn_tables
 from policygen.search.refine.tunable import Refined, Trials
@@ -177,7 +177,7 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     task = load_task("frozenlake")
     mdp = mdp_of(task)
     best = TablePolicy.from_actions(task, best_return(mdp, 100).actions)
-    view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
+    view, sampler = CellView(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
     firsts, lasts = [], []

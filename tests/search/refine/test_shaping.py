@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.learner_actor import LearnerActor, cell_view
+from policygen.search.refine.learner_actor import CellView, LearnerActor
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
 
@@ -49,9 +48,9 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
     """What a learner on the lake is told of one episode in which it always goes down."""
     steps = list[Step]()
-    view = cell_view(policy_of(POOR, "frozenlake"), 16, Measure(LAKE, shaping))  # type: ignore[arg-type]
-    actor = LearnerActor(np.ones_like, steps.append, replace(view, discount=discount))
-    Sampler(mdp_of(LAKE), LAKE.max_steps).play(actor, [3])
+    view = CellView(policy_of(POOR, "frozenlake"), 16, Measure(LAKE, shaping))  # type: ignore[arg-type]
+    view.discount = discount
+    Sampler(mdp_of(LAKE), LAKE.max_steps).play(LearnerActor(np.ones_like, steps.append, view), [3])
     return steps
 
 
