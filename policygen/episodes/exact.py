@@ -63,17 +63,16 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
 
 
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
-    inner = env.unwrapped
-    table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
+    table, start = (getattr(env.unwrapped, name, None) for name in ("P", "initial_state_distrib"))
     space, actions = env.observation_space, env.action_space
     # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
     plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
     is_plain = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
     if not is_plain or not isinstance(table, dict) or start is None:
         return None
-    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
-        return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
+        return None
+    if getattr(env.unwrapped, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
         return None
     n, m = int(space.n), int(actions.n)
     if n > MAX_EXACT_STATES or int(space.start) or len(table) != n or len(start) != n:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_mujoco, policy_for
+from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, policy_for
 from support import discovered
 
 import policygen.episodes.players
@@ -69,55 +69,12 @@ def test_a_seed_gives_the_episode_that_it_gave_when_this_was_written(monkeypatch
     assert sum(swings) == pytest.approx(-13306.077896581999, rel=1e-9)
 
 
-class Rhythm:
-    """Counts the steps of each episode apart, and acts by the count and by what it saw first."""
-
-    independent = True
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    def begin(self, episodes: int) -> Beats:
-        return Beats(self.task, episodes)
-
-
-class Beats:
-    def __init__(self, task: Task, episodes: int) -> None:
-        self.task = task
-        self.steps = np.zeros(episodes, np.int64)
-        self.first = np.zeros(episodes)
-
-    def decide(self, observations: Any, rows: Any) -> Any:
-        assert len(observations) == len(rows) == len(set(rows.tolist()))
-        seen = np.array([float(row[0]) for row in observations], np.float32)
-        self.first[rows] = np.where(self.steps[rows] == 0, seen, self.first[rows])
-        self.steps[rows] += 1
-        beat = np.sin(self.steps[rows] * (1 + 3 * np.abs(self.first[rows])))
-        if self.task.action_space == "discrete":
-            return (beat > 0).astype(np.int64)
-        return np.repeat(0.5 * beat[:, None], len(self.task.actuators), axis=1).astype(np.float32)
-
-
 def test_memory_goes_by_episode_through_refills_and_compaction(monkeypatch: pytest.MonkeyPatch):
-    actor = Rhythm(CARTPOLE)
+    policy = policy_for("cartpole", "let beat = mod(prev(beat, 9*position) + 1, 7)\nleft = 3\nright = beat + 20*angle")
     seeds = episode_seeds(0, "memory", COPIES * 2 + 9)
     with Simulator(CARTPOLE) as vector, copies_of(CARTPOLE, monkeypatch) as copies:
-        played = vector.play(actor, seeds)
-        assert_equal(played, copies.play(actor, seeds))
-        assert_equal(played, [vector.play(actor, [seed])[0] for seed in seeds])
-    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, actor, seed).length for seed in seeds[:5]]
+        played = vector.play(policy, seeds)
+        assert_equal(played, copies.play(policy, seeds))
+        assert_equal(played, [vector.play(policy, [seed])[0] for seed in seeds])
+    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, policy, seed).length for seed in seeds[:5]]
     assert len({t.length for t in played}) > 5
-
-
-@needs_mujoco
-def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_SHARING", -1.0)
-    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_STARTING", -1.0)
-    task = hopping().task
-    actor = Rhythm(task)
-    seeds = episode_seeds(0, "memory", 5)
-    with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
-        expected = copies.play(actor, seeds)
-        assert_equal(players.play(actor, seeds), expected)
-        assert_equal(players.play_many([actor, actor], seeds[:3])[1], expected[:3])
-        assert_equal(expected, [copies.play(actor, [seed])[0] for seed in seeds])
