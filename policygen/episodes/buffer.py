@@ -188,13 +188,14 @@ class ReplayBuffer:
             record = {"format": str(arrays["format"])} if "format" in arrays else {}
             check_mark(record, path, "episodes", remedy)
             buffer, trajectories = cls(capacity), trajectories_in(arrays)
-            attempts, returns = (_column(arrays[name], name, len(trajectories)) for name in ("attempts", "returns"))
+            attempts = _column(arrays["attempts"], "attempts", len(trajectories)).astype(int)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
-            terms = arrays["terms"] if names else np.zeros((len(trajectories), 0))
-            rows = zip(trajectories, attempts.astype(int).tolist(), returns.tolist(), terms.tolist(), strict=True)
-            for trajectory, attempt, value, sums in rows:
-                known = tuple((name, one) for name, one in zip(names, sums, strict=True) if not math.isnan(one))
-                buffer._append(Episode(attempt, replace(trajectory, episode_return=value, terms=known)))
+            if names:
+                sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
+                terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)
+                trajectories = [replace(one, terms=known) for one, known in zip(trajectories, terms, strict=True)]
+            for attempt, trajectory in zip(attempts.tolist(), trajectories, strict=True):
+                buffer._append(Episode(attempt, trajectory))
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
@@ -221,8 +222,8 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     """Return the episodes in arrays that hold them one after the other.
 
-    The arrays named in `NEEDED` must be there. `truncated` (by default not terminated) and `seeds` (by default -1,
-    unknown) may be. Numbers keep the types of the arrays.
+    The arrays named in `NEEDED` must be there. `truncated` (by default not terminated), `seeds` (by default -1,
+    unknown) and `returns` (by default the sums of the rewards) may be. Numbers keep the types of the arrays.
 
     Raises:
         ValueError: an array is missing, or they do not fit together.
@@ -239,18 +240,26 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
                 f"`{name}` has the type {arrays[name].dtype} and the shape {arrays[name].shape}; {count} episodes of "
                 f"{steps} steps together need {rows} rows of numbers"
             )
-    terminated = _column(arrays["terminated"], "terminated", count).astype(bool)
-    truncated = _column(arrays.get("truncated", ~terminated), "truncated", count).astype(bool)
-    seeds = _column(arrays.get("seeds", np.full(count, -1)), "seeds", count).astype(int)
     observations, actions, rewards = arrays["observations"], arrays["actions"], arrays["rewards"].reshape(-1)
-    found, step = list[Trajectory](), 0
-    for number, length in enumerate(lengths.tolist()):
+    if "returns" in arrays:
+        returns = arrays["returns"]
+    else:
+        parts = np.split(rewards, np.cumsum(lengths))[:-1]
+        returns = np.array([np.sum(part, dtype=np.float64) for part in parts])
+    terminated = _column(arrays["terminated"], "terminated", count).astype(bool)
+    columns = [
+        _column(returns, "returns", count).astype(float),
+        _column(arrays.get("seeds", np.full(count, -1)), "seeds", count).astype(int),
+        terminated,
+        _column(arrays.get("truncated", ~terminated), "truncated", count).astype(bool),
+    ]
+    found, step, row = list[Trajectory](), 0, 0
+    for length, *rest in zip(lengths.tolist(), *(column.tolist() for column in columns), strict=True):
         # Copies: a view would keep the whole array in memory.
-        seen = observations[step + number : step + number + length + 1].reshape(length + 1, -1).copy()
-        acted, paid = (array[step : step + length].copy() for array in (actions, rewards))
-        ends = bool(terminated[number]), bool(truncated[number])
-        found.append(Trajectory(seen, acted, paid, float(np.sum(paid, dtype=np.float64)), int(seeds[number]), *ends))
-        step += length
+        seen = observations[row : row + length + 1].reshape(length + 1, -1).copy()
+        acted, paid = actions[step : step + length].copy(), rewards[step : step + length].copy()
+        found.append(Trajectory(seen, acted, paid, *rest))
+        step, row = step + length, row + length + 1
     return found
 
 

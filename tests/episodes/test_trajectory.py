@@ -10,14 +10,11 @@ import pytest
 from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, policy_for
 from support import discovered
 
-import policygen.episodes.players
-from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
 from policygen.episodes.trajectory import STRENGTHS, HeldRandomActor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task
 
 SEEDS = episode_seeds(0, "recorded", 40)
 
