@@ -179,12 +179,13 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         raise UsageError(f"there is a dataset {name} already, in {folder}; choose another name")
     env = make_env(task)
     try:
-        seen, action = env.observation_space, env.action_space
+        seen: Any = env.observation_space
+        action: Any = env.action_space
         if task.layout is not None:  # nested observations are written as flat rows
             seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
         if task.action_layout is not None:  # actions that are not simply a row of actuators are written as one
             action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
-        buffers = []
+        buffers: list[Any] = []
         for episode in episodes:
             last = np.arange(episode.length) == episode.length - 1
             buffers.append(

@@ -42,8 +42,9 @@ class FiniteMDP:
 
     def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
         """Return the Markov chain under a table of actions, shape (states,); its arrays have no action axis."""
-        parts = (self.next_states, self.probabilities, self.rewards, self.continues)
-        return FiniteMDP(*(values[np.arange(len(self.start)), actions] for values in parts), self.start)
+        pairs = np.arange(len(self.start)), actions
+        probabilities, rewards, continues = (x[pairs] for x in (self.probabilities, self.rewards, self.continues))
+        return FiniteMDP(self.next_states[pairs], probabilities, rewards, continues, self.start)
 
     def action_values(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Compute the expected return of each state and action if each next state is worth `value`."""

@@ -55,7 +55,7 @@ def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
     env.close()
 
 
-HOPPING = "hip_torque = -0.5*hip - 0.1*hip_rate\nknee_torque = -0.5*knee - 0.1*knee_rate\nankle_torque = -0.5*ankle - 0.1*ankle_rate"
+HOPPING = "\n".join(f"{joint}_torque = -0.5*{joint} - 0.1*{joint}_rate" for joint in ("hip", "knee", "ankle"))
 LANDING = "none = 0.1\nleft = 0.5*x + vx - angle - spin\nright = angle + spin - 0.5*x - vx\nmain = -y - 2*vy"
 FALLING = "none = 1\nleft = 0\nright = 0\nmain = 0"
 STRIDING = (
