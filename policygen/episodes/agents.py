@@ -107,7 +107,7 @@ class LabelledEpisodes:
 def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> LabelledEpisodes:
     """Play one episode per seed by the student, and ask the teacher for its action in each state.
 
-    Raises: see `play_agent`.
+    It raises what `play_agent` raises, for the student and for the teacher.
     """
     seen, actions = list[Any](), list[Any]()
 

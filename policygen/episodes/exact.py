@@ -128,12 +128,8 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
         actions.append(np.asarray(policy.act(new.reshape(-1, 1), memory)))
         for state, action, row in zip(new.tolist(), actions[-1].tolist(), memory, strict=True):
             possible = (mdp.probabilities[state, action] > 0) & (mdp.continues[state, action] > 0)
-            after.append(
-                [
-                    numbered(next_state, row) if goes_on else 0
-                    for next_state, goes_on in zip(mdp.next_states[state, action].tolist(), possible, strict=True)
-                ]
-            )
+            following = zip(mdp.next_states[state, action].tolist(), possible, strict=True)
+            after.append([numbered(one, row) if goes_on else 0 for one, goes_on in following])
     # States met only at the last step need no successors.
     start = np.zeros(len(states))
     start[: len(first)] = mdp.start[first]

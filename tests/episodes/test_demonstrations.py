@@ -65,6 +65,7 @@ def good_episodes(count: int = 3) -> list[Trajectory]:
 def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
     task = load_task(name)
     episodes = episodes_of(task)
+    episodes[-1] = replace(episodes[-1], terminated=True, truncated=True)  # at the last step allowed
     folder = write_minari(episodes, task, "test/some-v0")
     for one, other in zip(episodes, read_minari("test/some-v0", task), strict=True):
         assert_same(one, other)
@@ -309,8 +310,9 @@ def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> Non
     for one, other in zip(found, episodes, strict=True):
         assert_same(one.trajectory, replace(other, seed=-1))
     seeds = [one.seed for one in episodes]
-    [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds)), task)
+    [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds, returns=[1e9])), task)
     assert first.trajectory.seed == seeds[0]
+    assert first.trajectory.episode_return == pytest.approx(episodes[0].episode_return)
 
 
 NOT_OURS = {

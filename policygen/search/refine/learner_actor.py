@@ -66,7 +66,7 @@ def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
 
 @dataclass(eq=False)
 class LearnerActor:
-    """An actor, and its decider, whose choices a learner makes and whose steps are recorded for the learner.
+    """An actor that acts by a learner's choices and reports every step to the learner; it is its own decider.
 
     Attributes:
         choose: returns an action for each of n cells.

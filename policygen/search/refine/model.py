@@ -49,7 +49,7 @@ class _Found:
 def tune_in_plant(
     policy: Policy, trials: Trials, rng_seed: int, *, floor: float = 0.0, state: TuningState | None = None
 ) -> Refined | None:
-    """Tune a policy in a fitted plant; None if not even one search or real episode is affordable.
+    """Tune a policy in a fitted plant; None if it has nothing to tune or no real episode can be played.
 
     Args:
         trials: plays the real episodes, one by one, and holds those played before. Its plant is fitted, by default that

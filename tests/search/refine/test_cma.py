@@ -88,19 +88,12 @@ def test_a_search_leaves_its_distribution_and_goes_on_with_it() -> None:
     left = tuned(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 500), 0)
     assert left.state is not None
     assert len(left.state.deviations) == len(left.state.correlations) == 3
-    for state in (left.state, replace(left.state, deviations=(0.01, 0.5, 0.05), correlations=(0.0, 0.0, 0.0))):
+    together = TuningState((0.1, 0.6, 0.4), (0.0, 0.0, -0.99))
+    for state in (left.state, replace(left.state, deviations=(0.01, 0.5, 0.05), correlations=(0.0,) * 3), together):
         refine(left.policy, "cma", Trials(bowl := Bowl(), seeds, 500), 1, state=state)
         candidates = np.array(bowl.seen[:12])  # no episode probes again
         assert candidates.std(axis=0) == pytest.approx(state.deviations, rel=0.6)
-
-
-def test_what_moves_together_goes_on_moving_together() -> None:
-    bowl = Bowl()
-    state = TuningState((0.1, 0.6, 0.4), (0.0, 0.0, -0.99))
-    refine(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0, state=state)
-    seen = np.array(bowl.seen[:12])
-    assert np.corrcoef(seen, rowvar=False)[1, 2] < -0.9
-    assert seen.std(axis=0) == pytest.approx(state.deviations, rel=0.6)
+    assert np.corrcoef(candidates, rowvar=False)[1, 2] < -0.9  # what moves together goes on moving together
 
 
 def test_a_constant_that_is_written_with_the_other_operator_turns_its_correlations() -> None:
