@@ -34,11 +34,7 @@ def is_agent(text: str) -> bool:
 
 
 def refuse_nameless_model(text: str) -> None:
-    """Refuse `MODEL.zip` without the name of its algorithm.
-
-    Raises:
-        UsageError: `text` ends in `.zip`.
-    """
+    """Raise UsageError for `MODEL.zip` without the name of its algorithm."""
     if text.endswith(".zip"):
         raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
 

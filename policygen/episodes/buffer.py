@@ -264,11 +264,7 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
 
 
 def _column(values: npt.NDArray[Any], name: str, episodes: int) -> npt.NDArray[Any]:
-    """Return an array of one number per episode.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return an array; refuse one that does not hold one number per episode."""
     if values.dtype.kind not in "biuf" or values.shape != (episodes,):
         shape = f"the type {values.dtype} and the shape {values.shape}"
         raise ValueError(f"`{name}` has {shape}; it must hold one number per episode, {episodes} in all")

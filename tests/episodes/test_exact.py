@@ -34,23 +34,22 @@ def test_the_best_table_of_the_frozen_lake_has_its_known_value():
     assert str(score) == "0.7402 (exact)"
 
 
-def test_the_best_table_of_the_slippery_cliff_has_its_known_value():
-    score = evaluate(TablePolicy.from_actions(CLIFF, BEST_CLIFF), ())
-    assert score.mean == pytest.approx(-63.022467, abs=1e-6)
-    assert score.std == pytest.approx(20.3, abs=0.1)
+STRAIGHT = [1] * 35 + [2, 0] + [1] * 11  # up, along the cliff, down
+DRY_CLIFF = replace(discovered("CliffWalking-v1"), max_steps=100)
 
 
-def test_without_slipping_the_cliff_takes_thirteen_steps():
-    task = replace(discovered("CliffWalking-v1"), max_steps=100)
-    actions = np.full(48, 1)
-    actions[36], actions[35] = 0, 2
+@pytest.mark.parametrize(
+    ("task", "actions", "mean", "std"),
+    [
+        (CLIFF, BEST_CLIFF, -63.022467, 20.3),
+        (DRY_CLIFF, STRAIGHT, -13.0, 0.0),
+        (replace(LAKE, max_steps=20_000), BEST_LAKE, 14 / 17, math.sqrt(14 / 17 * 3 / 17)),  # nearly without a limit
+    ],
+)
+def test_tables_have_their_known_values(task, actions, mean, std):
     score = evaluate(TablePolicy.from_actions(task, actions), ())
-    assert (score.mean, score.std) == (-13.0, 0.0)
-
-
-def test_an_infinite_horizon_is_the_limit_of_long_ones():
-    task = replace(LAKE, max_steps=20_000)
-    assert evaluate(TablePolicy.from_actions(task, BEST_LAKE), ()).mean == pytest.approx(14 / 17, abs=1e-6)
+    assert score.mean == pytest.approx(mean, abs=1e-6)
+    assert score.std == pytest.approx(std, abs=0.1)
 
 
 @pytest.mark.parametrize(
