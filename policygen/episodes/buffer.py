@@ -232,7 +232,7 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
         raise ValueError(f"it has no {', '.join(missing)}")
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
-        raise ValueError("`lengths` must be whole numbers, the steps of each episode")
+        raise ValueError("`lengths` must be whole numbers of at least 0, the steps of each episode")
     count, steps = len(lengths), sum(lengths.tolist())
     for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
         if arrays[name].dtype.kind not in "biuf" or not arrays[name].ndim or len(arrays[name]) != rows:

@@ -76,7 +76,7 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
 
 
 class _Reader:
-    """Reads at most `most` numbers of a file: a small file can claim many, or list one array many times."""
+    """A reader of at most `most` numbers: a small file can claim many, or list one array many times."""
 
     def __init__(self, h5py: Any, most: int) -> None:
         self._h5py, self._left = h5py, most

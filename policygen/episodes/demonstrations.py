@@ -57,7 +57,7 @@ def _read_file(path: Path, task: Task) -> list[Trajectory]:
         if "format" in arrays:  # a run's episodes
             episodes = [episode.trajectory for episode in ReplayBuffer.load(path, remedy=FORM)]
         else:
-            arrays.pop("returns", None)  # only a run's own are surely the sums of the rewards
+            arrays.pop("returns", None)  # a user's array of this name may mean something else
             episodes = trajectories_in(arrays)
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None

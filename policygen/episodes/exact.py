@@ -88,7 +88,7 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
                 next_states[s, a, k], probabilities[s, a, k] = after, probability
                 rewards[s, a, k], continues[s, a, k] = reward, not ended
     start = np.asarray(start, np.float64)
-    # If these were no probabilities, rewards and states, a wrong score would be called exact.
+    # Numbers that are not an MDP are refused: the score would be wrong and yet called exact.
     finite = all(np.isfinite(part).all() for part in (probabilities, rewards, start))
     inside = (next_states >= 0).all() and (next_states < n).all()
     sums = np.allclose(probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(start.sum(), 1, atol=1e-6)

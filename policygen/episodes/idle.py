@@ -184,7 +184,7 @@ def _terms(node: Node) -> Iterator[tuple[Node, Node]]:
     for i, argument in enumerate(node.arguments):
         match argument:
             case Call("+" | "-") | Number(0.0) | Call("*", (Number(0.0), _)):
-                pass  # a sum is no term, and that 0 or `0*x` has no effect is plain
+                pass  # a sum is not a term itself; 0 and `0*x` obviously have no effect
             case _ if node.function in ("+", "-"):
                 other = node.arguments[1 - i]
                 yield argument, Call("neg", (other,)) if node.function == "-" and i == 0 else other
