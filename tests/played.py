@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import discovered
 
 import policygen.episodes.simulator
 from policygen.episodes.simulator import Simulator
@@ -25,20 +22,10 @@ BALANCING = "left = 0\nright = 0.3*position + 0.9*velocity + 5*angle + 3*spin"
 CLUMSY = "left = 0\nright = angle"
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
-needs_mujoco = pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="MuJoCo is not installed")
 
 
 def policy_for(name: str, text: str) -> Policy:
     policy = parse(text, load_task(name), "linear").policy
-    assert policy is not None
-    return policy
-
-
-@functools.cache
-def hopping() -> Policy:
-    task = replace(discovered("Hopper-v5"), max_steps=120)
-    names = task.observation_names
-    policy = parse("\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3)), task).policy
     assert policy is not None
     return policy
 

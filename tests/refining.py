@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from policygen.episodes.batched import play_together
+from policygen.episodes.exact import FiniteMDP, exact_score, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
@@ -16,6 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 
 WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
 
@@ -43,6 +45,18 @@ class Player:
 
 def seeds(first: int, count: int) -> tuple[int, ...]:
     return episode_seeds(0, "refine 1", count, first)
+
+
+def mdp_of(task: Task) -> FiniteMDP:
+    mdp = finite_mdp(task)
+    assert mdp is not None
+    return mdp
+
+
+def exact_mean(policy: Policy) -> float:
+    score = exact_score(policy, mdp_of(policy.task))
+    assert score is not None
+    return score.mean
 
 
 def mean_return(policy: Policy, count: int = 100) -> float:

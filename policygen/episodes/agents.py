@@ -34,11 +34,7 @@ def is_agent(text: str) -> bool:
 
 
 def refuse_nameless_model(text: str) -> None:
-    """Refuse `MODEL.zip` without the name of its algorithm.
-
-    Raises:
-        UsageError: `text` ends in `.zip`.
-    """
+    """Raise UsageError for `MODEL.zip` without the name of its algorithm."""
     if text.endswith(".zip"):
         raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
 
@@ -53,10 +49,10 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
         trust: must be true for a model's file.
 
     Raises:
-        UsageError: there is no agent of this name, or it cannot be loaded.
+        UsageError: there is no agent of this name, it cannot be loaded, or is not trusted or of another environment.
     """
     if model := MODEL.fullmatch(text):
-        return sb3_model(model[1], model[2], task, trust=trust)
+        return _sb3_model(model[1], model[2], task, trust=trust)
     module, _, name = text.partition(":")
     try:
         found = getattr(import_user_module(module), name, None)
@@ -87,7 +83,7 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
-    return _play(_act_factory(agent), task, seeds)
+    return _play(lambda space: _begin(agent), task, seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +101,14 @@ class LabelledEpisodes:
 
 
 def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> LabelledEpisodes:
-    """Play one episode per seed by the student, and ask the teacher for its action in each state; see `play_agent`.
+    """Play one episode per seed by the student, and ask the teacher for its action in each state.
 
-    Raises:
-        UsageError: one of them cannot act, or the task has an `action_layout`, for example for a Dict.
-        PolicyError: one of them fails, or returns something that is not an action.
-        EnvironmentFault: the environment fails.
+    It raises what `play_agent` raises, for the student and for the teacher.
     """
-    begin_teacher, begin_student = _act_factory(teacher), _act_factory(student)
-    env = make_env(task)
-    space = env.action_space
-    close(env)
-    seen: list[Any] = []
-    actions: list[Any] = []
+    seen, actions = list[Any](), list[Any]()
 
-    def begin() -> Callable[[Any], Any]:
-        label, decide = begin_teacher(), begin_student()
+    def begin(space: gym.Space[Any]) -> Callable[[Any], Any]:
+        label, decide = _begin(teacher), _begin(student)
 
         def act(observation: Any) -> Any:
             seen.append(deepcopy(observation))  # an environment may reuse the array
@@ -164,33 +152,38 @@ def action_values(agent: Any, task: Task, observations: Sequence[Any]) -> npt.ND
     return np.asarray(found.detach().numpy(), np.float64)
 
 
-def _play(begin: Callable[[], Callable[[Any], Any]], task: Task, seeds: Sequence[int]) -> list[Trajectory]:
+def _play(
+    begin: Callable[[gym.Space[Any]], Callable[[Any], Any]], task: Task, seeds: Sequence[int]
+) -> list[Trajectory]:
+    """Play one episode per seed; `begin` returns the function that chooses its actions, for an action space."""
     if task.action_layout is not None:
         raise UsageError(
             f"only policies of policygen can be scored with the action space of {task.gym_id}: wrap the environment so "
             "that it has a Discrete or one-row MultiDiscrete that starts at 0, or a one-row Box of floats"
         )
-    env = make_env(task)
+    env, episodes = make_env(task), list[Trajectory]()
     try:
-        episodes = []
         for seed in seeds:
             env = renewed(env, task)
-            episodes.append(_episode(RunningEpisode.start(env, task, 0, seed), begin()))
+            space = env.action_space
+            act, episode, ended = begin(space), RunningEpisode.start(env, task, 0, seed), None
+            while ended is None:
+                try:
+                    action = act(episode.env_observation)
+                except Exception as error:
+                    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                    steps = len(episode.rewards)
+                    raise PolicyError(f"the scored agent fails on {task.gym_id} after {steps} steps: {what}") from error
+                action = _converted(action, space, task)
+                ended = episode.step(action, action)
+            episodes.append(ended)
         return episodes
     finally:
         close(env)
 
 
-def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
-    """Load a Stable-Baselines3 model.
-
-    Args:
-        kind: name of its algorithm, such as `ppo`.
-        trust: must be true, because the file's pickles may run any code.
-
-    Raises:
-        UsageError: it is not trusted, cannot be loaded, or is of another environment.
-    """
+def _sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
+    """Load a Stable-Baselines3 model, for example of the kind `ppo`; the pickles in its file may run any code."""
     if not trust:
         raise UsageError(
             f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "
@@ -201,9 +194,8 @@ def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
     try:
         import stable_baselines3  # optional
     except ImportError:
-        raise UsageError(
-            "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
-        ) from None
+        words = "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
+        raise UsageError(words) from None
     try:
         model: Any = getattr(stable_baselines3, kind.upper()).load(file, device="cpu")
     except Exception as error:  # the file raises almost anything in torch and pickle
@@ -223,25 +215,16 @@ def sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
     return model
 
 
-def _act_factory(agent: Any) -> Callable[[], Callable[[Any], Any]]:
-    """Return a factory of functions from observations to actions, called once per episode."""
-    if hasattr(agent, "predict"):
-        return lambda: _predicting(agent)
-    if not callable(agent):
-        raise UsageError(
-            f"{type(agent).__name__} cannot be scored: it is no policy, no function, and has no predict(observation)"
-        )
-
-    def begin() -> Callable[[Any], Any]:
+def _begin(agent: Any) -> Callable[[Any], Any]:
+    """Begin an episode of an agent; return the function that chooses its actions from observations."""
+    if not hasattr(agent, "predict"):
+        if not callable(agent):
+            name = type(agent).__name__
+            raise UsageError(f"{name} cannot be scored: it is no policy, no function, and has no predict(observation)")
         if callable(getattr(agent, "reset", None)):
             agent.reset()
         function: Callable[[Any], Any] = agent
         return function
-
-    return begin
-
-
-def _predicting(agent: Any) -> Callable[[Any], Any]:
     known: Mapping[str, inspect.Parameter] = {}
     with suppress(TypeError, ValueError):  # a method without a signature gets the observation alone
         known = inspect.signature(agent.predict).parameters
@@ -258,21 +241,6 @@ def _predicting(agent: Any) -> Callable[[Any], Any]:
         return answer
 
     return act
-
-
-def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
-    task = episode.task
-    while True:
-        try:
-            action = act(episode.env_observation)
-        except Exception as error:
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            steps = len(episode.rewards)
-            raise PolicyError(f"the scored agent fails on {task.gym_id} after {steps} steps: {what}") from error
-        action = _converted(action, episode.env.action_space, task)
-        ended = episode.step(action, action)
-        if ended is not None:
-            return ended
 
 
 def _converted(action: Any, space: gym.Space[Any], task: Task) -> Any:

@@ -15,7 +15,13 @@ from policygen.tasks.task import Task
 
 
 class EnvCopies(Protocol):
-    """Copies of an environment that step together; copies whose episode has ended step too, and are ignored."""
+    """Copies of an environment that step together; copies whose episode has ended step too, and are ignored.
+
+    Attributes:
+        first: the observations at the start of their episodes, shape (n, d).
+    """
+
+    first: npt.NDArray[Any]
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
         """Step all k copies; return observations, shape (k, d), then rewards and terminations, shape (k,), and more."""
@@ -31,29 +37,22 @@ class EnvCopies(Protocol):
 
 
 def play_batch(
-    task: Task,
-    actor: Actor,
-    seeds: Sequence[int],
-    copies: EnvCopies,
-    first: npt.NDArray[Any],
-    *,
-    most_idle: float = 0.5,
+    task: Task, actor: Actor, seeds: Sequence[int], copies: EnvCopies, *, most_idle: float = 0.5
 ) -> list[Trajectory]:
     """Play one episode per seed, in the order of the seeds, and close the copies.
 
     Args:
         copies: one per seed, at the start of its episode.
-        first: their first observations, shape (n, d).
         most_idle: copies whose episodes have ended are closed once they are at least this share of all open copies.
     """
     n, limit = len(seeds), task.max_steps
-    observations = np.empty((limit + 1, *first.shape), np.float32)
+    observations = np.empty((limit + 1, *copies.first.shape), np.float32)
     box = task.action_space == "box"
     actions = np.empty((limit, n, len(task.actuators)), np.float32) if box else np.empty((limit, n), np.int16)
     rewards = np.empty((limit, n))
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
-    observations[0] = first
+    observations[0] = copies.first
     current = observations[0]
     kept = np.arange(n)  # indices of the episodes whose copies are kept: all that play, and some that have ended
     # The same as an index into the arrays: a slice is several times faster than an array of indices.
@@ -74,14 +73,8 @@ def play_batch(
         current = observations[step + 1, rows]  # in single precision: the actor sees what trajectories keep
         step += 1
         if learning is not None:
-            active = ~ended
-            learning_from = kept[active]
-            learning.learn(
-                learning_from,
-                current[active],
-                rewards[step - 1, learning_from],
-                np.asarray(now_terminated, np.bool_)[active],
-            )
+            active, ends = ~ended, np.asarray(now_terminated, np.bool_)
+            learning.learn(kept[active], current[active], rewards[step - 1, kept[active]], ends[active])
         if step < limit and not now_terminated.any():
             continue
         now_ended = (now_terminated | (step >= limit)) & ~ended
@@ -112,13 +105,13 @@ def play_together(
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []
     for some in chunks(actors, most // len(seeds)):
-        together = play(BatchedActors(some, len(seeds)), list(seeds) * len(some))
+        together = play(_BatchedActors(some, len(seeds)), list(seeds) * len(some))
         played += [together[i : i + len(seeds)] for i in range(0, len(together), len(seeds))]
     return played
 
 
-@dataclass(frozen=True, slots=True)
-class BatchedActors:
+@dataclass
+class _BatchedActors:
     """Several actors as one: the first decides in the first `each` episodes, the second in the next `each`, ..."""
 
     actors: Sequence[Actor]
@@ -126,25 +119,16 @@ class BatchedActors:
     independent: bool = True
 
     def begin(self, episodes: int, /) -> Decider:
-        """Begin new episodes: `each` for every actor."""
         try:
             return BatchedLinear(self.actors, self.each)
         except DifferentStructure:
-            return _JointDecider([actor.begin(self.each) for actor in self.actors], self.each)
+            self._deciders = [actor.begin(self.each) for actor in self.actors]
+            return self
 
-
-@dataclass(frozen=True, slots=True)
-class _JointDecider:
-    """The deciders of several actors as one, each for `each` episodes."""
-
-    deciders: Sequence[Decider]
-    each: int
-
-    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
-        """Return the actions of the episodes `indices`, which are in ascending order."""
-        ends = np.searchsorted(indices, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:  # indices in ascending order
+        ends = np.searchsorted(indices, self.each * np.arange(1, len(self._deciders) + 1)).tolist()
         chosen, start = [], 0
-        for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):
+        for i, (decider, end) in enumerate(zip(self._deciders, ends, strict=True)):
             if end > start:
                 chosen.append(np.asarray(decider.decide(observations[start:end], indices[start:end] - i * self.each)))
             start = end

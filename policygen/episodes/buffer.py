@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ _LARGEST_FILE = 8 * 2**30  # bytes
 REMEDY = "delete it, and its episodes are played again"
 STEPS_OF_AN_EPISODE = 32  # an episode counts as this number of further steps: it needs 700 bytes besides its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
+NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a file of episodes
 _MOST_CACHED = 32  # values that `cached` keeps
 _T = TypeVar("_T")
 
@@ -47,10 +47,8 @@ class ReplayBuffer:
         self.capacity = capacity
         self.evictions = 0  # number of evictions
         self._episodes: list[Episode] = []
-        self._returns: list[float] = []
         self._size = 0  # in transitions; at most the capacity
         self._of_attempt: dict[int, list[Episode]] = {}
-        self._best: list[Episode] = []  # the KEPT_EXTREMES best; never evicted
         self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
         self._cache: dict[Hashable, Any] = {}
 
@@ -68,7 +66,7 @@ class ReplayBuffer:
     @property
     def returns(self) -> npt.NDArray[np.float64]:
         """The return of every episode, in order: shape (episodes,)."""
-        return np.asarray(self._returns)
+        return np.array([episode.trajectory.episode_return for episode in self._episodes], np.float64)
 
     def add(self, attempt: int, trajectories: Iterable[Trajectory]) -> None:
         """Append the episodes of an attempt."""
@@ -79,11 +77,8 @@ class ReplayBuffer:
 
     def _append(self, episode: Episode) -> None:
         self._episodes.append(episode)
-        self._returns.append(episode.trajectory.episode_return)
         self._size += episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
-        if len(self._best) < KEPT_EXTREMES or _highest_first(episode) <= _highest_first(self._best[-1]):
-            self._best = sorted([episode, *self._best], key=_highest_first)[:KEPT_EXTREMES]
 
     def _evict(self) -> None:
         self._tally = None
@@ -99,15 +94,12 @@ class ReplayBuffer:
                 evicted.add(index)
                 self._size -= episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in evicted]
-        self._returns = [value for index, value in enumerate(self._returns) if index not in evicted]
         self._of_attempt = {}
         for episode in self._episodes:
             self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def best(self, n: int) -> list[Episode]:
         """Return the n episodes of highest return, best first; of equal ones, the later first."""
-        if n <= len(self._best):
-            return self._best[:n]
         keys = np.lexsort((-np.arange(len(self)), -self.returns))
         return [self._episodes[i] for i in keys[:n].tolist()]
 
@@ -160,12 +152,16 @@ class ReplayBuffer:
         data = io.BytesIO()
         t = [episode.trajectory for episode in self._episodes]
         terms = list(dict.fromkeys(name for x in t for name, _ in x.terms))
+
+        def joined(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(x, name) for x in t]) if t else np.zeros(0)
+
         np.savez(
             data,
             format=np.array(mark("episodes")["format"]),
-            observations=_joined([x.observations for x in t]),
-            actions=_joined([x.actions for x in t]),
-            rewards=_joined([x.rewards for x in t]),
+            observations=joined("observations"),
+            actions=joined("actions"),
+            rewards=joined("rewards"),
             lengths=np.array([x.length for x in t], np.int64),
             returns=self.returns,
             seeds=np.array([x.seed for x in t], np.int64),
@@ -191,31 +187,15 @@ class ReplayBuffer:
             arrays = read_arrays(path)
             record = {"format": str(arrays["format"])} if "format" in arrays else {}
             check_mark(record, path, "episodes", remedy)
-            _check_arrays(arrays)
-            steps = int(arrays["lengths"].sum())
-            rows = steps + len(arrays["lengths"])
-            if (len(arrays["rewards"]), len(arrays["actions"]), len(arrays["observations"])) != (steps, steps, rows):
-                raise ValueError("its arrays do not fit together")
-            buffer = cls(capacity)
+            buffer, trajectories = cls(capacity), trajectories_in(arrays)
+            attempts = _column(arrays["attempts"], "attempts", len(trajectories)).astype(int)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
-            observations, actions, rewards = (arrays[name] for name in ("observations", "actions", "rewards"))
-            numbers = (arrays[name].tolist() for name in _KINDS)
-            terms = _terms(names, arrays["terms"]) if names else itertools.repeat((), len(arrays["lengths"]))
-            step = state = 0
-            for length, attempt, value, seed, terminated, truncated, episode_terms in zip(*numbers, terms, strict=True):
-                # Copies: a view would keep the whole array in memory.
-                trajectory = Trajectory(
-                    observations=observations[state : state + length + 1].copy(),
-                    actions=actions[step : step + length].copy(),
-                    rewards=rewards[step : step + length].copy(),
-                    episode_return=value,
-                    seed=seed,
-                    terminated=terminated,
-                    truncated=truncated,
-                    terms=episode_terms,
-                )
+            if names:
+                sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
+                terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)
+                trajectories = [replace(one, terms=known) for one, known in zip(trajectories, terms, strict=True)]
+            for attempt, trajectory in zip(attempts.tolist(), trajectories, strict=True):
                 buffer._append(Episode(attempt, trajectory))
-                state, step = state + length + 1, step + length
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
@@ -239,32 +219,56 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         return {name: stored[name] for name in stored.files}
 
 
-def _terms(names: Sequence[str], sums: npt.NDArray[np.float64]) -> Iterator[tuple[tuple[str, float], ...]]:
-    """Yield each episode's reward terms from sums of shape (episodes, names); NaN marks a missing term."""
-    for row in sums.tolist():
-        yield tuple((name, value) for name, value in zip(names, row, strict=True) if not math.isnan(value))
+def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
+    """Return the episodes in arrays that hold them one after the other.
+
+    The arrays named in `NEEDED` must be there. `truncated` (by default not terminated), `seeds` (by default -1,
+    unknown) and `returns` (by default the sums of the rewards) may be. Numbers keep the types of the arrays.
+
+    Raises:
+        ValueError: an array is missing, or they do not fit together.
+    """
+    if missing := [f"`{name}`" for name in NEEDED if name not in arrays]:
+        raise ValueError(f"it has no {', '.join(missing)}")
+    lengths = arrays["lengths"]
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+        raise ValueError("`lengths` must be whole numbers of at least 0, the steps of each episode")
+    count, steps = len(lengths), sum(lengths.tolist())
+    for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
+        if arrays[name].dtype.kind not in "biuf" or not arrays[name].ndim or len(arrays[name]) != rows:
+            raise ValueError(
+                f"`{name}` has the type {arrays[name].dtype} and the shape {arrays[name].shape}; {count} episodes of "
+                f"{steps} steps together need {rows} rows of numbers"
+            )
+    observations, actions, rewards = arrays["observations"], arrays["actions"], arrays["rewards"].reshape(-1)
+    if "returns" in arrays:
+        returns = arrays["returns"]
+    else:
+        parts = np.split(rewards, np.cumsum(lengths))[:-1]
+        returns = np.array([np.sum(part, dtype=np.float64) for part in parts])
+    terminated = _column(arrays["terminated"], "terminated", count).astype(bool)
+    columns = [
+        _column(returns, "returns", count).astype(float),
+        _column(arrays.get("seeds", np.full(count, -1)), "seeds", count).astype(int),
+        terminated,
+        _column(arrays.get("truncated", ~terminated), "truncated", count).astype(bool),
+    ]
+    found, step, row = list[Trajectory](), 0, 0
+    for length, *rest in zip(lengths.tolist(), *(column.tolist() for column in columns), strict=True):
+        # Copies: a view would keep the whole array in memory.
+        seen = observations[row : row + length + 1].reshape(length + 1, -1).copy()
+        acted, paid = actions[step : step + length].copy(), rewards[step : step + length].copy()
+        found.append(Trajectory(seen, acted, paid, *rest))
+        step, row = step + length, row + length + 1
+    return found
 
 
-def _highest_first(episode: Episode) -> float:
-    """Sort key: highest return first, NaN last."""
-    value = episode.trajectory.episode_return
-    return math.inf if math.isnan(value) else -value
-
-
-_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b"}
-
-
-def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Refuse arrays of other shapes or types than `save` writes."""
-    episodes = arrays["lengths"].shape
-    for name, kind in _KINDS.items():
-        if arrays[name].shape != episodes or len(episodes) != 1 or (arrays[name].dtype.kind != kind and episodes[0]):
-            raise ValueError(f"its `{name}` does not fit")
-    numbers = ("observations", "actions", "rewards", *(("terms",) if "terms" in arrays else ()))
-    if any(arrays[name].dtype.kind not in "iuf" for name in numbers) or (arrays["lengths"] < 0).any():
-        raise ValueError("it holds values that are not numbers")
-    if episodes[0] and (arrays["observations"].ndim != 2 or arrays["rewards"].ndim != 1):
-        raise ValueError("its arrays have other shapes")
+def _column(values: npt.NDArray[Any], name: str, episodes: int) -> npt.NDArray[Any]:
+    """Return an array; refuse one that does not hold one number per episode."""
+    if values.dtype.kind not in "biuf" or values.shape != (episodes,):
+        shape = f"the type {values.dtype} and the shape {values.shape}"
+        raise ValueError(f"`{name}` has {shape}; it must hold one number per episode, {episodes} in all")
+    return values
 
 
 def _refuse_inflated(content: bytes) -> None:
@@ -279,7 +283,3 @@ def _refuse_inflated(content: bytes) -> None:
                 shape, _, kind = read(file)
                 if kind.hasobject or math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
                     raise ValueError(f"the size of {member.filename} differs from its header")
-
-
-def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    return np.concatenate(arrays) if arrays else np.zeros(0)

@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,11 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     folder = dataset_folder(name) / "data"
     file = folder / "main_data.hdf5"
     if not file.is_file():
-        form = _data_format(folder)
-        known = f"it is in the form `{form}`; save it again with data_format='hdf5'" if form else "there is none"
+        known = "there is none"
+        with suppress(OSError, ValueError, AttributeError):
+            metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20])
+            if form := str(metadata.get("data_format"))[:40]:
+                known = f"it is in the form `{form}`; save it again with data_format='hdf5'"
         raise UsageError(f"cannot read the Minari dataset {name} ({dataset_folder(name)}): {known}")
     try:
         import h5py
@@ -63,8 +66,8 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     try:
         with h5py.File(file, "r") as content:
             names = sorted((key for key in content if key.startswith("episode_")), key=lambda key: (len(key), key))
-            budget = _NumberBudget(MOST_NUMBERS + _MOST_IN_A_BYTE * file.stat().st_size)
-            return [_episode(content, key, task, budget) for key in names[:MOST_EPISODES]]
+            reader = _Reader(h5py, MOST_NUMBERS + _MOST_IN_A_BYTE * file.stat().st_size)
+            return [reader.episode(content, key, task) for key in names[:MOST_EPISODES]]
     except UsageError as error:
         raise UsageError(f"the Minari dataset {name}: {error}") from None
     except Exception as error:  # a damaged file raises almost anything in HDF5
@@ -72,53 +75,62 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
         raise UsageError(f"the Minari dataset {name} is damaged: {words}") from None
 
 
-def _data_format(folder: Path) -> str:
-    with suppress(OSError, ValueError, AttributeError):
-        return str(json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20]).get("data_format"))[:40]
-    return ""
+class _Reader:
+    """A reader of at most `most` numbers: a small file can claim many, or list one array many times."""
+
+    def __init__(self, h5py: Any, most: int) -> None:
+        self._h5py, self._left = h5py, most
+
+    def episode(self, content: Any, key: str, task: Task) -> Trajectory:
+        group = self._member(content, key)
+        observations = self._rows(self._member(group, "observations"), task.layout)
+        names = ("actions", "rewards", "terminations", "truncations")
+        actions, rewards, *flags = (self._numbers(self._member(group, name)) for name in names)
+        terminated, truncated = (bool(len(one) and one[-1]) for one in flags)
+        seed = group.attrs.get("seed")
+        seed = int(seed) if isinstance(seed, int | np.integer) else -1
+        paid = float(np.sum(rewards, dtype=np.float64))
+        episode = Trajectory(observations, actions, np.ravel(rewards), paid, seed, terminated, truncated)
+        return checked_trajectory(task, episode, key)
+
+    def _member(self, group: Any, key: str) -> Any:
+        """Return a member of a group, refusing links, which may lead into other files."""
+        h5py = self._h5py
+        if not isinstance(group, h5py.Group) or not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise UsageError(f"it has no `{key}` of its own")
+        return group[key]
+
+    def _numbers(self, data: Any) -> npt.NDArray[Any]:
+        if not isinstance(data, self._h5py.Dataset) or data.dtype.kind not in "iufb" or data.size is None:
+            raise UsageError("it holds values that are not numbers")
+        if data.is_virtual or data.external:
+            raise UsageError("it stores its numbers in other files")
+        self._left -= data.size
+        if self._left < 0:
+            raise UsageError("its episodes claim more numbers than a file of its size holds")
+        return np.asarray(data[()])
+
+    def _rows(self, data: Any, layout: Layout | TextPart | None) -> npt.NDArray[Any]:
+        """Read observations as rows, whether they are nested like the task's or flat."""
+        if not isinstance(layout, Layout) or isinstance(data, self._h5py.Dataset):
+            numbers = self._numbers(data)
+            return numbers.reshape(len(numbers), -1)
+        keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
+        parts = [self._rows(self._member(data, key), part) for key, part in zip(keys, layout.parts, strict=True)]
+        return np.concatenate(parts, axis=1)
 
 
-@dataclass
-class _NumberBudget:
-    """The count of numbers that may still be read: a small file can claim many, or list one array many times."""
-
-    left: int
-
-
-def _episode(content: Any, key: str, task: Task, budget: _NumberBudget) -> Trajectory:
-    group = _member(content, key)
-    observations = _rows(_member(group, "observations"), task.layout, budget)
-    actions = _numbers(_member(group, "actions"), budget)
-    rewards = np.ravel(_numbers(_member(group, "rewards"), budget))
-    ends = [bool(flags[-1]) if len(flags := _numbers(_member(group, name), budget)) else False for name in _ENDS]
-    seed = group.attrs.get("seed")
-    seed = int(seed) if isinstance(seed, int | np.integer) else -1
-    return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed, where=key)
-
-
-_ENDS = ("terminations", "truncations")
-
-
-def checked_trajectory(
-    task: Task,
-    observations: npt.NDArray[Any],
-    actions: npt.NDArray[Any],
-    rewards: npt.NDArray[Any],
-    *,
-    ends: tuple[bool, bool],
-    seed: int,
-    where: str,
-) -> Trajectory:
-    """Convert an episode of another program to a `Trajectory`.
+def checked_trajectory(task: Task, episode: Trajectory, where: str) -> Trajectory:
+    """Return an episode of another program in the types of a `Trajectory`.
 
     Args:
-        ends: whether the environment terminated the episode, and whether a limit truncated it.
         where: the episode's name in messages.
 
     Raises:
         UsageError: the numbers do not fit the task, or the episode has no steps.
     """
-    steps, count, gym_id = len(rewards), len(task.actuators), task.gym_id
+    steps, count, gym_id = episode.length, len(task.actuators), task.gym_id
+    observations, actions = episode.observations, episode.actions
     if observations.shape != (steps + 1, task.width) or len(actions) != steps:
         raise UsageError(
             f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
@@ -128,60 +140,20 @@ def checked_trajectory(
     if not steps:
         raise UsageError(f"{where}: it has no steps")
     with np.errstate(over="ignore"):
-        seen, earned = observations.astype(np.float32, copy=False), rewards.astype(np.float32, copy=False)
+        seen, earned = observations.astype(np.float32, copy=False), episode.rewards.astype(np.float32, copy=False)
     if not np.isfinite(seen).all():
         raise UsageError(f"{where}: its observations hold a value that is not a finite number")
     flat = np.reshape(actions, (steps, count)) if np.size(actions) == count * steps else np.array([np.nan])
-    if not (np.isfinite(flat).all() and np.isfinite(earned).all()):
+    if not (np.isfinite(flat).all() and np.isfinite(earned).all() and np.isfinite(episode.episode_return)):
         raise UsageError(f"{where}: its actions or rewards do not fit {gym_id}")
     for column, actuator in zip(flat.T, task.actuators, strict=True):
         labels = len(actuator.labels)
         if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < labels)).all():
             raise UsageError(f"{where}: its actions do not fit {gym_id}: choices are 0 to {labels - 1}")
     kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
-    return Trajectory(
-        observations=seen,
-        actions=kept[:, 0] if task.action_space == "discrete" else kept,
-        rewards=earned,
-        episode_return=float(np.sum(rewards, dtype=np.float64)),
-        seed=seed,
-        terminated=ends[0],
-        truncated=ends[1] and not ends[0],
-    )
-
-
-def _member(group: Any, key: str) -> Any:
-    """Return a member of a group, refusing links, which may lead into other files."""
-    import h5py
-
-    if not isinstance(group, h5py.Group) or not isinstance(group.get(key, getlink=True), h5py.HardLink):
-        raise UsageError(f"it has no `{key}` of its own")
-    return group[key]
-
-
-def _numbers(data: Any, budget: _NumberBudget) -> npt.NDArray[Any]:
-    import h5py
-
-    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size is None:
-        raise UsageError("it holds values that are not numbers")
-    if data.is_virtual or data.external:
-        raise UsageError("it stores its numbers in other files")
-    budget.left -= data.size
-    if budget.left < 0:
-        raise UsageError("its episodes claim more numbers than a file of its size holds")
-    return np.asarray(data[()])
-
-
-def _rows(data: Any, layout: Layout | TextPart | None, budget: _NumberBudget) -> npt.NDArray[Any]:
-    """Read observations as rows, whether they are nested like the task's or flat."""
-    import h5py
-
-    if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
-        numbers = _numbers(data, budget)
-        return numbers.reshape(len(numbers), -1)
-    keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
-    parts = [_rows(_member(data, key), part, budget) for key, part in zip(keys, layout.parts, strict=True)]
-    return np.concatenate(parts, axis=1)
+    if task.action_space == "discrete":
+        kept = kept[:, 0]
+    return replace(episode, observations=seen, actions=kept, rewards=earned)
 
 
 def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
@@ -197,6 +169,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     """
     try:
         import minari
+        from minari.data_collector import EpisodeBuffer
     except ImportError:
         raise UsageError(_INSTALL) from None
     if not _ID.fullmatch(name):
@@ -206,12 +179,26 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         raise UsageError(f"there is a dataset {name} already, in {folder}; choose another name")
     env = make_env(task)
     try:
-        seen, action = env.observation_space, env.action_space
+        seen: Any = env.observation_space
+        action: Any = env.action_space
         if task.layout is not None:  # nested observations are written as flat rows
             seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
         if task.action_layout is not None:  # actions that are not simply a row of actuators are written as one
             action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
-        buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]
+        buffers: list[Any] = []
+        for episode in episodes:
+            last = np.arange(episode.length) == episode.length - 1
+            buffers.append(
+                EpisodeBuffer(
+                    id=len(buffers),
+                    seed=episode.seed if episode.seed >= 0 else None,
+                    observations=list(episode.observations.reshape(-1, *seen.shape).astype(seen.dtype)),
+                    actions=list(episode.actions.reshape(-1, *action.shape).astype(action.dtype)),
+                    rewards=episode.rewards.tolist(),
+                    terminations=(last & episode.terminated).tolist(),
+                    truncations=(last & episode.truncated).tolist(),
+                )
+            )
         if not buffers:
             raise UsageError("there are no episodes to write")
         with warnings.catch_warnings(action="ignore"):  # Minari warns about a missing author, and more
@@ -231,19 +218,3 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     finally:
         close(env)
     return folder
-
-
-def _buffer(number: int, episode: Trajectory, seen: Any, action: Any) -> Any:
-    from minari.data_collector import EpisodeBuffer
-
-    steps = episode.length
-    last = np.arange(steps) == steps - 1
-    return EpisodeBuffer(
-        id=number,
-        seed=episode.seed if episode.seed >= 0 else None,
-        observations=list(episode.observations.reshape(-1, *seen.shape).astype(seen.dtype)),
-        actions=list(episode.actions.reshape(-1, *action.shape).astype(action.dtype)),
-        rewards=episode.rewards.tolist(),
-        terminations=(last & episode.terminated).tolist(),
-        truncations=(last & episode.truncated).tolist(),
-    )

@@ -52,7 +52,10 @@ class Pool:
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """Play one episode per seed; see `Players.play`."""
-        played = [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
+        played: list[Trajectory] = []
+        for some in chunks(seeds, COPIES):
+            copies = _PooledCopies(self.task, some, self.threads)
+            played += play_batch(self.task, actor, some, copies, most_idle=0.0)
         for trajectory in played:
             if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):
                 raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is not a finite number")
@@ -60,10 +63,6 @@ class Pool:
 
     def close(self) -> None:
         """Do nothing: EnvPool's copies fix their seeds when made, so none are kept between calls."""
-
-    def _play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        copies = _PooledCopies(self.task, seeds, self.threads)
-        return play_batch(self.task, actor, seeds, copies, copies.first, most_idle=0.0)
 
 
 class _PooledCopies:
@@ -83,16 +82,13 @@ class _PooledCopies:
         self.first, _ = self._pool.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
-        """Step the copies that are kept."""
         observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])
         return observations[order], rewards[order], ended[order]
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
         self._kept = self._kept[which]
 
     def close(self) -> None:
-        """Stop the threads."""
         self._pool.close()

@@ -43,9 +43,8 @@ class FiniteMDP:
     def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
         """Return the Markov chain under a table of actions, shape (states,); its arrays have no action axis."""
         pairs = np.arange(len(self.start)), actions
-        parts = (self.next_states, self.probabilities, self.rewards, self.continues)
-        after, probabilities, rewards, continues = (values[pairs] for values in parts)
-        return FiniteMDP(after, probabilities, rewards, continues, self.start)
+        probabilities, rewards, continues = (x[pairs] for x in (self.probabilities, self.rewards, self.continues))
+        return FiniteMDP(self.next_states[pairs], probabilities, rewards, continues, self.start)
 
     def action_values(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Compute the expected return of each state and action if each next state is worth `value`."""
@@ -57,34 +56,24 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
     """Return the task's MDP if it is finite and known, else None."""
     env = make_env(task)
     try:
-        mdp = _mdp_of(env)
+        return _mdp_of(env)
     except Exception:  # the environment's `P` is not a table of transitions
         return None
     finally:
         close(env)
-    return mdp if mdp is not None and _is_mdp(mdp) else None
-
-
-def _is_mdp(mdp: FiniteMDP) -> bool:
-    """Whether the numbers form an MDP; if they did not, a wrong score would be called exact."""
-    finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
-    inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
-    sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
-    return bool(finite and inside and sums and (mdp.probabilities >= 0).all() and (mdp.start >= 0).all())
 
 
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
-    inner = env.unwrapped
-    table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
+    table, start = (getattr(env.unwrapped, name, None) for name in ("P", "initial_state_distrib"))
     space, actions = env.observation_space, env.action_space
     # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
     plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
     is_plain = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
     if not is_plain or not isinstance(table, dict) or start is None:
         return None
-    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
-        return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
+        return None
+    if getattr(env.unwrapped, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
         return None
     n, m = int(space.n), int(actions.n)
     if n > MAX_EXACT_STATES or int(space.start) or len(table) != n or len(start) != n:
@@ -98,7 +87,14 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             for k, (probability, after, reward, ended) in enumerate(table[s][a]):
                 next_states[s, a, k], probabilities[s, a, k] = after, probability
                 rewards[s, a, k], continues[s, a, k] = reward, not ended
-    return FiniteMDP(next_states, probabilities, rewards, continues, np.asarray(start, np.float64))
+    start = np.asarray(start, np.float64)
+    # Numbers that are not an MDP are refused: the score would be wrong and yet called exact.
+    finite = all(np.isfinite(part).all() for part in (probabilities, rewards, start))
+    inside = (next_states >= 0).all() and (next_states < n).all()
+    sums = np.allclose(probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(start.sum(), 1, atol=1e-6)
+    if not (finite and inside and sums and (probabilities >= 0).all() and (start >= 0).all()):
+        return None
+    return FiniteMDP(next_states, probabilities, rewards, continues, start)
 
 
 def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
@@ -109,12 +105,11 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
 
     def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
         """Return the number of a pair of state and memory; new pairs are queued."""
-        key = (state, memory.tobytes())
-        if key not in number:
-            number[key] = len(states)
+        found = number.setdefault((state, memory.tobytes()), len(states))
+        if found == len(states):
             states.append(state)
             remembered.append(memory)
-        return number[key]
+        return found
 
     first_memory = policy.start(1)[0]
     first = np.flatnonzero(mdp.start)
@@ -133,12 +128,8 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
         actions.append(np.asarray(policy.act(new.reshape(-1, 1), memory)))
         for state, action, row in zip(new.tolist(), actions[-1].tolist(), memory, strict=True):
             possible = (mdp.probabilities[state, action] > 0) & (mdp.continues[state, action] > 0)
-            after.append(
-                [
-                    numbered(next_state, row) if goes_on else 0
-                    for next_state, goes_on in zip(mdp.next_states[state, action].tolist(), possible, strict=True)
-                ]
-            )
+            following = zip(mdp.next_states[state, action].tolist(), possible, strict=True)
+            after.append([numbered(one, row) if goes_on else 0 for one, goes_on in following])
     # States met only at the last step need no successors.
     start = np.zeros(len(states))
     start[: len(first)] = mdp.start[first]

@@ -182,16 +182,11 @@ def _terms(node: Node) -> Iterator[tuple[Node, Node]]:
     if not isinstance(node, Call) or node.function == "fixed":
         return
     for i, argument in enumerate(node.arguments):
-        if node.function in ("+", "-") and _is_term(argument):
-            other = node.arguments[1 - i]
-            yield argument, Call("neg", (other,)) if node.function == "-" and i == 0 else other
+        match argument:
+            case Call("+" | "-") | Number(0.0) | Call("*", (Number(0.0), _)):
+                pass  # a sum is not a term itself; 0 and `0*x` obviously have no effect
+            case _ if node.function in ("+", "-"):
+                other = node.arguments[1 - i]
+                yield argument, Call("neg", (other,)) if node.function == "-" and i == 0 else other
         for term, without in _terms(argument):
             yield term, Call(node.function, (*node.arguments[:i], without, *node.arguments[i + 1 :]))
-
-
-def _is_term(node: Node) -> bool:
-    """Whether an operand of a sum is a term: not a sum itself, and not 0 or `0*x`, whose lack of effect is plain."""
-    match node:
-        case Call("+" | "-") | Number(0.0) | Call("*", (Number(0.0), _)):
-            return False
-    return True

@@ -69,13 +69,10 @@ class _Workers:
     distribute: Distribute = staticmethod(by_processes)
 
 
-_workers = _Workers()
-
-
 def use_distribution(distribute: Distribute) -> None:
     """Play by `distribute` from now on; its processes already run, unless it is `by_processes`."""
-    _workers.distribute = distribute
-    _workers.started = distribute is not by_processes
+    _Workers.distribute = distribute
+    _Workers.started = distribute is not by_processes
 
 
 class Players(AbstractContextManager["Players"]):
@@ -96,9 +93,8 @@ class Players(AbstractContextManager["Players"]):
         self.task = task
         self.step_timeout = step_timeout
         self.isolated = False
-        self.jobs = jobs or usable_cores()
-        if task.given is not None and not is_picklable(task.given):
-            self.jobs = 1
+        self._picklable = task.given is None or is_picklable(task.given)
+        self.jobs = (jobs or usable_cores()) if self._picklable else 1
         pool = pool_for(task, self.jobs) if use_pool else None
         self._local: Pool | Simulator = pool or Simulator(task, step_timeout)
         self._seconds_per_episode: float | None = None
@@ -124,8 +120,6 @@ class Players(AbstractContextManager["Players"]):
         if not self.isolated and self._seconds_per_episode is None and self._can_share(len(seeds) - TIMED_FIRST):
             timed = self._play_locally(actor, seeds[:TIMED_FIRST])
             return timed + self.play(actor, seeds[TIMED_FIRST:])
-        if not self._worth_sharing(len(seeds)):
-            return self._play_locally(actor, seeds)
         parts = [list(seeds[i :: self.jobs]) for i in range(self.jobs)]
         played = self._play_in_workers([(actor, part) for part in parts if part])
         if played is None:
@@ -146,9 +140,7 @@ class Players(AbstractContextManager["Players"]):
         unknown = self._seconds_per_episode is None and not self.isolated
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_locally(actors[0], seeds), *self.play_many(actors[1:], seeds)]
-        played = None
-        if self._worth_sharing(len(actors) * len(seeds)):
-            played = self._play_in_workers([(actor, list(seeds)) for actor in actors])
+        played = self._play_in_workers([(actor, list(seeds)) for actor in actors])
         return played or [self._play_locally(actor, seeds) for actor in actors]
 
     def __exit__(self, *exception: object) -> None:
@@ -169,24 +161,23 @@ class Players(AbstractContextManager["Players"]):
         copies = self._local.engine == "copies"
         return self.jobs > 1 and episodes > 1 and copies and self.task.gym_id not in _local_ids
 
-    def _worth_sharing(self, episodes: int) -> bool:
+    def _play_in_workers(self, work: Sequence[Piece]) -> list[list[Trajectory]] | None:
+        """Play work in worker processes; None if it is too small for them, or they lack the environment."""
+        episodes = sum(len(seeds) for _, seeds in work)
         if self.isolated:
-            reachable = self.task.given is None or is_picklable(self.task.given)
-            return isinstance(self._local, Simulator) and reachable and self.task.gym_id not in _local_ids
-        known = self._seconds_per_episode
-        if known is None or not self._can_share(episodes):
-            return False
-        return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
-
-    def _play_in_workers(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
-        """Play work in worker processes; None if they lack the environment."""
-        assert isinstance(self._local, Simulator), "EnvPool distributes its episodes itself"
-        _workers.started = True
+            # EnvPool distributes its episodes itself.
+            share = isinstance(self._local, Simulator) and self._picklable and self.task.gym_id not in _local_ids
+        else:
+            least = SECONDS_WORTH_SHARING if _Workers.started else SECONDS_WORTH_STARTING
+            share = self._can_share(episodes) and (self._seconds_per_episode or 0.0) * episodes > least
+        if not share:
+            return None
+        _Workers.started = True
         started = time.perf_counter()
         # This process has made the environment, so the workers need not check trust.
         play = partial(_play_in_worker, trusted(self.task), self._local.origin, self.step_timeout)
         try:
-            results = _workers.distribute(play, work, self.jobs)
+            results = _Workers.distribute(play, work, self.jobs)
         except PlayerKilled:
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
@@ -196,7 +187,6 @@ class Players(AbstractContextManager["Players"]):
         if len(played) < len(results):
             _local_ids.add(self.task.gym_id)
             return None
-        episodes = sum(len(seeds) for _, seeds in work)
         self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
         return played
 

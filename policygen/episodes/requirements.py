@@ -14,7 +14,6 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, part_of_decision
 from policygen.quantities.compiled import compile_batch
-from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
@@ -106,12 +105,11 @@ class Sides:
 
     Attributes:
         requirement: its name.
-        text, node: the left side as text and as a tree.
+        node: the left side.
         left, right: the values of the sides, shape (T + 1,).
     """
 
     requirement: str
-    text: str
     node: Node
     left: npt.NDArray[np.float64]
     right: npt.NDArray[np.float64]
@@ -138,26 +136,23 @@ class Requirements:
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
         """Return for each requirement how many episodes violate it, and the worst of them."""
-        return tuple(
-            _counted(requirement, violations, trajectories)
-            for requirement, violations in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
-        )
+        counted = []
+        for requirement, found in zip(self._task.requirements, self.by_episode(trajectories), strict=True):
+            violated, where, worst = int((found.shares > 0).sum()), None, None
+            if not np.isnan(found.distance).all():
+                where = int(np.nanargmax(found.distance))
+                worst = float(found.worst[where])
+            elif violated:
+                where = int(found.shares.argmax())
+            seed = trajectories[where].seed if where is not None else None
+            step = int(found.step[where]) if where is not None and found.step[where] >= 0 else None
+            name, hard, allowed = requirement.name, requirement.hard, requirement.allowed
+            counted.append(Violations(name, hard, allowed, violated, len(trajectories), worst, seed, step))
+        return tuple(counted)
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
         """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
         return [found for compiled in self._compiled if (found := compiled.sides(trajectory)) is not None]
-
-    def degrees(self, trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
-        """Return how much each episode violates hard requirements, shape (episodes,); 0 if it meets them.
-
-        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
-        """
-        hard = [
-            np.where(violations.shares > 0, 1 + violations.shares, 0.0)
-            for requirement, violations in zip(self._task.requirements, self.by_episode(trajectories), strict=True)
-            if requirement.hard
-        ]
-        return np.sum(hard, axis=0) if hard else np.zeros(len(trajectories))
 
 
 class Penalty:
@@ -171,49 +166,38 @@ class Penalty:
     """
 
     def __init__(self, task: Task, episodes: int) -> None:
-        self._requirements = Requirements(task) if task.requirements else None
+        self._hard = [_Compiled(task, requirement) for requirement in task.requirements if requirement.hard]
         self._episodes, self._played = max(1, episodes), 0
         self._lowest, self._highest = np.inf, -np.inf
 
     def __call__(
         self, values: npt.NDArray[np.float64], trajectories: Sequence[Sequence[Trajectory]]
     ) -> npt.NDArray[np.float64]:
-        """Return the values of some policies minus the costs of the violations in their episodes."""
-        if self._requirements is None:
+        """Return the values of some policies minus the costs of the violations in their episodes.
+
+        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
+        """
+        if not self._hard:
             return values
         self._played += sum(map(len, trajectories))
         self._lowest, self._highest = min(self._lowest, values.min()), max(self._highest, values.max())
         weight = FULL_COST * min(1.0, self._played / self._episodes) ** 2 * (self._highest - self._lowest)
-        return values - weight * np.array([self._requirements.degrees(some).mean() for some in trajectories])
-
-
-def _counted(requirement: Requirement, violations: EpisodeViolations, trajectories: Sequence[Trajectory]) -> Violations:
-    violated = int((violations.shares > 0).sum())
-    where, worst = None, None
-    if len(trajectories) and not np.isnan(violations.distance).all():
-        where = int(np.nanargmax(violations.distance))
-        worst = float(violations.worst[where])
-    elif violated:
-        where = int(violations.shares.argmax())
-    return Violations(
-        requirement.name,
-        requirement.hard,
-        requirement.allowed,
-        violated,
-        len(trajectories),
-        worst,
-        trajectories[where].seed if where is not None else None,
-        int(violations.step[where]) if where is not None and violations.step[where] >= 0 else None,
-    )
+        degrees = []
+        for some in trajectories:
+            shares = np.array([one.by_episode(some).shares for one in self._hard])
+            degrees.append(np.where(shares > 0, 1 + shares, 0.0).sum(axis=0).mean())
+        return values - weight * np.array(degrees)
 
 
 class _Compiled:
+    """A requirement whose condition, event and sides are functions of an episode's rows."""
+
     def __init__(self, task: Task, requirement: Requirement) -> None:
         self._task, self._requirement = task, requirement
         decisions = decision_names(task)
-        known = [*task.quantity_names, *(name for name in decisions if name not in task.quantity_names)]
+        known = list(dict.fromkeys([*task.quantity_names, *decisions]))
         self._condition, self._event = parsed(requirement, known, task.text_names)
-        nodes = [self._condition, *([self._event] if self._event is not None else [])]
+        nodes = [node for node in (self._condition, self._event) if node is not None]
         read = frozenset().union(*(names_in(node) for node in nodes))
         previous = frozenset().union(*(remembered_in(node) for node in nodes))
         self._info = [name for name in sorted(requirement.info_names) if f"info_{name}" not in known]
@@ -222,13 +206,13 @@ class _Compiled:
         self._names = (*self._reader.names, *decisions, *infos)
 
     @cached_property
-    def _functions(self) -> list[Callable[..., Any]]:
-        """The condition, the event, and the two sides of a comparison."""
+    def _functions(self) -> list[Callable[..., Any] | None]:
+        """The condition, the event (None for the start of the episode), and the two sides of a comparison."""
         nodes: list[Node | None] = [self._condition, self._event]
         match self._condition:
             case Call(operator, (left, right)) if operator in _EXCESS:
                 nodes += [left, right]
-        return [compile_batch(node, self._names) if node is not None else _at_the_start for node in nodes]
+        return [compile_batch(node, self._names) if node is not None else None for node in nodes]
 
     def _values(self, trajectory: Trajectory) -> list[npt.NDArray[np.float64]]:
         """Return the value of each function at the T + 1 observations; the last is paired with the last action."""
@@ -244,11 +228,12 @@ class _Compiled:
                 what = f"requirement `{self._requirement.name}` reads `info_{name}`"
                 raise TaskError(f"{what}, but the `info` of {self._task.gym_id} holds no number `{name}`")
         columns = [*quantities, *decided, *(info[name] for name in self._info)]
+        start = np.arange(n) == 0
         with np.errstate(all="ignore"):
-            return [np.broadcast_to(np.asarray(f(columns), np.float64), (n,)) for f in self._functions]
+            values = [f(columns) if f is not None else start for f in self._functions]
+        return [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in values]
 
     def by_episode(self, trajectories: Sequence[Trajectory]) -> EpisodeViolations:
-        """Return the violations, episode by episode."""
         shares, steps = np.zeros(len(trajectories)), np.full(len(trajectories), -1)
         worst, distance = np.full((2, len(trajectories)), np.nan)
         for i, trajectory in enumerate(trajectories):
@@ -270,12 +255,10 @@ class _Compiled:
         return EpisodeViolations(shares, worst, distance, steps)
 
     def sides(self, trajectory: Trajectory) -> Sides | None:
-        """Return the two sides of the comparison in an episode; None without a comparison."""
         _, _, *sides = self._values(trajectory)
         if not sides:
             return None
-        node = self._condition.arguments[0]  # type: ignore[union-attr]
-        return Sides(self._requirement.name, to_text(node), node, *sides)
+        return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
 
     def _met(
         self, holds: npt.NDArray[np.bool_], events: npt.NDArray[np.bool_]
@@ -298,10 +281,3 @@ class _Compiled:
                 place = event + int(window.argmax()) if window.any() else event + within
                 met[place], counted[place] = window.any(), True
         return met, counted
-
-
-def _at_the_start(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return 1 for the first row and 0 for the others: the event of a requirement that states none."""
-    event = np.zeros(len(columns[0]))
-    event[0] = 1.0
-    return event

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -75,23 +75,17 @@ class Simulator(AbstractContextManager["Simulator"]):
         Raises:
             EnvironmentFault: the environment failed; the next call makes new environments.
         """
-        with self._closing_on_error():
-            if self._vectorised:
-                return play_vectorised(self.task, self._first(), actor, seeds)
-            return self._play_copies(actor, seeds)
-
-    @contextmanager
-    def _closing_on_error(self) -> Iterator[None]:
         with self._working_directory:
             env = self._first()
-        try:
-            with self._working_directory:
-                yield
-        except BaseException as error:
-            self.close()
-            if isinstance(error, gym.error.Error):  # from vectorised dynamics
-                raise fault(error, env, self.task.gym_id, "step") from error
-            raise
+            try:
+                if self._vectorised:
+                    return play_vectorised(self.task, env, actor, seeds)
+                return self._play_copies(actor, seeds)
+            except BaseException as error:
+                self.close()
+                if isinstance(error, gym.error.Error):  # from vectorised dynamics
+                    raise fault(error, env, self.task.gym_id, "step") from error
+                raise
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -132,29 +126,23 @@ class Simulator(AbstractContextManager["Simulator"]):
                 deciding = True
                 actions = decider.decide([episode.observations[-1] for episode in running], indices)
                 deciding = finished = False
-                terminated: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
                     ended = episode.step(action, action if to_env_action is None else to_env_action(action))
-                    terminated.append(episode.terminated)
                     if ended is not None:
                         finished = True
                         results[episode.index] = ended
                     if observer is not None:
                         observer.observe_step(episode.index, episode.rewards[-1], results[episode.index])
                 if learning is not None:
-                    after, rewards = zip(
-                        *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True
-                    )
-                    learning.learn(indices, after, np.array(rewards, np.float64), np.array(terminated))
+                    after = [episode.observations[-1] for episode in running]
+                    rewards = np.array([episode.rewards[-1] for episode in running], np.float64)
+                    learning.learn(indices, after, rewards, np.array([episode.terminated for episode in running]))
                 if finished:
-                    continuing = []
-                    for episode in running:
-                        if results[episode.index] is None:
-                            continuing.append(episode)
-                        elif waiting:
+                    for i, episode in enumerate(running):
+                        if waiting and results[episode.index] is not None:
                             env = self._env_for_next_episode(self._envs.index(episode.env))
-                            continuing.append(RunningEpisode.start(env, self.task, *waiting.pop()))
-                    running = continuing
+                            running[i] = RunningEpisode.start(env, self.task, *waiting.pop())
+                    running = [episode for episode in running if results[episode.index] is None]
                     indices = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 
@@ -268,8 +256,13 @@ class RunningEpisode:
         observations = np.asarray(self.observations)
         with np.errstate(over="ignore"):
             rewards = np.asarray(self.rewards, np.float32)
-        if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
-            raise EnvironmentFault(_not_finite(self.observations, self.rewards))
+        if not np.isfinite(rewards).all():
+            step = int(np.isfinite(rewards).argmin())
+            raise EnvironmentFault(f"the reward of step {step + 1} is {self.rewards[step]:g}")
+        if not np.isfinite(observations).all():
+            step, column = np.argwhere(~np.isfinite(observations))[0]
+            value = observations[step, column]
+            raise EnvironmentFault(f"the observation after {step} steps holds {value:g} in single precision")
         return Trajectory(
             observations=observations,
             actions=actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
@@ -279,23 +272,8 @@ class RunningEpisode:
             terminated=self.terminated,
             truncated=truncated,
             terms=tuple(
-                (name.removeprefix("reward_"), value)
-                for name, value in (self.terms or {}).items()
-                if math.isfinite(value)
+                (name.removeprefix("reward_"), v) for name, v in (self.terms or {}).items() if math.isfinite(v)
             ),
             unstable=became_unstable(self.env),
             info=tuple((name, np.array(values)) for name, values in self.info.items()),
         )
-
-
-def _not_finite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
-    """Describe the first number of an episode that is not finite in single precision."""
-    largest = float(np.finfo(np.float32).max)
-    for step, reward in enumerate(rewards, start=1):
-        if not abs(reward) <= largest:
-            return f"the reward of step {step} is {reward:g}"
-    for step, row in enumerate(observations):
-        for value in np.asarray(row, np.float64):
-            if not abs(value) <= largest:
-                return f"the observation after {step} steps holds {value:g} in single precision"
-    return "a number is not finite"

@@ -164,11 +164,8 @@ class HeldRandomActor(RandomActor):
         super().__init__(task, seed)
         self._longest = max(20.0, task.max_steps / 25)
         self._episodes = 0
-        numbers = [not actuator.is_choice for actuator in task.actuators]
-        self._middle = np.array(
-            [(a.low + a.high) / 2 if n else 0.0 for a, n in zip(task.actuators, numbers, strict=True)]
-        )
-        self._numbers = np.array(numbers)
+        self._numbers = np.array([not actuator.is_choice for actuator in task.actuators])
+        self._middle = np.array([0.0 if a.is_choice else (a.low + a.high) / 2 for a in task.actuators])
 
     def begin(self, episodes: int, /) -> HeldRandomActor:
         """Begin an episode with a new mean number of repetitions."""

@@ -40,14 +40,10 @@ def has_vector_form(env: gym.Env[Any, Any]) -> bool:
 
 
 def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task.
-
-    Episodes start as a single environment starts from each seed.
-    """
+    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task."""
     played: list[Trajectory] = []
     for part in chunks(seeds, VECTOR_COPIES):
-        copies = VectorCopies(env, part)
-        played += play_batch(task, actor, part, copies, copies.first)
+        played += play_batch(task, actor, part, VectorCopies(env, part))
     return played
 
 

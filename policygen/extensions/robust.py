@@ -19,9 +19,9 @@ from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import (
     Score,
+    difference,
     engine_words,
     episode_seeds,
-    paired_gain,
     sampled_score,
     score_with_violations,
 )
@@ -217,7 +217,10 @@ def margins(
     for entry in perturbations:
         played = _played(policies, replace(task, perturb=entry), seeds)
         for name, (score, trajectories) in played.items():
-            gain, p = paired_gain(score, played[against][0]) if against not in (None, name) else (None, None)
+            gain = p = None
+            if against is not None and against != name:
+                compared = difference(score, played[against][0])
+                gain, p = compared.gain, compared.p
             holds = score.mean >= thresholds[name] and not excess(score.violations)
             worst = min(trajectories, key=lambda one: one.episode_return)
             found[name].append(Trial(name, entry, score, gain, p, holds, worst))

@@ -114,8 +114,7 @@ def play_in_plant(
     """
 
     def play(actor: Actor, some: Sequence[int]) -> list[Trajectory]:
-        copies = PlantCopies(plant, some, starts)
-        return play_batch(plant.equations.task, actor, some, copies, copies.first)
+        return play_batch(plant.equations.task, actor, some, PlantCopies(plant, some, starts))
 
     return play_together(play, actors, seeds, LANES if starts is None else len(seeds))
 

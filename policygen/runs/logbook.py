@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
-from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.demonstrations import checked_episodes
 from policygen.episodes.score import episode_seeds
 from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, explain, reason_of
 from policygen.files import (
@@ -288,12 +288,12 @@ class Logbook:
         if not self.config().demonstrations:
             return ()
         path = self.folder / "demonstrations.npz"
-        found = tuple(ReplayBuffer.load(path))
+        found = list(ReplayBuffer.load(path))
         try:
-            check_shape(path, [episode.trajectory for episode in found], self.task())
+            checked = checked_episodes(path, [episode.trajectory for episode in found], self.task())
         except UsageError as error:
             raise LogbookError(f"{error}; {_RESTORE}") from None
-        return found
+        return tuple(Episode(one.attempt, trajectory) for one, trajectory in zip(found, checked, strict=True))
 
     def templates(self) -> tuple[TemplateTexts, ...]:
         """Return the versions of templates that the run has used, in order; empty if none were recorded."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent, refuse_nameless_model
-from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.demonstrations import checked_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError, reason_of
 from policygen.files import find_run
@@ -187,5 +187,4 @@ def kept_episodes(folder: Path) -> list[Trajectory]:
     """
     logbook = Logbook(folder)
     found = [episode.trajectory for episode in logbook.buffer(logbook.config().buffer_steps)]
-    check_shape(folder / "episodes.npz", found, logbook.task())
-    return found
+    return checked_episodes(folder / "episodes.npz", found, logbook.task())

@@ -12,7 +12,7 @@ import numpy as np
 
 from policygen.episodes.aggregate import MEAN
 from policygen.episodes.requirements import Violations, excess
-from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
+from policygen.episodes.score import Score, difference, first_episodes, t_quantile
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
@@ -51,7 +51,8 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
         best: score on the same seeds, and possibly on more; exact if the challenger's is.
         last: whether no further episodes will be played for this comparison.
     """
-    gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
+    found = difference(challenger, first_episodes(best, challenger.episodes))
+    gain, p = found.gain, found.p
     # A close comparison uses more episodes than the attempt's own score.
     basis = " (exact)" if challenger.exact else f" on {challenger.episodes} paired episodes"
     what = f" in {challenger.aggregate.label}" * (challenger.aggregate != MEAN)
@@ -65,20 +66,20 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
 
 def judge_violations(challenger: Sequence[Violations], best: Sequence[Violations]) -> Verdict | None:
     """Judge by the sum of violations above the allowed share of hard requirements; None if these sums are equal."""
-    difference = excess(challenger) - excess(best)
-    if difference == 0:
+    more = excess(challenger) - excess(best)
+    if more == 0:
         return None
-    violated = challenger if difference > 0 else best
+    violated = challenger if more > 0 else best
     worst = max(violated, key=lambda one: one.excess)
-    whose = "this" if difference > 0 else "the best so far"
+    whose = "this" if more > 0 else "the best so far"
     words = f"{whose} violates `{worst.name}` more often: in {worst.violated} of {worst.episodes} episodes"
-    return Verdict(difference < 0, words)
+    return Verdict(more < 0, words)
 
 
 def decided(challenger: Score, best: Score) -> bool:
     """Whether one of the two is significantly better, so that no further episodes are needed."""
-    gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
-    return gain != 0 and min(p, 1 - p) <= SIGNIFICANCE
+    found = difference(challenger, first_episodes(best, challenger.episodes))
+    return found.gain != 0 and min(found.p, 1 - found.p) <= SIGNIFICANCE
 
 
 def undecided(verdict: Verdict) -> Verdict:

@@ -25,8 +25,8 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.search.refine.learner import Vector
-from policygen.search.refine.learner_actor import CellView, cell_view, with_entries
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.learner_actor import CellView, with_entries
+from policygen.search.refine.q import learn_tables
 from policygen.tasks.load import load_task
 
 HERE = Path(__file__).parent
@@ -71,7 +71,8 @@ class Field:
         assert self.task.grid is not None
         self.enough = self.task.optimum.value - WITHIN * abs(self.task.optimum.value)
         self.blank = TablePolicy.from_actions(self.task, np.zeros(self.task.grid.size))
-        self.view: CellView = cell_view(self.blank, len(self.mdp.start) if self.mdp is not None else None)
+        self.states = len(self.mdp.start) if self.mdp is not None else None
+        self.view = CellView(self.blank, self.states)
         self._sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
         self._simulator = Simulator(self.task)
 
@@ -102,10 +103,10 @@ class Field:
 
     def learn(self, advice: Table | None, seed: int) -> Lesson:
         """One learner's way; it ends early where the optimum is held."""
-        course = LearningBudget(self.practice, partial(_seeds, seed), self.case.episodes, discount_of(self.task))
         checks: list[tuple[int, float]] = []
-        rng = np.random.default_rng([seed, 1])
-        for number, (played, table) in enumerate(learn_tables(self.view, course, rng, advice=advice)):
+        seeds, rng = partial(_seeds, seed), np.random.default_rng([seed, 1])
+        tables = learn_tables(self.view, self.practice, seeds, self.case.episodes, rng, advice=advice)
+        for number, (played, table) in enumerate(tables):
             if self.mdp is None and number % 2 and played < self.case.episodes:
                 continue
             checks.append((played, self.value(table, seed)))

@@ -20,7 +20,8 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.config import effective_config
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.learner_actor import CellView
+from policygen.search.refine.q import learn_tables
 from policygen.search.run import start
 from policygen.tasks.load import load_task
 
@@ -105,9 +106,9 @@ def _checked(place: Field, case: Taught, measure: Measure | None, seed: int) -> 
     def seeds(first: int, count: int) -> Sequence[int]:
         return episode_seeds(seed, "learn", count, first)
 
-    course = LearningBudget(place.practice, seeds, case.episodes, discount_of(place.task), measure)
     values: list[float] = []
-    for played, table in learn_tables(place.view, course, np.random.default_rng([seed, 1])):
+    view, rng = CellView(place.blank, place.states, measure), np.random.default_rng([seed, 1])
+    for played, table in learn_tables(view, place.practice, seeds, case.episodes, rng):
         while len(values) < len(case.checks) and played >= case.checks[len(values)]:
             values.append(place.value(table, seed))
     return values

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policygen.episodes.aggregate import Aggregate, read_aggregate, unseen_share
-from policygen.episodes.score import Score, difference, first_episodes, paired_gain, score_of_returns, with_aggregate
+from policygen.episodes.score import Score, difference, first_episodes, score_of_returns, with_aggregate
 from policygen.errors import UsageError
 
 RETURNS = np.array([5.0, 1.0, 9.0, 3.0, 7.0, 11.0, 13.0, 15.0, 17.0, 19.0])
@@ -73,15 +73,15 @@ def test_policies_are_compared_on_what_the_run_maximises() -> None:
     rng = np.random.default_rng(0)
     steady, risky = np.full(60, 10.0), np.where(rng.random(60) < 0.15, 0.0, 14.0)
     steady = steady + 0.01 * rng.normal(size=60)
-    gain, p = paired_gain(scored(steady, "mean"), scored(risky, "mean"))
-    assert gain < 0
-    assert p > 0.5
-    gain, p = paired_gain(scored(steady, "cvar:0.1"), scored(risky, "cvar:0.1"))
-    assert gain > 9
-    assert p < 0.01
-    assert difference(scored(steady, "cvar:0.1"), scored(risky, "cvar:0.1")).half > 0
+    found = difference(scored(steady, "mean"), scored(risky, "mean"))
+    assert found.gain < 0
+    assert found.p > 0.5
+    found = difference(scored(steady, "cvar:0.1"), scored(risky, "cvar:0.1"))
+    assert found.gain > 9
+    assert found.half > 0
+    assert found.p < 0.01
     with pytest.raises(ValueError, match="same aggregate"):
-        paired_gain(scored(steady, "worst"), scored(risky, "cvar:0.1"))
+        difference(scored(steady, "worst"), scored(risky, "cvar:0.1"))
 
 
 @pytest.mark.parametrize("setting", ["median", "quantile:0.2", "cvar:0.2"])
@@ -90,6 +90,6 @@ def test_policies_that_are_equally_good_are_seldom_told_apart(setting: str) -> N
     for _ in range(30):
         starts = rng.normal(size=40)
         one, other = (scored(starts + rng.normal(size=40), setting) for _ in range(2))
-        gain, p = paired_gain(one, other)
-        found += gain > 0 and p <= 0.1
+        compared = difference(one, other)
+        found += compared.gain > 0 and compared.p <= 0.1
     assert found <= 6

@@ -9,7 +9,7 @@ import pickle
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from played import assert_same, policy_for
 from support import Line, Written, attempts_of, outcome, summary_of, the_run, transcript_of
 
 import policygen
@@ -30,7 +31,6 @@ from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of
 from policygen.extensions.sweeps.worker import Order, begin
-from policygen.policies.parse import parse
 from policygen.search.resume import load_run, resume
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -54,18 +54,8 @@ def episodes_of(task: Task, count: int = 3) -> list[Trajectory]:
 
 
 def good_episodes(count: int = 3) -> list[Trajectory]:
-    policy = parse(GOOD, CARTPOLE).policy
-    assert policy is not None
     with Players(CARTPOLE) as players:
-        return players.play(policy, range(count))
-
-
-def assert_same(one: Trajectory, other: Trajectory) -> None:
-    for name in ("observations", "actions", "rewards"):
-        assert np.array_equal(getattr(one, name), getattr(other, name))
-        assert getattr(one, name).dtype == getattr(other, name).dtype
-    for name in ("episode_return", "seed", "terminated", "truncated"):
-        assert getattr(one, name) == pytest.approx(getattr(other, name))
+        return players.play(policy_for("cartpole", GOOD), range(count))
 
 
 # --- to Minari and back ----------------------------------------------------------------------------------------------
@@ -75,6 +65,7 @@ def assert_same(one: Trajectory, other: Trajectory) -> None:
 def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
     task = load_task(name)
     episodes = episodes_of(task)
+    episodes[-1] = replace(episodes[-1], terminated=True, truncated=True)  # at the last step allowed
     folder = write_minari(episodes, task, "test/some-v0")
     for one, other in zip(episodes, read_minari("test/some-v0", task), strict=True):
         assert_same(one, other)
@@ -124,10 +115,9 @@ def test_of_mixed_actions_only_the_choices_must_be_indices(mixer: Task, tmp_path
     [same] = read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)
     assert_same(one, same.trajectory)
     for wrong in (0.5, 3, -1):
-        actions = one.actions.copy()
-        actions[-1, choice] = wrong
+        one.actions[-1, choice] = wrong
         with pytest.raises(UsageError, match="do not fit Mixer-v0: choices are 0 to 2"):
-            read_demonstrations(str(saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])), mixer)
+            read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)
 
 
 def test_a_dataset_is_not_overwritten_and_its_name_leads_nowhere_else(tmp_path: Path) -> None:
@@ -166,48 +156,70 @@ def test_reading_a_dataset_imports_and_makes_nothing_that_it_names(
     assert (tmp_path / "EVIL").exists()
 
 
-def test_links_into_other_files_and_what_are_no_numbers_are_refused(tmp_path: Path) -> None:
+def put(name: str, value: Any) -> Callable[[Any, Path], None]:
+    """Replace an array of an episode by a value, or by what a function makes of the array."""
+
+    def damage(group: Any, other: Path) -> None:
+        array = group[name][()]
+        del group[name]
+        group[name] = value(array) if callable(value) else value
+
+    return damage
+
+
+def link(group: Any, other: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    del group["observations"]
+    group["observations"] = h5py.ExternalLink(str(other), "/episode_1/observations")
+
+
+def end_at_once(group: Any, other: Path) -> None:
+    put("observations", lambda array: array[:1])(group, other)
+    for name in ("actions", "rewards", "terminations", "truncations"):
+        put(name, np.zeros(0))(group, other)
+
+
+def odd(value: float) -> Callable[[Any, Path], None]:
+    return put("observations", lambda array: array * value)
+
+
+DAMAGES = {
+    "link": link,
+    "text": put("rewards", ["evil"]),
+    "shape": put("observations", np.zeros((3, 7))),
+    "choice": put("actions", lambda array: array + 7),
+    "missing": lambda group, other: group.pop("actions"),
+    "nan": odd(np.nan),
+    "inf": odd(np.inf),
+    "empty": end_at_once,
+    "no reward": put("rewards", lambda array: np.full(len(array), 1e300)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_links_into_other_files_and_what_are_no_numbers_are_refused(damage: Callable[[Any, Path], Any]) -> None:
     h5py = pytest.importorskip("h5py")
     good = write_minari(episodes_of(CARTPOLE), CARTPOLE, "good-v0") / "data" / "main_data.hdf5"
-    damages = ("link", "text", "shape", "choice", "missing", "nan", "inf", "empty", "no reward")
-    for number, damage in enumerate(damages):
-        folder = dataset_folder(f"bad{number}-v0") / "data"
-        folder.mkdir(parents=True)
-        shutil.copy(good, folder / "main_data.hdf5")
-        with h5py.File(folder / "main_data.hdf5", "a") as file:
-            group = file["episode_0"]
-            if damage == "link":
-                del group["observations"]
-                group["observations"] = h5py.ExternalLink(str(good), "/episode_1/observations")
-            elif damage == "text":
-                del group["rewards"]
-                group["rewards"] = ["evil"]
-            elif damage == "shape":
-                del group["observations"]
-                group["observations"] = np.zeros((3, 7))
-            elif damage == "choice":
-                group["actions"][0] = 7
-            elif damage in ("nan", "inf"):
-                group["observations"][1, 2] = float(damage)
-            elif damage == "no reward":
-                del group["rewards"]
-                group["rewards"] = np.full(len(group["actions"]), 1e300)
-            elif damage == "empty":
-                for name in ("actions", "rewards", "terminations", "truncations"):
-                    del group[name]
-                    group[name] = np.zeros(0)
-                first = group["observations"][:1]
-                del group["observations"]
-                group["observations"] = first
-            else:
-                del group["actions"]
-        with pytest.raises(UsageError, match="bad"):
-            read_minari(f"bad{number}-v0", CARTPOLE)
+    bad = dataset_folder("bad-v0") / "data" / "main_data.hdf5"
+    bad.parent.mkdir(parents=True)
+    shutil.copy(good, bad)
+    with h5py.File(bad, "a") as file:
+        damage(file["episode_0"], good)
+    with pytest.raises(UsageError, match="bad"):
+        read_minari("bad-v0", CARTPOLE)
+
+
+def test_what_is_no_dataset_is_said() -> None:
+    folder = dataset_folder("bad-v0") / "data"
+    folder.mkdir(parents=True)
+    with pytest.raises(UsageError, match="there is none"):
+        read_minari("bad-v0", CARTPOLE)
+    (folder / "metadata.json").write_text('{"data_format": "arrow"}')
+    with pytest.raises(UsageError, match="it is in the form `arrow`; save it again with data_format='hdf5'"):
+        read_minari("bad-v0", CARTPOLE)
     (folder / "main_data.hdf5").write_bytes(b"nonsense")
     with pytest.raises(UsageError, match="damaged"):
-        read_minari(f"bad{number}-v0", CARTPOLE)
-    with pytest.raises(UsageError, match="there is none"):
-        read_minari("none-v0", CARTPOLE)
+        read_minari("bad-v0", CARTPOLE)
 
 
 def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
@@ -230,18 +242,13 @@ def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # kB
 
 
-def test_numbers_that_are_no_actions_are_refused() -> None:
-    rows = np.zeros((3, 4))
-    for actions, rewards in (
-        ([0, 2], [1, 1]),
-        ([0.5, 0], [1, 1]),
-        ([0, -1], [1, 1]),
-        ([0, 1], [1, np.nan]),
-    ):
-        with pytest.raises(UsageError, match="do not fit CartPole-v1"):
-            checked_trajectory(
-                CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0, where="x"
-            )
+@pytest.mark.parametrize(
+    ("actions", "rewards"), [([0, 2], [1, 1]), ([0.5, 0], [1, 1]), ([0, -1], [1, 1]), ([0, 1], [1, np.nan])]
+)
+def test_numbers_that_are_no_actions_are_refused(actions: list[float], rewards: list[float]) -> None:
+    episode = Trajectory(np.zeros((3, 4)), np.array(actions), np.array(rewards), 0.0, 0, True, False)
+    with pytest.raises(UsageError, match="do not fit CartPole-v1"):
+        checked_trajectory(CARTPOLE, episode, "x")
 
 
 # --- demonstrations --------------------------------------------------------------------------------------------------
@@ -283,14 +290,15 @@ def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> 
 
 
 def own(path: Path, episodes: list[Trajectory], **more: Any) -> Path:
-    """A file as somebody writes it who knows no more than the help says; None in `more` leaves an array out."""
+    """A file as a user writes it with the help's text alone; `more` replaces, changes or (None) leaves out arrays."""
     arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in episodes]).tolist()
+        name: np.concatenate([getattr(one, name) for one in episodes])
         for name in ("observations", "actions", "rewards")
     }
-    arrays["lengths"] = [one.length for one in episodes]
-    arrays["terminated"] = [one.terminated for one in episodes]
-    np.savez(path, **{name: array for name, array in (arrays | more).items() if array is not None})
+    arrays["lengths"], arrays["terminated"] = ([getattr(one, n) for one in episodes] for n in ("length", "terminated"))
+    for name, value in more.items():
+        arrays[name] = value(arrays[name]) if callable(value) else value
+    np.savez(path, **{name: np.asarray(array).tolist() for name, array in arrays.items() if array is not None})
     return path
 
 
@@ -302,18 +310,19 @@ def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> Non
     for one, other in zip(found, episodes, strict=True):
         assert_same(one.trajectory, replace(other, seed=-1))
     seeds = [one.seed for one in episodes]
-    [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds)), task)
+    [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds, returns=[1e9])), task)
     assert first.trajectory.seed == seeds[0]
+    assert first.trajectory.episode_return == pytest.approx(episodes[0].episode_return)
 
 
 NOT_OURS = {
-    "has no `rewards`, `lengths`: write a file of your own with numpy.savez": {"rewards": None, "lengths": None},
-    "`terminated` has the shape (7,) instead of (3,), one value per episode": {"terminated": [False] * 7},
-    "`observations` has the shape (5, 4), and 3 episodes of": {"observations": np.zeros((5, 4))},
-    "`lengths` must be whole numbers of at least 1": {"lengths": [0, 1, 2]},
-    "holds values that are not numbers": {"rewards": ["a"]},
-    "episode 1: its observations hold a value that is not a finite number": {"observations": "nan"},
-    "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
+    "(it has no `rewards`, `lengths`): write a file of your own with numpy.savez": {"rewards": None, "lengths": None},
+    "`terminated` has the type bool and the shape (7,); it must hold one number per": {"terminated": [False] * 7},
+    "`observations` has the type float64 and the shape (5, 4); 3 episodes of": {"observations": np.zeros((5, 4))},
+    "`lengths` must be whole numbers": {"lengths": [-1, 1, 2]},
+    "`rewards` has the type <U1 and the shape (1,)": {"rewards": ["a"]},
+    "episode 1: its observations hold a value that is not a finite number": {"observations": lambda one: one * np.nan},
+    "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": lambda one: one + 1},
     "cannot be read (the size of actions.npy differs from its header)": {"actions": np.array([{}], object)},
 }
 
@@ -321,13 +330,8 @@ NOT_OURS = {
 @pytest.mark.parametrize("words", NOT_OURS)
 def test_what_a_file_of_one_s_own_lacks_is_said_in_a_sentence(words: str, tmp_path: Path) -> None:
     episodes = good_episodes()
-    more = NOT_OURS[words]
-    if isinstance(more.get("observations"), str):
-        more = {"observations": np.concatenate([one.observations for one in episodes]) * np.nan}
-    if isinstance(more.get("actions"), str):
-        more = {"actions": np.concatenate([one.actions for one in episodes]) + 1}
     with pytest.raises(UsageError, match=re.escape(words)) as refusal:
-        read_demonstrations(str(own(tmp_path / "own.npz", episodes, **more)), CARTPOLE)
+        read_demonstrations(str(own(tmp_path / "own.npz", episodes, **NOT_OURS[words])), CARTPOLE)
     assert "delete" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -394,13 +398,6 @@ class Touch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.path),)
-
-
-def test_whoever_predicts_plays_episodes_that_can_be_shown() -> None:
-    policy = parse(GOOD, CARTPOLE).policy
-    assert policy is not None
-    for one, other in zip(play_agent(policy, CARTPOLE, range(3)), good_episodes(3), strict=True):
-        assert_same(one, other)
 
 
 # --- in a run --------------------------------------------------------------------------------------------------------

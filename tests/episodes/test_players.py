@@ -13,10 +13,9 @@ import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from loky import get_reusable_executor
-from played import CLUMSY, assert_equal, hopping, policy_for
+from played import assert_equal, policy_for
 from support import discovered, environment
 
-import policygen.episodes.players
 import policygen.episodes.simulator
 from policygen.episodes import players as workers
 from policygen.episodes.players import Players
@@ -32,33 +31,20 @@ SEEDS = episode_seeds(0, "test", 7)
 
 
 def hopper_policy(scale: float = 1.0) -> Policy:
-    task = load_task("hopper")
     text = f"""
     let wave = tanh({scale}*vx) + sin(3*hip)
     hip_torque = 0.5*wave - 0.3*hip_rate + 1.2*lean
     knee_torque = -0.4*knee - 0.1*knee_rate + wave
     ankle_torque = 0.7*ankle - 0.2*ankle_rate - 0.3*vz
     """
-    parsed = parse(text, task)
-    assert parsed.policy is not None, [str(p) for p in parsed.problems]
-    return parsed.policy
+    return policy_for("hopper", text)
 
 
 @pytest.fixture
 def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest piece of work is handed to other processes."""
-    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_SHARING", -1.0)
-
-
-@pytest.mark.usefixtures("sharing")
-def test_many_policies_keep_their_order_and_their_seeds() -> None:
-    policies = [hopper_policy(scale) for scale in (0.1, 1.0, 5.0)]
-    with Players(policies[0].task, jobs=2, use_pool=False) as players:
-        players.play(policies[0], SEEDS[:1])
-        shared = players.play_many(policies, SEEDS[:3])
-    with Simulator(policies[0].task) as simulator:
-        alone = [simulator.play(policy, SEEDS[:3]) for policy in policies]
-    assert [[t.episode_return for t in p] for p in shared] == [[t.episode_return for t in p] for p in alone]
+    monkeypatch.setattr(workers, "SECONDS_WORTH_SHARING", -1.0)
+    monkeypatch.setattr(workers, "SECONDS_WORTH_STARTING", -1.0)
 
 
 @pytest.mark.usefixtures("sharing")
@@ -66,27 +52,32 @@ def test_random_actions_stay_in_this_process_where_their_generator_is() -> None:
     task = load_task("hopper")
     with Players(task, jobs=2, use_pool=False) as players, Simulator(task) as simulator:
         players.play(hopper_policy(), SEEDS[:1])
-        shared = players.play(RandomActor(task, 3), SEEDS[:3])
-        alone = simulator.play(RandomActor(task, 3), SEEDS[:3])
-    assert [t.episode_return for t in shared] == [t.episode_return for t in alone]
+        assert_equal(players.play(RandomActor(task, 3), SEEDS[:3]), simulator.play(RandomActor(task, 3), SEEDS[:3]))
 
 
-@pytest.mark.parametrize("made", [lambda: policy_for("cartpole", CLUMSY), hopping], ids=["cartpole", "hopper"])
-def test_workers_and_copies_play_the_same_episodes(made: Callable[[], Policy], monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = made()
-    monkeypatch.setattr(workers, "SECONDS_WORTH_SHARING", -1.0)
-    monkeypatch.setattr(workers, "SECONDS_WORTH_STARTING", -1.0)
+@pytest.mark.usefixtures("sharing")
+@pytest.mark.parametrize(
+    "made", [hopper_policy, lambda scale: policy_for("cartpole", f"left = 0\nright = {scale}*angle - 0.02")]
+)
+def test_workers_and_copies_play_the_same_episodes_in_order(
+    made: Callable[[float], Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = [made(scale) for scale in (0.1, 1.0, 5.0)]
     monkeypatch.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
-    shared = []
-    original = Players._play_in_workers
+    shared: list[int] = []
+    distribute = workers.by_processes
     monkeypatch.setattr(
-        Players, "_play_in_workers", lambda self, work: shared.append(len(work)) or original(self, work)
+        workers._Workers,
+        "distribute",
+        lambda play, work, jobs: shared.append(len(work)) or distribute(play, work, jobs),
     )
-    seeds = episode_seeds(0, "engines", 9)
-    with Simulator(policy.task) as copies, Players(policy.task, jobs=2, use_pool=False) as players:
-        expected = copies.play(policy, seeds)
-        assert_equal(players.play(policy, seeds), expected)
-    assert shared == [2]
+    task = policies[0].task
+    with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
+        expected = [copies.play(policy, SEEDS) for policy in policies]
+        assert_equal(players.play(policies[0], SEEDS), expected[0])
+        for played, alone in zip(players.play_many(policies, SEEDS), expected, strict=True):
+            assert_equal(played, alone)
+    assert shared == [2, 3]
 
 
 SCRIPT = """
@@ -144,7 +135,7 @@ def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
     policy = parse("action = 0.5", task, "linear").policy
     assert policy is not None
     monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
-    monkeypatch.setattr(policygen.episodes.players, "_local_ids", set())
+    monkeypatch.setattr(workers, "_local_ids", set())
     with Players(task, jobs=2) as players, Simulator(task) as simulator:
         players.play(policy, SEEDS[:1])
         assert_equal(players.play(policy, SEEDS), simulator.play(policy, SEEDS))

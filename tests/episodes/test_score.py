@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from policygen.episodes.score import Score, episode_seeds, paired_gain, score_of_returns
+from policygen.episodes.score import Difference, Score, difference, episode_seeds, score_of_returns
 
 
 @pytest.mark.parametrize("n", [2, 3, 20, 500])
@@ -29,30 +29,32 @@ def test_the_paired_comparison_is_students_paired_test(shift):
     old = rng.normal(50, 20, size=30)
     new = old + rng.normal(shift, 5, size=30)
     seeds = tuple(range(30))
-    gain, p = paired_gain(score_of_returns(new, seeds, "vector"), score_of_returns(old, seeds, "vector"))
+    found = difference(score_of_returns(new, seeds, "vector"), score_of_returns(old, seeds, "vector"))
     expected = stats.ttest_rel(new, old, alternative="greater")
-    assert gain == pytest.approx((new - old).mean())
-    assert p == pytest.approx(expected.pvalue, rel=1e-6)
+    assert found.gain == pytest.approx((new - old).mean())
+    assert found.p == pytest.approx(expected.pvalue, rel=1e-6)
 
 
 def test_a_paired_comparison_needs_the_same_seeds():
     scores = [score_of_returns(np.array([1.0, 2.0]), seeds, "vector") for seeds in ((1, 2), (1, 3))]
     with pytest.raises(ValueError, match="same seeds"):
-        paired_gain(*scores)
+        difference(*scores)
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "outcome"), [(0.5, 0.4, (0.1, 0.0)), (0.4, 0.5, (-0.1, 1.0)), (0.5, 0.5, (0.0, 1.0))]
+    ("new", "old", "outcome"), [(0.5, 0.4, (0.1, 0.0, 0.0)), (0.4, 0.5, (-0.1, 0.0, 1.0)), (0.5, 0.5, (0.0, 0.0, 1.0))]
 )
 def test_exact_scores_are_compared_without_doubt(new, old, outcome):
     scores = [Score(mean, 0.1, (mean, mean), True, "exact") for mean in (new, old)]
-    assert paired_gain(*scores) == pytest.approx(outcome)
+    found = difference(*scores)
+    assert (found.gain, found.half, found.p) == pytest.approx(outcome)
 
 
 def test_equal_differences_leave_no_doubt():
     old = score_of_returns(np.array([1.0, 5.0, 9.0]), (1, 2, 3), "vector")
-    assert paired_gain(score_of_returns(np.array([2.0, 6.0, 10.0]), (1, 2, 3), "vector"), old) == (1.0, 0.0)
-    assert paired_gain(old, old) == (0.0, 1.0)
+    higher = score_of_returns(np.array([2.0, 6.0, 10.0]), (1, 2, 3), "vector")
+    assert difference(higher, old) == Difference(1.0, 0.0, 0.0)
+    assert difference(old, old) == Difference(0.0, 0.0, 1.0)
 
 
 def test_a_longer_list_of_seeds_starts_with_the_shorter():

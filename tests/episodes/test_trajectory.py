@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_mujoco, policy_for
+from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, policy_for
 from support import discovered
 
-import policygen.episodes.players
-from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
-from policygen.episodes.trajectory import STRENGTHS, Actor, HeldRandomActor, RandomActor
+from policygen.episodes.trajectory import STRENGTHS, HeldRandomActor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task
 
 SEEDS = episode_seeds(0, "recorded", 40)
 
@@ -57,78 +54,24 @@ def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
             assert column.max() > actuator.high - 0.02 * (actuator.high - actuator.low)
 
 
-def returns(task: Task, actor: Actor, count: int = 40) -> list[float]:
-    with Simulator(task) as simulator:
-        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS[:count])]
-
-
-def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monkeypatch):
-    clumsy, random = returns(CARTPOLE, policy_for("cartpole", CLUMSY)), returns(CARTPOLE, RandomActor(CARTPOLE, 0))
-    assert (clumsy[:6], clumsy[-6:], sum(clumsy)) == ([55, 34, 39, 50, 36, 40], [41, 49, 47, 41, 57, 47], 1669)
-    assert (random[:6], random[-6:], sum(random)) == ([17, 27, 13, 9, 84, 17], [15, 10, 25, 14, 23, 11], 931)
+def test_a_seed_gives_the_episode_that_it_gave_when_this_was_written(monkeypatch):
     pendulum = replace(discovered("Pendulum-v1"), max_steps=50)
-    with copies_of(pendulum, monkeypatch) as copies:
-        swings = [trajectory.episode_return for trajectory in copies.play(RandomActor(pendulum, 0), SEEDS)]
+    with Simulator(CARTPOLE) as vector, copies_of(pendulum, monkeypatch) as copies:
+        clumsy = [t.episode_return for t in vector.play(policy_for("cartpole", CLUMSY), SEEDS)]
+        random = [t.episode_return for t in vector.play(RandomActor(CARTPOLE, 0), SEEDS)]
+        swings = [t.episode_return for t in copies.play(RandomActor(pendulum, 0), SEEDS)]
+    assert (clumsy[:6], sum(clumsy)) == ([55, 34, 39, 50, 36, 40], 1669)
+    assert (random[:6], sum(random)) == ([17, 27, 13, 9, 84, 17], 931)
     assert swings[:3] == pytest.approx([-441.40877243562363, -402.8433579942426, -465.4942255510091], rel=1e-9)
     assert sum(swings) == pytest.approx(-13306.077896581999, rel=1e-9)
 
 
-@needs_mujoco
-def test_hopper_episodes_are_those_that_were_played_before_actors_had_a_beginning():
-    hops = returns(hopping().task, hopping(), 3)
-    # Not to the last bit, because releases of MuJoCo may differ in it.
-    assert hops == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
-
-
-class Rhythm:
-    """Counts the steps of each episode apart, and acts by the count and by what it saw first."""
-
-    independent = True
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    def begin(self, episodes: int) -> Beats:
-        return Beats(self.task, episodes)
-
-
-class Beats:
-    def __init__(self, task: Task, episodes: int) -> None:
-        self.task = task
-        self.steps = np.zeros(episodes, np.int64)
-        self.first = np.zeros(episodes)
-
-    def decide(self, observations: Any, rows: Any) -> Any:
-        assert len(observations) == len(rows) == len(set(rows.tolist()))
-        seen = np.array([float(row[0]) for row in observations], np.float32)
-        self.first[rows] = np.where(self.steps[rows] == 0, seen, self.first[rows])
-        self.steps[rows] += 1
-        beat = np.sin(self.steps[rows] * (1 + 3 * np.abs(self.first[rows])))
-        if self.task.action_space == "discrete":
-            return (beat > 0).astype(np.int64)
-        return np.repeat(0.5 * beat[:, None], len(self.task.actuators), axis=1).astype(np.float32)
-
-
 def test_memory_goes_by_episode_through_refills_and_compaction(monkeypatch: pytest.MonkeyPatch):
-    actor = Rhythm(CARTPOLE)
+    policy = policy_for("cartpole", "let beat = mod(prev(beat, 9*position) + 1, 7)\nleft = 3\nright = beat + 20*angle")
     seeds = episode_seeds(0, "memory", COPIES * 2 + 9)
     with Simulator(CARTPOLE) as vector, copies_of(CARTPOLE, monkeypatch) as copies:
-        played = vector.play(actor, seeds)
-        assert_equal(played, copies.play(actor, seeds))
-        assert_equal(played, [vector.play(actor, [seed])[0] for seed in seeds])
-    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, actor, seed).length for seed in seeds[:5]]
+        played = vector.play(policy, seeds)
+        assert_equal(played, copies.play(policy, seeds))
+        assert_equal(played, [vector.play(policy, [seed])[0] for seed in seeds])
+    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, policy, seed).length for seed in seeds[:5]]
     assert len({t.length for t in played}) > 5
-
-
-@needs_mujoco
-def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_SHARING", -1.0)
-    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_STARTING", -1.0)
-    task = hopping().task
-    actor = Rhythm(task)
-    seeds = episode_seeds(0, "memory", 5)
-    with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
-        expected = copies.play(actor, seeds)
-        assert_equal(players.play(actor, seeds), expected)
-        assert_equal(players.play_many([actor, actor], seeds[:3])[1], expected[:3])
-        assert_equal(expected, [copies.play(actor, [seed])[0] for seed in seeds])

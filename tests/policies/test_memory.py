@@ -10,7 +10,7 @@ import pytest
 import policygen
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players
-from policygen.episodes.score import paired_gain, sampled_score
+from policygen.episodes.score import difference, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
 from policygen.policies import LinearPolicy, Policy, TablePolicy
@@ -197,9 +197,9 @@ def test_exact_scores_go_through_states_and_memories(monkeypatch):
     assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(600)
     assert exact.std == pytest.approx(sampled.std, rel=0.25)
     # An exact score and a sampled one are compared by the episodes of the latter.
-    (gain, p), (other, q) = paired_gain(sampled, exact), paired_gain(exact, sampled)
-    assert gain == pytest.approx(-other)
-    assert p == pytest.approx(1 - q)
+    one, other = difference(sampled, exact), difference(exact, sampled)
+    assert one.gain == pytest.approx(-other.gain)
+    assert one.p == pytest.approx(1 - other.p)
     # A policy that forgets what it remembers scores as one without memory.
     rows = "bins row: 0.5, 1.5, 2.5\n| row | action |\n| 0 | left |\n| 1 | up |\n| * | down |"
     plain = exact_score(read(rows, policy.task), mdp)

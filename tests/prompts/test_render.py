@@ -419,7 +419,7 @@ def test_the_model_is_told_which_numbers_tuning_moves() -> None:
     assert told.problems == ()
     assert told.policy is not None
     moving = Tunable(told.policy)
-    assert sorted(moving.in_units(np.full(moving.size, 0.2))) == pytest.approx([0.05, 0.08, 0.2, 0.2, 0.4, 0.4, 0.6])
+    assert sorted(0.2 * moving.sizes) == pytest.approx([0.05, 0.08, 0.2, 0.2, 0.4, 0.4, 0.6])
     assert sorted(zip(moving.places, moving.values.tolist(), strict=True)) == [
         *[("left", 1.0)] * 2,
         *[("let phase", value) for value in (0.0, 0.25, 1.0, 2.0, 3.0)],

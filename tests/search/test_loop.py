@@ -29,7 +29,7 @@ from support import (
 )
 
 import policygen
-from policygen.episodes.score import episode_seeds, first_episodes, paired_gain
+from policygen.episodes.score import difference, episode_seeds, first_episodes
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.runs.attempt import MOST_IDLE, idle_words
@@ -142,7 +142,8 @@ def test_every_acceptance_is_a_won_paired_test_on_common_seeds() -> None:
             assert attempt.accepted
         else:
             common = min(attempt.score.episodes, best.episodes)
-            gain, p = paired_gain(first_episodes(attempt.score, common), first_episodes(best, common))
+            found = difference(first_episodes(attempt.score, common), first_episodes(best, common))
+            gain, p = found.gain, found.p
             if attempt.comparison.paired_episodes > common:  # a close call, or the best did worse on other episodes
                 assert attempt.comparison.paired_episodes in (10, 20, 300)
                 assert attempt.comparison.gain is not None

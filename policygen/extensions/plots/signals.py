@@ -16,6 +16,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, style, with_unit
 from policygen.plants.record import predicted
 from policygen.policies.plant import Equations
+from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Name
 from policygen.tasks.task import Task
 
@@ -126,7 +127,7 @@ def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
         *_by_panel([_Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
         *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
         *(
-            [_Signal(side.text, side.left, limits=((side.requirement, side.right),))]
+            [_Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))]
             for side in compared
             if _limited_observation(side) not in task.observation_names
         ),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.episodes.players import Players
-from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score
+from policygen.episodes.score import Score, difference, episode_seeds, sampled_score
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 
@@ -45,8 +45,8 @@ def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> PairedLo
     """Compute the loss of a smaller policy over the episodes that both scores have."""
     if original.exact:
         return PairedLoss(original.mean - smaller.mean, 1.0, ROUNDING)
-    lost, p = paired_gain(original, smaller)
-    return PairedLoss(lost, p, margin * max(abs(original.mean), original.std))
+    lost = difference(original, smaller)
+    return PairedLoss(lost.gain, lost.p, margin * max(abs(original.mean), original.std))
 
 
 @dataclass

@@ -60,21 +60,22 @@ def cma_es(
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
     if tunable.size == 1:
         options["CMA_diagonal"] = True
-    shape, probed = _shape_of(state, tunable), 0
+    # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
+    # distribution was round. It recovers its evolution path in a few generations.
+    shape, step, probed = _shape_of(state, tunable), 1.0, 0
     if shape is None:
+        shape, step = np.eye(tunable.size), trials.first_step
         steps, probed = _first_steps(tunable, trials)
         options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
     validation = int(trials.episodes * VALIDATION_SHARE)
-    fits = [k for k in range(2, VALIDATED + 1) if validation // _rounds(k) // k >= LEAST_VALIDATION]
+    fits = [k for k in range(2, VALIDATED + 1) if validation // math.ceil(math.log2(k)) // k >= LEAST_VALIDATION]
     compared = max(fits, default=1)
     if compared == 1:
         validation = 0
     budget = trials.episodes - validation - probed
     if budget < population * SEEDS_PER_GENERATION:
         return None
-    # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
-    # distribution was round. It recovers its evolution path in a few generations.
-    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), trials.first_step if shape is None else 1.0, options)
+    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), step, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
     spent, needed = 0, SEEDS_PER_GENERATION
@@ -82,7 +83,7 @@ def cma_es(
         if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
         samples = search.ask()
-        candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in samples]
+        candidates = [tunable.at(shape @ x) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
         if needed == SEEDS_PER_GENERATION:
@@ -93,7 +94,7 @@ def cma_es(
             scores = trials.maximised(candidates, shared)
         search.tell(samples, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
-        means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
+        means.append(shape @ search.result.xfavorite)
         levels.append(float(scores.mean()))
     generations = len(levels)
     # Include the start: with a small budget, the search may have found nothing better.
@@ -151,19 +152,14 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 
 def _climbing(levels: Sequence[float]) -> bool:
     """Whether the mean return rose over the last generations, by a slope of more than twice its standard error."""
-    recent = levels[-STALL:]
-    if len(recent) < LEAST_CLIMB:
+    count = min(len(levels), STALL)
+    if count < LEAST_CLIMB:
         return False
-    slope, residual = _line(recent)
-    at = np.arange(len(recent)) - (len(recent) - 1) / 2
-    return slope > 2 * residual / math.sqrt(at @ at)
+    slope, residual = _line(levels[-count:])
+    return slope > 2 * residual / math.sqrt(count * (count**2 - 1) / 12)
 
 
-def _in_z(shape: Vector | None, x: Vector) -> Vector:
-    return x if shape is None else shape @ x
-
-
-def _covariance(search: Any, shape: Vector | None) -> Vector:
+def _covariance(search: Any, shape: Vector) -> Vector:
     """Return the covariance matrix of the search distribution in z, step size included."""
     deviations = np.asarray(search.result.stds)
     if len(deviations) == 1:
@@ -172,7 +168,7 @@ def _covariance(search: Any, shape: Vector | None) -> Vector:
         own = np.asarray(search.sm.C)
         scale = deviations / np.sqrt(np.diag(own))
         covariance = own * np.outer(scale, scale)
-    return covariance if shape is None else shape @ covariance @ shape.T
+    return np.asarray(shape @ covariance @ shape.T)
 
 
 def _state(
@@ -188,7 +184,7 @@ def _state(
     if tunable.size > MOST_CORRELATED:
         correlations = correlations[:0]
     return TuningState(
-        tuple(to_digits(value, 4) for value in tunable.in_units(spread)),
+        tuple(to_digits(value, 4) for value in spread * tunable.sizes),
         tuple(correlations.round(3).tolist()),
         tunable.floor,
         _climbing(levels),
@@ -199,17 +195,22 @@ def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
     """Return the linear map from a round distribution to the stored one, in z; None without one."""
     if state is None or len(state.deviations) != tunable.size:
         return None
-    deviations = tunable.in_sizes(np.asarray(state.deviations))
+    deviations = np.asarray(state.deviations) / tunable.sizes
     if not (np.isfinite(deviations).all() and (deviations > 0).all()):
         return None
-    correlations = np.eye(tunable.size)
-    rows, columns = np.tril_indices(tunable.size, -1)
-    if len(state.correlations) == len(rows):
-        correlations[rows, columns] = correlations[columns, rows] = np.clip(state.correlations, -1, 1)
-    values, vectors = np.linalg.eigh(correlations)
+    values, vectors = np.linalg.eigh(_correlations(state).clip(-1, 1))
     root: Vector = vectors * np.sqrt(np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
     shape: Vector = np.clip(deviations, *KEPT_STEPS)[:, None] * root
     return shape
+
+
+def _correlations(state: TuningState) -> Vector:
+    """Return the stored correlation matrix; the identity if no correlations were stored."""
+    size = len(state.deviations)
+    matrix, (rows, columns) = np.eye(size), np.tril_indices(size, -1)
+    if len(state.correlations) == len(rows):
+        matrix[rows, columns] = matrix[columns, rows] = state.correlations
+    return matrix
 
 
 def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
@@ -233,17 +234,12 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
         return np.clip(FIRST_STEP * np.sqrt(np.median(loss) / loss), *FIRST_STEPS), cost
 
 
-def _rounds(policies: int) -> int:
-    """Return the rounds of halving until one policy is left."""
-    return math.ceil(math.log2(policies))
-
-
 def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
     """Find the best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943); also return the episodes.
 
     Every round costs the same; the better half of the policies gets more seeds, from number `first` on.
     """
-    rounds = _rounds(len(policies))
+    rounds = math.ceil(math.log2(len(policies)))
     remaining = list(range(len(policies)))
     totals, counted, played = np.zeros(len(remaining)), 0, 0
     for _ in range(rounds):
@@ -275,15 +271,11 @@ def carry_over(
     if old.size != len(state.deviations) or len(shared) < LEAST_SHARED * new.size or not shared:
         return None
     here, there = np.array(shared).T
-    deviations = new.in_units(np.full(new.size, first_step))
+    deviations = first_step * new.sizes
     wider = WIDER * first_step / FIRST_STEP
     deviations[here] = np.minimum(deviations[here], wider * np.asarray(state.deviations)[there])
     correlations = np.eye(new.size)
-    rows, columns = np.tril_indices(old.size, -1)
-    if len(state.correlations) == len(rows):
-        known = np.eye(old.size)
-        known[rows, columns] = known[columns, rows] = state.correlations
-        correlations[np.ix_(here, here)] = known[np.ix_(there, there)]
+    correlations[np.ix_(here, here)] = _correlations(state)[np.ix_(there, there)]
     return TuningState(
         tuple(to_digits(value, 4) for value in deviations),
         tuple(correlations[np.tril_indices(new.size, -1)].tolist()),
@@ -292,17 +284,14 @@ def carry_over(
 
 
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
-    """Return the pairs of indices of constants that two policies share: same place and order, about the same value."""
+    """Return the pairs of indices of constants that two policies share: same place and order, about the same value.
+
+    Values are compared as models round what they repeat.
+    """
     pairs = []
     for place in dict.fromkeys(new.places):
-        here, there = _constants_in(new, place), _constants_in(old, place)
-        matcher = SequenceMatcher(None, [text for _, text in here], [text for _, text in there], autojunk=False)
-        for block in matcher.get_matching_blocks():
-            pairs += [(here[block.a + i][0], there[block.b + i][0]) for i in range(block.size)]
+        here, there = ([i for i in range(one.size) if one.places[i] == place] for one in (new, old))
+        texts, others = ([f"{one.values[i]:.2g}" for i in at] for one, at in ((new, here), (old, there)))
+        for block in SequenceMatcher(None, texts, others, autojunk=False).get_matching_blocks():
+            pairs += [(here[block.a + i], there[block.b + i]) for i in range(block.size)]
     return pairs
-
-
-def _constants_in(tunable: Tunable, place: str) -> list[tuple[int, str]]:
-    """Return the index of each constant in a place, and its value as text, rounded as models round what they repeat."""
-    values = tunable.values.tolist()
-    return [(i, f"{values[i]:.2g}") for i in range(tunable.size) if tunable.places[i] == place]

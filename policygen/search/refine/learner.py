@@ -77,9 +77,7 @@ class TransitionCounts:
 
     def add(self, steps: list[Step]) -> Vector:
         """Add steps; return their number per cell, shape (cells,)."""
-        cells, actions, after = (np.concatenate([step[k] for step in steps]) for k in (0, 1, 3))
-        rewards = np.concatenate([step.rewards for step in steps])
-        terminated = np.concatenate([step.terminated for step in steps])
+        cells, actions, rewards, after, terminated = map(np.concatenate, zip(*steps, strict=True))
         pairs = actions * self._cells + cells
         size = len(self.tried)
         self.tried += np.bincount(pairs, minlength=size)

@@ -7,20 +7,17 @@ as text.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
-from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.attempt import TuningState
 from policygen.runs.config import RefineMethod
 from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.model import tune_in_plant
-from policygen.search.refine.q import check_memoryless, q_learning
+from policygen.search.refine.q import q_learning
 from policygen.search.refine.tables import coordinate, policy_iteration
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
@@ -58,30 +55,16 @@ def refine(
     exact = mdp is not None and not policy.remembers
     chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
     if chosen == "policy-iteration":
-        return policy_iteration(policy, _with_objective(trials.measure, mdp) if mdp is not None else None)
+        return policy_iteration(policy, mdp, trials.measure)
     if chosen == "coordinate":
         return coordinate(policy, trials, rng_seed) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
     if chosen == "model" and trials.seen and not policy.task.text_names:
-        return tune_in_plant(policy, trials, rng_seed, trials.plant, floor=tunable.floor, state=state)
+        return tune_in_plant(policy, trials, rng_seed, floor=tunable.floor, state=state)
     if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
-
-
-def _with_objective(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
-    """Return the MDP with the objective as its reward, if there is an objective.
-
-    Raises:
-        PolicyError: the objective has memory.
-    """
-    if measure is None or measure.objective is None:
-        return mdp
-    check_memoryless(measure, "exact improvement")
-    states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
-    objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
-    return replace(mdp, rewards=objectives.reshape(mdp.rewards.shape))
 
 
 def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:

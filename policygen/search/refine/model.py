@@ -7,7 +7,6 @@ the plant is least sure. Only real episodes count. As for every method, other ep
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import FittedPlant, fit_plant
@@ -25,7 +23,6 @@ from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.policies.policy import Policy
-from policygen.policies.shaping import Measure
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import MOST_ROUNDS
 from policygen.search.refine.cma import cma_es
@@ -43,40 +40,36 @@ NEARNESS = 0.1  # largest penalty, as a share, of an episode that stayed away fr
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A policy found in the plant, and the return that the plant predicts for it."""
+    """A policy found in the plant, and the value that the plant predicts for what the search maximises."""
 
     refined: Refined
     predicted: float
 
 
 def tune_in_plant(
-    policy: Policy,
-    trials: Trials,
-    rng_seed: int,
-    plant: Plant | None = None,
-    *,
-    floor: float = 0.0,
-    state: TuningState | None = None,
+    policy: Policy, trials: Trials, rng_seed: int, *, floor: float = 0.0, state: TuningState | None = None
 ) -> Refined | None:
-    """Tune in a fitted plant; None if nothing can be tuned or no episode has been seen.
+    """Tune a policy in a fitted plant; None if it has nothing to tune or no real episode can be played.
 
     Args:
-        trials: plays the real episodes, one by one, and holds those played before.
-        plant: the equations to fit, by default those of the task; missing ones are identified from the data.
+        trials: plays the real episodes, one by one, and holds those played before. Its plant is fitted, by default that
+            of the task; missing equations are identified from the data.
         floor, state: see `refine`.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
     seen, watched = list(trials.seen), list[Trajectory]()
-    if trials.watch is None or not seen or Tunable(policy, floor).size == 0 or task.text_names:
+    if trials.watch is None:
         return None
-    known = plant or known_plant(task)
+    known = trials.plant or known_plant(task)
     tried: list[_Found] = []
-    rounds = 0
-    while rounds < MOST_ROUNDS and len(watched) < trials.episodes and trials.affords_one():
-        rounds += 1
+    for _ in range(MOST_ROUNDS):
+        if len(watched) >= trials.episodes or not trials.affords_one():
+            break
         data = Transitions.of(task, seen)
         fitted = _fitted(known, data, rng)
-        inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate, flat=_is_flat(data))
+        # Whether returns cannot tell policies apart: all steps paid the same and none ended its episode.
+        flat = not data.ended.any() and float(np.ptp(data.rewards)) == 0
+        inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)), flat=flat)
         begin = (policy, state)
         if tried and len(tried) % FRESH:
             begin = (tried[-1].refined.policy, tried[-1].refined.state)
@@ -92,8 +85,9 @@ def tune_in_plant(
         if inside.seeks_end and not any(one.terminated for one in seen):
             continue  # no episode has reached the end yet: fit this one too, and search again
         if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
-            if real[0].episode_return >= _ceiling(seen, task.max_steps):
-                break
+            most = max(float(one.rewards.max()) for one in seen)
+            if most > 0 and real[0].episode_return >= most * task.max_steps:
+                break  # no policy returns more, if no step pays more than those seen
             disappointing = real[0].episode_return < found.predicted - _tolerance(seen, found.predicted)
             if disappointing and not inside.pursues_objective:
                 continue  # the predicted episodes had other starts; the next fit includes this one
@@ -106,7 +100,7 @@ def tune_in_plant(
         return None
     data = Transitions.of(task, seen)
     fitted = _fitted(known, data, rng)
-    inside = _PlantSearch(fitted, trials.measure, int(rng.integers(2**31)), trials.aggregate)
+    inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
     best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=record_of(fitted, data))
 
@@ -129,20 +123,9 @@ def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequenc
     return spread <= 2 * tolerance and wrong <= 2 * spread + tolerance
 
 
-def _ceiling(seen: Sequence[Trajectory], max_steps: int) -> float:
-    """Return the highest possible return if no step pays more than those seen; infinity if none of them paid."""
-    most = max(float(trajectory.rewards.max()) for trajectory in seen)
-    return most * max_steps if most > 0 else math.inf
-
-
 def _tolerance(seen: Sequence[Trajectory], predicted: float) -> float:
     returns = [predicted, *(trajectory.episode_return for trajectory in seen)]
     return NEAR * (max(returns) - min(returns))
-
-
-def _is_flat(data: Transitions) -> bool:
-    """Whether all steps paid the same and none ended its episode: returns then cannot tell policies apart."""
-    return not data.ended.any() and float(np.ptp(data.rewards)) == 0
 
 
 class _PlantSearch:
@@ -154,21 +137,12 @@ class _PlantSearch:
         explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
     """
 
-    def __init__(
-        self,
-        fitted: FittedPlant,
-        measure: Measure | None,
-        first_seed: int,
-        aggregate: Aggregate = MEAN,
-        *,
-        flat: bool = False,
-    ) -> None:
+    def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int, *, flat: bool = False) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         task = fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
-        self._penalty = Penalty(self._task, INNER_EPISODES)
-        self._aggregate = aggregate
+        self._aggregate, measure = trials.aggregate, trials.measure
         self._measure = measure if measure is not None and measure.objective is not None else None
         self.pursues_objective = self._measure is not None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
@@ -176,26 +150,26 @@ class _PlantSearch:
         self.explores = flat and not self.seeks_end and not self.pursues_objective
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
-            self._least = fitted.reward_outside * fitted.equations.task.max_steps
+            self._least = fitted.reward_outside * task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
         self._searches += 1
-        self._penalty = Penalty(self._task, INNER_EPISODES)
-        offset = self._first + 1_000_000 * self._searches
-        inner = Trials(
-            self._returns,
-            lambda first, count: range(offset + first, offset + first + count),
-            INNER_EPISODES,
-            aggregate=self._aggregate,
-        )
+        penalty, offset = Penalty(self._task, INNER_EPISODES), self._first + 1_000_000 * self._searches
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
+            played = play_in_plant(self._fitted, policies, seeds)
+            return penalty(self._values(played), played)
+
+        def seeds(first: int, count: int) -> range:
+            return range(offset + first, offset + first + count)
+
+        inner = Trials(returns, seeds, INNER_EPISODES, aggregate=self._aggregate)
         tunable = Tunable(policy, state.floor if state is not None else floor)
         refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
-        return _Found(refined, self.predictions([refined.policy])[0]) if refined is not None else None
-
-    def predictions(self, policies: Sequence[Policy]) -> list[float]:
-        """Return the score of each policy in the plant, or what the searches maximise instead, on equal seeds."""
-        return [float(value) for value in self._values(self._compared(policies))]
+        if refined is None:
+            return None
+        return _Found(refined, float(self._values(self._compared([refined.policy]))[0]))
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""
@@ -204,10 +178,6 @@ class _PlantSearch:
 
     def _compared(self, policies: Sequence[Policy]) -> list[list[Trajectory]]:
         return play_in_plant(self._fitted, policies, range(self._first, self._first + COMPARED))
-
-    def _returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-        played = play_in_plant(self._fitted, policies, seeds)
-        return self._penalty(self._values(played), played)
 
     def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
         """Return the score of each policy's episodes, or what a search maximises instead."""

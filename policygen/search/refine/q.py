@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,19 +16,9 @@ from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_by_halving
-from policygen.search.refine.learner import Learner
-from policygen.search.refine.learner_actor import (
-    CellView,
-    LearnerActor,
-    ShapedReward,
-    Trial,
-    cell_view,
-    entries_of,
-    is_better,
-    with_entries,
-)
+from policygen.search.refine.learner import Cells, Learner, Step, Vector
+from policygen.search.refine.learner_actor import CellView, LearnerActor, entries_of, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
-from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
 TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
@@ -39,34 +29,11 @@ LEAST_EPISODES = 40
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LearningBudget:
-    """A learner's budget: how many episodes it may play, and how.
-
-    Attributes:
-        practice: plays an episode with each seed, and returns their returns.
-        seeds: returns seeds for the next episodes, from the number played so far and the number wanted.
-        measure: an objective that replaces the rewards, or a potential; None for the task's rewards alone.
-    """
-
-    practice: Practice
-    seeds: Callable[[int, int], Sequence[int]]
-    episodes: int
-    discount: float
-    measure: Measure | None = None
-
-
-def discount_of(task: Task) -> float:
-    """Return the discount of a learner; its horizon, 1 / (1 - discount), is twice the step limit of the task.
-
-    Scores are undiscounted returns within the limit; with a horizon beyond it, late rewards count nearly in full.
-    """
-    return 1.0 - 1.0 / (2.0 * task.max_steps)
-
-
 def learn_tables(
     view: CellView,
-    budget: LearningBudget,
+    practice: Practice,
+    seeds: Callable[[int, int], Sequence[int]],
+    episodes: int,
     rng: np.random.Generator,
     *,
     advice: npt.NDArray[np.int64] | None = None,
@@ -75,35 +42,43 @@ def learn_tables(
     """Learn in batches; after each, yield the episodes played so far and the best known table, shape (cells,).
 
     Args:
+        practice: plays an episode with each seed, and returns their returns.
+        seeds: returns seeds for the next episodes, from the number played so far and the number wanted.
         advice: the adviser's action for every cell, shape (cells,).
         expected: use expected SARSA instead of Q-learning.
     """
-    played = 0
-    trials: list[Trial] = []
-    shaped_reward = ShapedReward(budget.measure, budget.discount) if budget.measure is not None else None
+    played, returns, recorded = 0, list[Vector](), list[list[Step]]()
     if advice is not None:
-        count = int(np.clip(TRIAL_SHARE * budget.episodes, *TRIAL_EPISODES))
-        trials = [Trial(view, table, rng) for table in (advice, None)]
-        returns = []
-        for trial in trials:
-            returns.append(budget.practice(LearnerActor(trial, view, shaped_reward), budget.seeds(played, count)))
+        tried: list[Callable[[Cells], Cells]] = [
+            lambda cells: advice[cells],
+            lambda cells: rng.integers(view.actions, size=len(cells)),
+        ]
+        count = int(np.clip(TRIAL_SHARE * episodes, *TRIAL_EPISODES))
+        for choose in tried:
+            recorded.append([])
+            returns.append(practice(LearnerActor(choose, recorded[-1].append, view), seeds(played, count)))
             played += count
-        if not is_better(*returns):  # than random actions
-            advice = None
-    learner = Learner(view.cells, view.actions, budget.discount, rng, advice=advice, expected=expected)
-    for trial in trials:
-        for step in trial.steps:
+    followed = advice if returns and is_better(*returns) else None  # better than random actions
+    learner = Learner(view.cells, view.actions, view.discount, rng, advice=followed, expected=expected)
+    for steps in recorded:
+        for step in steps:
             learner.learn(step)
         learner.replay()
-    if trials:
+    if recorded:
         yield played, learner.best()
-    size = int(np.clip(budget.episodes // BATCHES, *BATCH_EPISODES))
-    while played < budget.episodes:
-        count = min(max(size, played // GROWTH), budget.episodes - played)
-        budget.practice(LearnerActor(learner, view, shaped_reward), budget.seeds(played, count))
+    size = int(np.clip(episodes // BATCHES, *BATCH_EPISODES))
+    while played < episodes:
+        count = min(max(size, played // GROWTH), episodes - played)
+        practice(LearnerActor(learner.choose, learner.learn, view), seeds(played, count))
         learner.replay()
         played += count
         yield played, learner.best()
+
+
+def is_better(returns: Vector, others: Vector) -> bool:
+    """Whether the mean return is better by more than the standard error of the difference."""
+    error = np.sqrt(returns.var(ddof=1) / len(returns) + others.var(ddof=1) / len(others))
+    return bool(returns.mean() - others.mean() > error)
 
 
 def q_learning(
@@ -118,60 +93,44 @@ def q_learning(
     Raises:
         PolicyError: the policy is not a table of choices, or it or the objective has memory.
     """
-    table = choosing_table(policy, method)
-    if trials.measure is not None:
-        check_memoryless(trials.measure, method)
+    table = choosing_table(policy, method, trials.measure)
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)
-    view = cell_view(table, len(mdp.start) if mdp is not None else None)
+    view = CellView(table, len(mdp.start) if mdp is not None else None, trials.measure)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
-    budget = LearningBudget(
-        trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task), trials.measure
+    episodes, rng = trials.episodes - validation, np.random.default_rng(rng_seed)
+    lessons = learn_tables(
+        view, trials.practice, trials.seeds, episodes, rng, advice=advice, expected=method == "sarsa"
     )
-    rng = np.random.default_rng(rng_seed)
-    batches = list(learn_tables(view, budget, rng, advice=advice, expected=method == "sarsa"))
-    if mdp is not None:
-        tables = [table, *(with_entries(table, entries) for entries in _distinct([e for _, e in batches], advice))]
+    found = [entries for _, entries in lessons]
+    if mdp is None:
+        late = found[len(found) // 2 :]
+        found = [late[i] for i in np.unique(np.linspace(0, len(late) - 1, COMPARED).astype(int))]
+    distinct = {entries.tobytes(): entries for entries in found}
+    distinct.pop(advice.tobytes(), None)
+    tables = [table, *(with_entries(table, entries) for entries in distinct.values())]
+    if mdp is None:
+        place, validated = best_by_halving(tables, replace(trials, episodes=validation), episodes)
+    else:
         scores = [score.mean for one in tables if (score := exact_score(one, mdp)) is not None]
-        return Refined(tables[int(np.argmax(scores))], budget.episodes, method, view.cells)
-    late = batches[len(batches) // 2 :]
-    moments = np.unique(np.linspace(0, len(late) - 1, COMPARED).astype(int))
-    tables = [table, *(with_entries(table, e) for e in _distinct([late[i][1] for i in moments], advice))]
-    place, validated = (
-        best_by_halving(tables, replace(trials, episodes=validation), budget.episodes) if tables[1:] else (0, 0)
-    )
-    return Refined(tables[place], budget.episodes + validated, method, view.cells)
+        place, validated = int(np.argmax(scores)), 0
+    return Refined(tables[place], episodes + validated, method, view.cells)
 
 
-def choosing_table(policy: Policy, method: str) -> TablePolicy:
-    """Return the policy if it is a table of named actions without memory.
+def choosing_table(policy: Policy, method: str, measure: Measure | None) -> TablePolicy:
+    """Return the policy if it is a table of named actions, and neither it nor the objective has memory.
 
     Raises:
-        PolicyError: it is not.
+        PolicyError: it is not, or one of them has memory.
     """
     if not isinstance(policy, TablePolicy) or not all(actuator.is_choice for actuator in policy.task.actuators):
         raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
     if policy.remembers:
         raise PolicyError(f"{method} learns tables without memory; tune this one by cma or coordinate")
-    return policy
-
-
-def check_memoryless(measure: Measure, method: str) -> None:
-    """Refuse an objective with memory.
-
-    Raises:
-        PolicyError: it has memory.
-    """
-    if measure.remembers:
+    if measure is not None and measure.remembers:
         raise PolicyError(
             f"{method} sees one step at a time, and the objective remembers {', '.join(measure.remembers)}: leave "
             "`prev(...)` out of it"
         )
-
-
-def _distinct(tables: Sequence[npt.NDArray[np.int64]], known: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Return the tables that differ from each other and from the known one, in order."""
-    unique = {table.tobytes(): table for table in tables}
-    unique.pop(known.tobytes(), None)
-    return list(unique.values())
+    return policy

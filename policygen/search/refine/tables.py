@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP, improved_table
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
-from policygen.search.refine.learner_actor import cell_view, entries_of, with_entries
+from policygen.search.refine.learner_actor import choices_of, entries_of, with_entries
 from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined, Trials
 
@@ -24,31 +24,32 @@ SWEEPS = 2  # over all entries, if the budget allows this number of seeds per co
 ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION
 COMPARED = 8  # random changes compared at a time otherwise
 
-Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
 Change = tuple[int, int, int]  # cell, actuator and new label
 
 
-def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
+def policy_iteration(policy: Policy, mdp: FiniteMDP | None, measure: Measure | None) -> Refined:
     """Improve the table until no change of one entry improves it further; no episode is played.
 
     Two searches by `improved_table` are compared: one from the table, and one from the table that is best when half of
     the episodes start in any state (exploring starts), because cells without visits cannot improve.
 
     Raises:
-        PolicyError: the policy is not a table of choices, it has memory, or the MDP is unknown.
+        PolicyError: the policy is not a table of choices, it or the objective has memory, or the MDP is unknown.
     """
-    table = choosing_table(policy, "policy-iteration")
+    table = choosing_table(policy, "policy-iteration", measure)
     if mdp is None:
         raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
-    states, steps = len(mdp.start), table.task.max_steps
-    view = cell_view(table, states)
-    cells = np.asarray(view.read(np.arange(states).reshape(-1, 1)))
-    exploring = replace(mdp, start=(mdp.start + 1 / states) / 2)
-    proposed = entries_of(table)
+    if measure is not None and measure.objective is not None:  # it replaces the reward
+        states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
+        objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
+        mdp = replace(mdp, rewards=objectives.reshape(mdp.rewards.shape))
+    count, steps, proposed = len(mdp.start), table.task.max_steps, entries_of(table)
+    cells = np.asarray(table.cells(np.arange(count).reshape(-1, 1)))
+    exploring = replace(mdp, start=(mdp.start + 1 / count) / 2)
     explored, _ = improved_table(exploring, proposed, cells, steps)
     found = [improved_table(mdp, entries, cells, steps) for entries in (explored, proposed)]
     best = max(found, key=lambda one: one[1])[0]
-    return Refined(with_entries(table, best), 0, "policy-iteration", view.cells)
+    return Refined(with_entries(table, best), 0, "policy-iteration", table.grid.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,36 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
     Otherwise random changes are compared, and the best is kept.
     """
     entries = np.array(policy.actions, np.int64).reshape(policy.grid.size, -1)
-    counts = [len(actuator.labels) for actuator in policy.task.actuators]
+    counts = choices_of(policy.task)
     changes = policy.grid.size * sum(count - 1 for count in counts)
     if 0 in counts or not changes:
         return None
+
+    def changes_of(cell: int) -> list[Change]:
+        labels = [(actuator, label) for actuator, count in enumerate(counts) for label in range(count)]
+        return [(cell, actuator, label) for actuator, label in labels if label != entries[cell, actuator]]
+
+    def sweeps() -> Iterator[_Round]:
+        """Yield every change of every entry, one per round; `entries` may change in between."""
+        for sweep in range(SWEEPS):
+            for cell in range(len(entries)):
+                for change in changes_of(cell):
+                    yield _Round(sweep * seeds, seeds, [change])
+
+    def draws() -> Iterator[_Round]:
+        """Yield changes of random cells, on new seeds each round, until the episodes are used."""
+        rng = np.random.default_rng(rng_seed)
+        for number in range(trials.episodes // ((COMPARED + 1) * SEEDS_PER_GENERATION)):
+            found = [changes_of(int(cell)) for cell in rng.integers(len(entries), size=COMPARED)]
+            drawn = [some[rng.permutation(len(some))[0]] for some in found]
+            yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
+
     seeds = trials.episodes // (SWEEPS * (changes + 1))
-    if seeds >= ENOUGH_SEEDS:
-        rounds = _sweeps(entries, counts, seeds)
-    else:
-        rounds = _draws(entries, counts, trials.episodes, np.random.default_rng(rng_seed))
     current, current_score, shared, played = policy, 0.0, -1, 0
-    for one in rounds:
-        tables = [_changed(entries, change) for change in one.changes]
+    for one in sweeps() if seeds >= ENOUGH_SEEDS else draws():
+        tables = [entries.copy() for _ in one.changes]
+        for table, (cell, actuator, label) in zip(tables, one.changes, strict=True):
+            table[cell, actuator] = label
         rest = (policy.grid, policy.lets, policy.written)
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
         same_seeds = one.first == shared
@@ -91,35 +110,3 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
             current, current_score = candidates[at], best
             entries[:] = tables[at]
     return Refined(current, played, "coordinate", policy.grid.size) if played else None
-
-
-def _sweeps(entries: Entries, counts: Sequence[int], seeds: int) -> Iterator[_Round]:
-    """Yield every change of every entry, one per round; `entries` may change in between."""
-    for sweep in range(SWEEPS):
-        for cell in range(len(entries)):
-            for change in _changes(entries, counts, cell):
-                yield _Round(sweep * seeds, seeds, [change])
-
-
-def _draws(entries: Entries, counts: Sequence[int], episodes: int, rng: np.random.Generator) -> Iterator[_Round]:
-    """Yield changes of random cells, on new seeds each round, until the episodes are used."""
-    for number in range(episodes // ((COMPARED + 1) * SEEDS_PER_GENERATION)):
-        found = [_changes(entries, counts, int(cell)) for cell in rng.integers(len(entries), size=COMPARED)]
-        drawn = [changes[rng.permutation(len(changes))[0]] for changes in found]
-        yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
-
-
-def _changes(entries: Entries, counts: Sequence[int], cell: int) -> list[Change]:
-    return [
-        (cell, actuator, label)
-        for actuator, count in enumerate(counts)
-        for label in range(count)
-        if label != entries[cell, actuator]
-    ]
-
-
-def _changed(entries: Entries, change: Change) -> Entries:
-    cell, actuator, label = change
-    table = entries.copy()
-    table[cell, actuator] = label
-    return table

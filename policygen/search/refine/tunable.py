@@ -106,6 +106,10 @@ class Tunable:
     """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
 
     The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves.
+
+    Attributes:
+        values, sizes: the tuned constants and their sizes, shape (size,).
+        places: the place of each constant, as in `Refined.spread`.
     """
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
@@ -124,10 +128,8 @@ class Tunable:
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
                 places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
-            actuators = policy.task.actuators
-            levels = [
-                v for rule in policy.rules for v, a in zip(rule.action, actuators, strict=True) if not a.is_choice
-            ]
+            pairs = (pair for rule in policy.rules for pair in zip(rule.action, policy.task.actuators, strict=True))
+            levels = [value for value, actuator in pairs if not actuator.is_choice]
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
@@ -149,29 +151,16 @@ class Tunable:
             for value, place in zip(self._values, places, strict=True)
         ]
         self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
-        self._sizes, self._ranged = sizes[self._free], ranged[self._free]
+        self.sizes, self._ranged = sizes[self._free], ranged[self._free]
         # A constant with a range, if smaller than this, becomes 0.
         self._grain = np.where(ranged, sizes * 10.0**-SIGNIFICANT_DIGITS, 0.0)
         self._low, self._high = np.where(ranged, (low, high), 0.0)[:, self._free]
-        self.places = tuple(places[i] for i in self._free)
+        self.places, self.values = tuple(places[i] for i in self._free), self._values[self._free]
 
     @property
     def size(self) -> int:
         """Number of tuned constants."""
         return len(self._free)
-
-    @property
-    def values(self) -> Vector:
-        """The tuned constants, shape (size,)."""
-        return self._values[self._free]
-
-    def in_units(self, deviations: Vector) -> Vector:
-        """Convert standard deviations of z to those of the constants."""
-        return deviations * self._sizes
-
-    def in_sizes(self, deviations: Vector) -> Vector:
-        """Convert standard deviations of the constants to those of z."""
-        return deviations / self._sizes
 
     def sign_changes(self, tuned: Tunable, z: Vector) -> Vector:
         """Return for each constant 1, or -1 if its number in `tuned`, the policy at z, falls as z grows.
@@ -180,14 +169,14 @@ class Tunable:
         (see `_constants_at`).
         """
         signs = np.sign(self._constants_at(z) * tuned.values)
-        falls = np.floor((self.values - self._low) / self._sizes + z) % 2
+        falls = np.floor((self.values - self._low) / self.sizes + z) % 2
         return np.where(self._ranged, 1.0 - 2.0 * falls, np.where(signs == 0, 1.0, signs))
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
         """Return standard deviations of z as shares of the constants at z, or of their ranges, to 3 digits."""
         with np.errstate(all="ignore"):
-            sizes = np.maximum(np.abs(self._constants_at(z)), 0.01 * self._sizes)
-            shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self._sizes / sizes), posinf=HUGE)
+            sizes = np.maximum(np.abs(self._constants_at(z)), 0.01 * self.sizes)
+            shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self.sizes / sizes), posinf=HUGE)
         return [to_digits(value, 3) for value in shares]
 
     def _constants_at(self, z: Vector) -> Vector:
@@ -196,10 +185,10 @@ class Tunable:
         A constant beyond an end of its range is reflected: if it stopped at the end, a search would see no slope there.
         """
         with np.errstate(all="ignore"):
-            moved = np.clip(np.nan_to_num(self.values + self._sizes * z, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
-            beyond = np.mod(moved - self._low, 2 * self._sizes)
+            moved = np.clip(np.nan_to_num(self.values + self.sizes * z, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+            beyond = np.mod(moved - self._low, 2 * self.sizes)
         out = self._ranged & ((moved < self._low) | (moved > self._high))
-        return np.where(out, self._low + np.minimum(beyond, 2 * self._sizes - beyond), moved)
+        return np.where(out, self._low + np.minimum(beyond, 2 * self.sizes - beyond), moved)
 
     def at(self, z: Vector) -> Policy:
         """Return the policy at z, with changed constants rounded to `SIGNIFICANT_DIGITS`."""
@@ -222,16 +211,12 @@ class Tunable:
             grid = Grid(tuple(Dimension(d.name, _increasing(rounded, len(d.edges))) for d in grid.dimensions))
         if self.policy.task.has_numbers:
             actuators = self.policy.task.actuators
-            rules = tuple(
-                Rule(
-                    rule.bins,
-                    tuple(
-                        value if a.is_choice else min(max(next(rounded), a.low), a.high)
-                        for value, a in zip(rule.action, actuators, strict=True)
-                    ),
-                )
-                for rule in rules
-            )
+            moved = []
+            for rule in rules:
+                pairs = zip(rule.action, actuators, strict=True)
+                action = tuple(v if a.is_choice else min(max(next(rounded), a.low), a.high) for v, a in pairs)
+                moved.append(Rule(rule.bins, action))
+            rules = tuple(moved)
         return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
 
 

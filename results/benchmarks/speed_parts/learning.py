@@ -13,8 +13,8 @@ from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Vector
-from policygen.search.refine.learner_actor import cell_view
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.learner_actor import CellView
+from policygen.search.refine.q import learn_tables
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -48,7 +48,7 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     mdp = finite_mdp(task)
     assert mdp is not None
     assert task.grid is not None
-    view = cell_view(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
+    view = CellView(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
     sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
     played = list[int]()
 
@@ -59,8 +59,11 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
 
     def ours() -> None:
         played.clear()
-        budget = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
-        for _ in learn_tables(view, budget, np.random.default_rng(0)):
+
+        def seeds(first: int, count: int) -> range:
+            return range(first, first + count)
+
+        for _ in learn_tables(view, practice, seeds, episodes, np.random.default_rng(0)):
             pass
 
     few = 2_000 if quick else 20_000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from played import policy_for
 
-from policygen.episodes.score import episode_seeds, paired_gain, sampled_score
+from policygen.episodes.score import difference, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.extensions import worlds
 
@@ -81,6 +81,6 @@ def test_a_policy_that_estimates_the_load_beats_a_tuned_one_without_memory():
     with Simulator(tuned.task) as simulator:
         seeds = episode_seeds(0, "load", 50)
         without, better = (sampled_score(simulator.play(policy, seeds), "vector") for policy in (tuned, remembering))
-    gain, p = paired_gain(better, without)
-    assert gain > 40
-    assert p < 1e-3
+    found = difference(better, without)
+    assert found.gain > 40
+    assert found.p < 1e-3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refining import policy_of, seeds
+from refining import policy_of
 
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP
 from policygen.search.refine.cma import WIDER, carry_over
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Trials, Tunable
+from policygen.search.refine.tunable import Tunable
 
 PARENT = "let length = 0.5*cos(angle)\nleft = 0\nright = 3*length - 2*spin"
 REVISED = PARENT.replace(" - 2*spin", " + 0.7*position - 2*spin")
@@ -64,15 +63,3 @@ def test_a_policy_that_shares_too_little_begins_anew(text: str, state: TuningSta
 
 def test_correlations_that_were_not_kept_are_none() -> None:
     assert set(carried(PARENT, TuningState(STATE.deviations)).correlations) == {0.0}
-
-
-def test_tuning_a_revision_begins_with_the_steps_of_its_parent() -> None:
-    played: list[list[float]] = []
-
-    def returns(policies: list, seeds: object) -> np.ndarray:  # type: ignore[type-arg]
-        played.extend(Tunable(policy).values.tolist() for policy in policies)
-        return np.arange(len(policies), dtype=np.float64)
-
-    state = carried(REVISED)
-    refine(policy_of(REVISED), "cma", Trials(returns, seeds, 120), 0, state=state)  # type: ignore[arg-type]
-    assert np.array(played[:12]).std(axis=0) == pytest.approx(state.deviations, rel=0.6)

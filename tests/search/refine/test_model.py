@@ -19,6 +19,7 @@ from support import attempts_of, fenced, outcome, summary_of
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.pictures import own_episodes
 from policygen.plants.fit import fit_plant, with_errors
+from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
@@ -27,14 +28,14 @@ from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_attempt
 from policygen.search.refine import model
-from policygen.search.refine.model import _agrees, _is_flat, _PlantSearch, _seeks_end, tune_in_plant
-from policygen.search.refine.tunable import Trials
+from policygen.search.refine.model import _agrees, _PlantSearch, _seeks_end, tune_in_plant
+from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.resume import load_run, resume
 from policygen.search.run import start
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace", "small")
+CLIMBS = "right = velocity\nleft = -0.5*position\nnone = 0"
 BUDGET: dict[str, Any] = {
     "policy": "linear",
     "refine": "model",
@@ -50,21 +51,30 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model, name, value)
 
 
-def trials(seen: Sequence[Trajectory], watched: list[int], episodes: int = 5) -> Trials:
+def no_returns(*_: Any) -> Any:
+    raise AssertionError("no candidate plays the environment")
+
+
+def tuned_in_plant(
+    start: Policy, seen: Sequence[Trajectory], episodes: int = 5, plant: Plant | None = None
+) -> tuple[Refined, list[int]]:
+    """The result, and the seeds of the real episodes."""
+    watched = list[int]()
+
     def watch(one: Policy, seeds: Sequence[int]) -> list[Trajectory]:
         watched.extend(seeds)
-        return played(PENDULUM, seeds, one)
+        return played(start.task, seeds, one)
 
-    def returns(*_: Any) -> Any:
-        raise AssertionError("no candidate plays the environment")
+    def seeds(first: int, count: int) -> range:
+        return range(50 + first, 50 + first + count)
 
-    return Trials(returns, lambda first, count: range(50 + first, 50 + first + count), episodes, watch=watch, seen=seen)
+    refined = tune_in_plant(start, Trials(no_returns, seeds, episodes, watch=watch, seen=seen, plant=plant), 3)
+    assert refined is not None
+    return refined, watched
 
 
 def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
-    seen, watched = played(PENDULUM, (1, 2)), list[int]()
-    refined = tune_in_plant(policy(SWINGS), trials(seen, watched), 3, plant(EXACT))
-    assert refined is not None
+    refined, watched = tuned_in_plant(policy(SWINGS), played(PENDULUM, (1, 2)), plant=plant(EXACT))
     assert refined.plant is not None
     assert refined.method == "model"
     assert refined.episodes == len(watched) == len(refined.watched) <= 2
@@ -75,9 +85,7 @@ def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
 def test_short_episodes_are_played_until_a_round_tells_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "ROUND_STEPS", 130)
     monkeypatch.setattr(model, "MOST_ROUNDS", 1)
-    watched: list[int] = []
-    assert tune_in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
-    assert watched == [50, 51, 52]
+    assert tuned_in_plant(policy(SWINGS), played(PENDULUM, (1,)), plant=plant(EXACT))[1] == [50, 51, 52]
 
 
 @pytest.mark.parametrize(("predicted", "rounds"), [(1e6, 2), (-1e6, 1)])
@@ -87,9 +95,7 @@ def test_an_episode_far_below_the_prediction_is_followed_by_another_round(
     search = _PlantSearch.search
     monkeypatch.setattr(_PlantSearch, "search", lambda *args: replace(search(*args), predicted=predicted))  # type: ignore[type-var]
     monkeypatch.setattr(model, "_agrees", lambda *_: True)
-    watched: list[int] = []
-    assert tune_in_plant(policy(SWINGS), trials(played(PENDULUM, (1,)), watched), 3, plant(EXACT)) is not None
-    assert len(watched) == rounds
+    assert len(tuned_in_plant(policy(SWINGS), played(PENDULUM, (1,)), plant=plant(EXACT))[1]) == rounds
 
 
 @pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
@@ -100,11 +106,6 @@ def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float
     both = replace(both, low=np.full(3, -20.0), high=np.full(3, 20.0))
     (real,) = played(PENDULUM, (3,), policy(SWINGS))
     assert _agrees(both, policy(SWINGS), real, seen) == agrees
-
-
-def test_it_needs_an_episode_and_a_constant() -> None:
-    assert tune_in_plant(policy(SWINGS), trials([], []), 3) is None
-    assert tune_in_plant(policy("torque = 0*rate"), trials(played(PENDULUM, (1,)), []), 3) is None
 
 
 WRONG = {
@@ -163,11 +164,9 @@ def test_a_run_broken_off_after_any_attempt_ends_as_if_it_had_not_been() -> None
 
 def test_an_empty_plant_is_the_one_that_is_identified() -> None:
     seen = played(PENDULUM, (1,))
-    one, other = (tune_in_plant(policy(SWINGS), trials(seen, [], 1), 3, known) for known in (Plant(), Plant(noise=())))
-    assert one is not None
-    assert other is not None
-    assert one.plant == other.plant
+    one, other = (tuned_in_plant(policy(SWINGS), seen, 1, known)[0] for known in (Plant(), Plant(noise=())))
     assert one.plant is not None
+    assert one.plant == other.plant
     assert "next rate" in one.plant.text
     assert "reward" in one.plant.text
 
@@ -196,7 +195,7 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
     data = Transitions.of(one, played(replace(one, max_steps=40), (1, 2)))
     data = replace(data, rewards=data.rewards - 1e-3)
     fitted = fit_plant(Equations(one, Plant(reward=one.reward, ends=one.ends)), data, np.random.default_rng(0), 2)
-    inside = _PlantSearch(fitted, None, 0)
+    inside = _PlantSearch(fitted, Trials(no_returns, range, 0), 0)
     idle, near, there = (
         episode([[-0.5, 0.0], [place, 0.0]], [[0.0]], [paid])
         for place, paid in ((-0.5, 0.0), (0.3, -5.0), (0.46, -9.0))
@@ -209,12 +208,7 @@ def test_a_policy_that_misses_the_end_it_seeks_is_not_the_last_word_even_if_the_
 ) -> None:
     monkeypatch.setattr(model, "_agrees", lambda *_: True)
     one = replace(load_task("mountaincar"), max_steps=60)
-    refined = tune_in_plant(
-        policy("right = velocity\nleft = -0.5*position\nnone = 0", one),
-        replace(trials(played(one, (1, 2)), []), watch=lambda actor, seeds: played(one, seeds, actor)),
-        3,
-    )
-    assert refined is not None
+    refined, _ = tuned_in_plant(policy(CLIMBS, one), played(one, (1, 2)))
     assert not any(trajectory.terminated for trajectory in refined.watched)
     assert len(refined.watched) == model.MOST_ROUNDS
 
@@ -223,33 +217,19 @@ def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure(
     """Known only near the valley: a policy that leaves it is worth more than one that stays."""
     one = replace(load_task("mountaincar"), max_steps=60, reward="", ends="")
     seen = played(one, (1, 2))
-    data = Transitions.of(one, seen)
-    assert _is_flat(data)
     pull = "velocity + 0.001*right - 0.001*left - 0.002*(position + fixed(0.5)) + 0.001*(position + fixed(0.5))^3"
     plain = Plant(next=(("position", "position + velocity"), ("velocity", pull)), reward="-1")
-    fitted = fit_plant(Equations(one, plain), data, np.random.default_rng(0), 4)
-    inside = _PlantSearch(fitted, None, 0, flat=True)
-    assert inside.explores
-    assert not _PlantSearch(fitted, None, 0).explores
-    idle, pumps = (
+    fitted = fit_plant(Equations(one, plain), Transitions.of(one, seen), np.random.default_rng(0), 4)
+    inside = _PlantSearch(fitted, Trials(no_returns, range, 0), 0, flat=True)
+    policies = [
         policy(text, one) for text in ("none = 1\nleft = 0\nright = 0", "right = velocity\nleft = -velocity\nnone = 0")
-    )
-    stays, leaves = inside._returns([idle, pumps], range(4))
+    ]
+    stays, leaves = inside._values(play_in_plant(fitted, policies, range(4)))
     assert leaves > 1.5 * stays
-    again = replace(one, max_steps=100)
-    reaches = [np.ptp(np.concatenate([e.observations for e in some]), axis=0) for some in (seen, explored(again, seen))]
-    assert (reaches[1] > 1.2 * reaches[0]).all()
-
-
-def explored(task: Task, seen: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    refined = tune_in_plant(
-        policy("right = velocity\nleft = -0.5*position\nnone = 0", task),
-        replace(trials(seen, [], 2), watch=lambda one, seeds: played(task, seeds, one)),
-        3,
-    )
-    assert refined is not None
-    assert len(refined.watched) == 2  # a flat return is no reason to end
-    return refined.watched
+    refined, watched = tuned_in_plant(policy(CLIMBS, replace(one, max_steps=100)), seen, 2)
+    assert len(watched) == 2  # a flat return is no reason to end
+    before, after = (np.ptp(np.concatenate([e.observations for e in some]), axis=0) for some in (seen, refined.watched))
+    assert (after > 1.2 * before).all()
 
 
 def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:

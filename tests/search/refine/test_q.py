@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refining import Player, policy_of, seeds, tuned
+from refining import Player, exact_mean, mdp_of, policy_of, seeds, tuned
 
 import policygen
-from policygen.episodes.exact import best_return, exact_score, expected_return, finite_mdp
+from policygen.episodes.exact import best_return, exact_score, expected_return
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Learner, Step
-from policygen.search.refine.learner_actor import cell_view, entries_of, is_better, with_entries
+from policygen.search.refine.learner_actor import CellView, entries_of, with_entries
 from policygen.search.refine.methods import refine
-from policygen.search.refine.q import LearningBudget, discount_of, learn_tables
+from policygen.search.refine.q import is_better, learn_tables
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
 
@@ -32,7 +32,7 @@ class Practising:
 
     def __init__(self, task: str, *, sampled: bool) -> None:
         self.task, self.player, self.practised = load_task(task), Player(task), 0
-        self.mdp = finite_mdp(self.task) if sampled else None
+        self.mdp = mdp_of(self.task) if sampled else None
 
     def practice(self, actor: Actor, seeds: Sequence[int]) -> np.ndarray:
         self.practised += len(seeds)
@@ -40,39 +40,31 @@ class Practising:
             return Sampler(self.mdp, self.task.max_steps).play(actor, seeds).returns
         return np.array([t.episode_return for t in self.player.simulator.play(actor, seeds)])
 
-    def learn(self, text: str, episodes: int, method: Any = "q", rng_seed: int = 1) -> Refined | None:
+    def learn(self, text: str, episodes: int, method: Any = "q") -> Refined:
         trials = Trials(self.player, seeds, episodes, self.practice)
-        return refine(policy_of(text, self.task.name), method, trials, rng_seed, mdp=self.mdp)
+        return tuned(policy_of(text, self.task.name), method, trials, 1, mdp=self.mdp)
 
 
 @pytest.mark.parametrize("method", ["q", "sarsa"])
 def test_a_learner_improves_a_poor_table_within_its_budget(method: str) -> None:
     trials = Practising("frozenlake", sampled=True)
     refined = trials.learn(POOR, 1_000, method)
-    assert refined is not None
     assert refined.method == method
     assert refined.episodes == trials.practised == 1_000
-    assert trials.mdp is not None
-    before, after = (exact_score(p, trials.mdp) for p in (policy_of(POOR, "frozenlake"), refined.policy))
-    assert before is not None
-    assert after is not None
-    assert after.mean > before.mean + 0.1
+    assert exact_mean(refined.policy) > exact_mean(policy_of(POOR, "frozenlake")) + 0.1
 
 
 @pytest.mark.parametrize(("task", "text"), [("frozenlake", POOR), ("cartpole", FELL)])
 def test_learning_in_copies_and_in_vectorised_environments_keeps_its_budget(task: str, text: str) -> None:
     trials = Practising(task, sampled=False)
     refined = trials.learn(text, 80)
-    assert refined is not None
     assert refined.episodes == trials.practised + trials.player.episodes <= 80
-    again = Practising(task, sampled=False).learn(text, 80)
-    assert again is not None
-    assert again.policy == refined.policy
+    assert Practising(task, sampled=False).learn(text, 80).policy == refined.policy
 
 
 def test_what_cannot_be_learnt_is_said() -> None:
     trials = Practising("frozenlake", sampled=False)
-    assert trials.learn(POOR, 39) is None
+    assert refine(policy_of(POOR, "frozenlake"), "q", Trials(trials.player, seeds, 39, trials.practice), 1) is None
     with pytest.raises(PolicyError, match="publishes its MDP; tune frozenlake by q"):
         trials.learn(POOR, 100, "policy-iteration")
     with pytest.raises(PolicyError, match="q learns tables"):
@@ -81,41 +73,31 @@ def test_what_cannot_be_learnt_is_said() -> None:
 
 @pytest.mark.parametrize("task", ["frozenlake", "cliffwalking"])
 def test_policy_iteration_reaches_the_best_table_from_any_table(task: str) -> None:
-    policy = policy_of(POOR, task)
-    mdp, player = finite_mdp(policy.task), Player(task)
-    assert mdp is not None
+    policy, player = policy_of(POOR, task), Player(task)
+    mdp = mdp_of(policy.task)
     refined = tuned(policy, "policy-iteration", Trials(player, seeds, 10), 1, mdp=mdp)
-    score = exact_score(refined.policy, mdp)
-    assert score is not None
-    assert score.mean >= best_return(mdp, policy.task.max_steps).by_table - 1e-9
+    assert exact_mean(refined.policy) >= best_return(mdp, policy.task.max_steps).by_table - 1e-9
     assert refined.episodes == player.episodes == 0
 
 
 def test_policy_iteration_respects_the_cells_of_the_table() -> None:
-    by_row = policy_of("| row | action |\n| 0 | left |\n| * | up |", "frozenlake")
-    mdp = finite_mdp(by_row.task)
-    assert mdp is not None
-    assert isinstance(by_row, TablePolicy)
-    narrow = TablePolicy.from_actions(by_row.task, [0, 0, 0, 3], type(by_row.grid)(by_row.grid.dimensions[:1]))
-    refined = tuned(narrow, "policy-iteration", Trials(Player("frozenlake"), seeds, 10), 1, mdp=mdp)
+    task = load_task("frozenlake")
+    assert task.grid is not None
+    narrow = TablePolicy.from_actions(task, [0, 0, 0, 3], type(task.grid)(task.grid.dimensions[:1]))
+    refined = tuned(narrow, "policy-iteration", Trials(Player("frozenlake"), seeds, 10), 1, mdp=mdp_of(task))
     assert isinstance(refined.policy, TablePolicy)
     assert refined.policy.grid == narrow.grid
-    after, before = exact_score(refined.policy, mdp), exact_score(narrow, mdp)
-    assert after is not None
-    assert before is not None
-    assert after.mean > before.mean
+    assert exact_mean(refined.policy) > exact_mean(narrow)
 
 
 def test_episodes_drawn_from_the_mdp_return_what_is_expected_of_them() -> None:
     policy = policy_of("| row | column | action |\n| * | * | left |\n", "cliffwalking")
-    mdp = finite_mdp(policy.task)
-    assert mdp is not None
-    drawn = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000))
+    mdp = mdp_of(policy.task)
+    drawn, again = (Sampler(mdp, policy.task.max_steps).play(policy, range(3_000)) for _ in range(2))
     exact = exact_score(policy, mdp)
     assert exact is not None
     assert drawn.returns.mean() == pytest.approx(exact.mean, abs=5 * exact.std / np.sqrt(3_000) + 1e-9)
     assert drawn.lengths.max() <= policy.task.max_steps
-    again = Sampler(mdp, policy.task.max_steps).play(policy, range(3_000))
     assert (again.returns == drawn.returns).all()
 
 
@@ -193,16 +175,19 @@ def test_advice_is_left_only_for_what_is_surely_better() -> None:
 
 def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_aside() -> None:
     task = load_task("frozenlake")
-    mdp = finite_mdp(task)
-    assert mdp is not None
+    mdp = mdp_of(task)
     best = TablePolicy.from_actions(task, best_return(mdp, 100).actions)
-    view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
+    view, sampler = CellView(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
-    budget = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds).returns, seeds, 640, discount_of(task))
     firsts, lasts = [], []
+
+    def practice(actor: Actor, seeds: Sequence[int]) -> np.ndarray:
+        return sampler.play(actor, seeds).returns
+
     for table in (good, (good + 2) % 4):
-        tables = [entries for _, entries in learn_tables(view, budget, np.random.default_rng(0), advice=table)]
+        rng = np.random.default_rng(0)
+        tables = [entries for _, entries in learn_tables(view, practice, seeds, 640, rng, advice=table)]
         firsts.append((tables[0] == table).all())
         lasts.append(expected_return(mdp, tables[-1][view.read(np.arange(16).reshape(-1, 1))], 100))
     assert firsts == [True, False]

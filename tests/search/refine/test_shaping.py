@@ -7,19 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refining import WEAK, Player, policy_of, seeds, tuned
+from refining import WEAK, Player, exact_mean, mdp_of, policy_of, seeds, tuned
 from support import Written, attempts_of, fenced, lake
 
 import policygen
-from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.exact import exact_score
 from policygen.episodes.sampled import Sampler
 from policygen.errors import LogbookError, PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.learner_actor import LearnerActor, ShapedReward, Trial, cell_view
-from policygen.search.refine.methods import refine
+from policygen.search.refine.learner_actor import CellView, LearnerActor
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
 
@@ -47,14 +46,12 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
 
 
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
-    """What a learner on the lake is told of one episode."""
-    mdp = finite_mdp(LAKE)
-    assert mdp is not None
-    view = cell_view(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
-    student = Trial(view, np.ones(view.cells, np.int64), np.random.default_rng(0))  # follows `down`
-    praise = ShapedReward(Measure(LAKE, shaping), discount)
-    Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, view, praise), [3])
-    return student.steps
+    """What a learner on the lake is told of one episode in which it always goes down."""
+    steps = list[Step]()
+    view = CellView(policy_of(POOR, "frozenlake"), 16, Measure(LAKE, shaping))  # type: ignore[arg-type]
+    view.discount = discount
+    Sampler(mdp_of(LAKE), LAKE.max_steps).play(LearnerActor(np.ones_like, steps.append, view), [3])
+    return steps
 
 
 def test_a_potential_adds_up_to_what_no_policy_can_change() -> None:
@@ -73,22 +70,14 @@ def test_an_objective_takes_the_place_of_the_reward_step_by_step() -> None:
 
 
 def test_where_the_mdp_is_known_it_pays_the_objective() -> None:
-    mdp = finite_mdp(LAKE)
-    assert mdp is not None
-    player, found = Player("frozenlake"), {}
-    for objective in ("reward", "reward - up", "prev(row)"):
-        measure = Measure(LAKE, Shaping(objective=objective))
-        trials = Trials(player, seeds, 0, measure=measure)
-        if objective == "prev(row)":
-            with pytest.raises(PolicyError, match="one step at a time, and the objective remembers row"):
-                refine(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
-            continue
-        refined = tuned(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
-        score = exact_score(refined.policy, mdp)
-        assert score is not None
-        found[objective] = score.mean
-    assert found["reward"] == pytest.approx(0.7402, abs=1e-4)
-    assert 0 < found["reward - up"] < found["reward"]
+    def found(objective: str) -> float:
+        trials = Trials(Player("frozenlake"), seeds, 0, measure=Measure(LAKE, Shaping(objective=objective)))
+        return exact_mean(tuned(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp_of(LAKE)).policy)
+
+    assert found("reward") == pytest.approx(0.7402, abs=1e-4)
+    assert 0 < found("reward - up") < found("reward")
+    with pytest.raises(PolicyError, match="one step at a time, and the objective remembers row"):
+        found("prev(row)")
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +139,5 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     assert untold.shaping is None
     assert told.policy is not None
     assert told.policy != untold.policy
-    mdp = finite_mdp(LAKE)
-    assert mdp is not None
-    assert told.score == exact_score(told.policy, mdp)
+    assert told.score == exact_score(told.policy, mdp_of(LAKE))
     assert told.standing.episodes == untold.standing.episodes == 2 + 2 + 120 + 2
