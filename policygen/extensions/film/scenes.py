@@ -31,10 +31,9 @@ class Scene:
     """An episode after some of its steps."""
 
     step: int  # number of steps taken
-    # observation of the next decision, flattened, in the environment's own precision, shape (d,)
-    observation: npt.NDArray[Any]
+    is_last: bool  # whether the episode is over
     earned: float  # undiscounted sum of the rewards so far
-    picture: npt.NDArray[np.uint8] | None  # shape (height, width, 3), or None if not requested
+    picture: npt.NDArray[np.uint8]  # shape (height, width, 3)
 
 
 class Stage:
@@ -62,10 +61,10 @@ class Stage:
         close(self._env)
 
     def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
-        """Replay the actions of an episode; yield a scene before each step and at the end, with the `wanted` pictures.
+        """Replay the actions of an episode; yield a scene before each of the `wanted` steps, and one at the end.
 
         If the environment does not repeat itself with the same seed, the replay may end earlier or have another return,
-        which the last scene tells.
+        as the last scene states.
 
         Raises:
             EnvironmentFault: the environment fails.
@@ -78,9 +77,10 @@ class Stage:
             replayed = RunningEpisode.start(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
-            picture = self._picture() if step in wanted or ended else None
-            yield Scene(step, replayed.observations[-1], float(np.sum(replayed.rewards)), picture)
-            if ended or step == episode.length:
+            ended = ended or step == episode.length
+            if ended or step in wanted:
+                yield Scene(step, ended, float(np.sum(replayed.rewards)), self._picture())
+            if ended:
                 return
             action = episode.actions[step]
             with self._directory:
