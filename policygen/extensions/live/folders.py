@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -86,6 +87,7 @@ def _changed(version: Version) -> int:
     return max((at for _, _, at in version), default=0)
 
 
+@functools.lru_cache(maxsize=2 * MOST_RUNS)
 def listed_run(key: str, folder: Path, version: Version) -> ListedRun:
     """Return the row of a run; that of a damaged run says so."""
     clock = time.strftime("%H:%M:%S", time.localtime(_changed(version) / 1e9))
