@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -20,13 +20,22 @@ from numpy.typing import NDArray
 from policygen.errors import PathError, UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.statistics import Interval, average, centre_name
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
+from policygen.extensions.plots.style import (
+    GREY,
+    MARKERS,
+    OKABE_ITO,
+    arms,
+    check_suffix,
+    count_axis,
+    new_figure,
+    save,
+    style,
+)
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary, curve_csv
-from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,10 +175,8 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].max() > 0 for curve in curves))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
     with style():
-        from matplotlib.figure import Figure
-
         if len(curves) == 1:
-            figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+            figure = new_figure(8.0, 5.0)
             _draw_run(figure.add_subplot(), curves[0], x)
             return figure
         groups = grouped(without_extensions(curves)[0])
@@ -179,9 +186,12 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         labels = list(dict.fromkeys(group.label for group in groups))
         across = min(2, len(panels))
         down = math.ceil(len(panels) / across)
-        lines = max(_legend_lines(panel) for panel in panels.values())
-        height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
-        figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
+        lines_of_legends = [
+            sum(1 + _legend_text(group, panel).count("\n") + (group.final_score is not None) for group in panel)
+            for panel in panels.values()
+        ]
+        height = 5.4 + 0.25 * max(lines_of_legends) if max(lines_of_legends) > 1 else 5.0
+        figure = new_figure(8.0 if across == 1 else 12.5, height * down)
         for place, panel in enumerate(panels.values(), start=1):
             # A group has the same colour and mark in all panels, if there are enough of them.
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
@@ -195,7 +205,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     frame, at = curve.frame, curve.frame[x]
     tried = frame[frame["attempt"] > 0]
-    _draw_references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
+    _draw_references(axes, [curve])
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
     tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
@@ -227,14 +237,8 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    _set_title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label_axes(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
-
-
-def _aggregates(curves: Sequence[Curve]) -> str:
-    """Return the name of the values of several curves; `score` if they are different aggregates of returns."""
-    names = {curve.config.score.of_returns for curve in curves}
-    return names.pop() if len(names) == 1 else "score"
+    title = f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}"
+    _label(axes, title, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
 
 
 def _draw_diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
@@ -256,36 +260,30 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     The position of a group's label in `looks` sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _draw_references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
+    _draw_references(axes, curves)
     start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
-    span = max(end - start, 1e-9)
-    places = [looks.index(group.label) for group in groups]
-    for group, place in zip(groups, places, strict=True):
-        label = _legend_text(group, groups)
+    span, scored = max(end - start, 1e-9), 0
+    for group in groups:
+        place, label = looks.index(group.label), _legend_text(group, groups)
         if group.averaged:
             _draw_mean(axes, group.averaged, x, end, place=place, label=label)
         for i, curve in enumerate(group.unfinished):
             look = {**_UNFINISHED, "color": _color(place), "label": "" if group.averaged or i else label}
             ends = [len(curve.frame) - 1]
             axes.step(curve.frame[x], curve.frame["level"], where="post", markevery=ends, **look)
-    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
-    if unfinished:
-        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
-    scored = 0
-    for group, place in zip(groups, places, strict=True):
-        for curve in group.averaged:
-            last, level = float(curve.frame[x][-1]), float(curve.frame["level"][-1])
-            if last < end:
-                axes.plot([last, end], [level, level], color=_color(place), linestyle=_DASHED, linewidth=0.7, alpha=0.8)
         if group.final_score is not None:
             scored += 1
             _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
+    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
+    if unfinished:
+        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    _set_title(axes, f"{groups[0].task}: {subject}")
-    _label_axes(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
+    statistics = {curve.config.score.of_returns for curve in curves}
+    statistic = statistics.pop() if len(statistics) == 1 else "score"
+    _label(axes, f"{groups[0].task}: {subject}", x, end, f"{statistic} per episode, best so far")
 
 
 def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
@@ -317,19 +315,15 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
 
 
-def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
-    """Count the lines of a panel's legend: for each group its curve and, if there is one, its final score."""
-    texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
-    return texts + sum(group.final_score is not None for group in groups)
-
-
 def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
     """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
     xs = [curve.frame[x] for curve in curves]
     levels = [curve.frame["level"] for curve in curves]
     color, band = _color(place), average(xs, levels)
-    if len(band.x) and len(curves) > 1 and band.x[-1] < end:
-        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
+    ways = [(band.x, band.centre, 1.6)] if len(band.x) and len(curves) > 1 else []
+    for at, level, width in ways + [(at, level, 0.7) for at, level in zip(xs, levels, strict=True)]:
+        if at[-1] < end:
+            axes.plot([at[-1], end], [level[-1]] * 2, color=color, linestyle=_DASHED, linewidth=width)
     if len(curves) > 1:
         for at, level in zip(xs, levels, strict=True):
             axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
@@ -349,24 +343,20 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
     )
 
 
-def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the mean score of each baseline over the finished runs, by name."""
-    found: dict[str, list[float]] = {}
+def _draw_references(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Draw lines for means over the runs of baselines and random actions, and for the scores that the task states."""
+    baselines: dict[str, list[float]] = {}
     for curve in curves:
         if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
-            found.setdefault(baseline.name, []).append(baseline.score.value)
-    return {name: fmean(scores) for name, scores in found.items()}
-
-
-def _draw_references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
-    """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
-    for i, (name, level) in enumerate(baselines.items()):
+            baselines.setdefault(baseline.name, []).append(baseline.score.value)
+    for i, (name, scores) in enumerate(baselines.items()):
         look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
-        axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
-    known = [score for score in random_scores if not math.isnan(score)]
+        axes.axhline(fmean(scores), label=f"baseline {textwrap.shorten(name, 40)}: {fmean(scores):.4g}", **look)
+    known = [score for curve in curves if not math.isnan(score := curve.frame["score"][0])]
     if known:
         level = fmean(known)
         axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
+    task = curves[0].task
     if task.solved is not None:
         axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
     if task.optimum is not None:
@@ -374,9 +364,14 @@ def _draw_references(axes: Axes, task: Task, random_scores: Sequence[float], bas
         axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
 
 
-def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
+def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
+    """Add the title, the labels of the axes and the legend; `last` is the end of the curves."""
     from matplotlib.transforms import ScaledTranslation
 
+    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
+    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
+    panels = place.get_gridspec().ncols if place is not None else 1
+    axes.set_title(textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(y_axis)
     if x != "seconds":
@@ -389,10 +384,3 @@ def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
     if labels:
         columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
-
-
-def _set_title(axes: Axes, text: str) -> None:
-    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
-    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
-    panels = place.get_gridspec().ncols if place is not None else 1
-    axes.set_title(textwrap.fill(text, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))

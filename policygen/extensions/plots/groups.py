@@ -129,18 +129,14 @@ def read_member(folder: Path) -> Member:
 
 
 def _templates(logbook: Logbook, config: RunConfig) -> str:
+    """Return digests of the texts in the run's prompts, as `Member.templates`."""
     if not reads_prompts(config.llm):
         return ""
-    known = (templates_identity(logbook.templates()), _comments(logbook.folder))
-    return ", ".join(filter(None, known)) or "not recorded"
-
-
-def _comments(folder: Path) -> str:
-    """Return a digest of the user's comments in prompts; empty if there are none."""
-    steering = Steering(folder).read()
+    steering = Steering(logbook.folder).read()
     texts = {comment.number: comment.text for comment in steering.comments}
     used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
-    return f"comments {_digest(used)}" if used else ""
+    known = (templates_identity(logbook.templates()), f"comments {_digest(used)}" if used else "")
+    return ", ".join(filter(None, known)) or "not recorded"
 
 
 def policy_words(kind: str) -> str:
@@ -269,28 +265,30 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     Raises:
         LogbookError: the manifest of a sweep is damaged.
     """
-    by_folder = _stated_budgets([member.folder for member in members])
-    own = [by_folder.get(member.folder.resolve()) for member in members]
+    stated = _stated_budgets([member.folder for member in members])
     budgets = [
-        {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
-        for member, stated in zip(members, own, strict=True)
+        (member, name, now)
+        for member in members
+        if member.folder.resolve() in stated
+        for name in BUDGETS
+        if (now := getattr(member.config, name)) is not None
     ]
     smallest: dict[tuple[Path, str, str], Any] = {}
-    for member, budget in zip(members, budgets, strict=True):
-        for name, now in budget.items():
-            place = (member.folder.parent, member.task.name, name)
-            smallest[place] = min(now, smallest.get(place, now))
+    for member, name, now in budgets:
+        place = (member.folder.parent, member.task.name, name)
+        smallest[place] = min(now, smallest.get(place, now))
+    before: dict[Path, dict[str, Any]] = {}
+    for member, name, now in budgets:
+        own = stated[member.folder.resolve()]
+        first = _number(own[name]) if name in own else smallest[member.folder.parent, member.task.name, name]
+        if first is not None and now > first:
+            before.setdefault(member.folder, {})[name] = type(now)(first)
     found = []
-    for member, stated, budget in zip(members, own, budgets, strict=True):
-        less = {}
-        for name, now in budget.items():
-            least = smallest[member.folder.parent, member.task.name, name]
-            before = _number(stated[name]) if stated and name in stated else least
-            if before is not None and now > before:
-                less[name] = type(now)(before)
-        words = " and ".join(f"{budget[name]:g} {name}" for name in less)
-        config = member.config.model_copy(update=less)
-        found.append(replace(member, config=config, extended=words) if less else member)
+    for member in members:
+        if less := before.get(member.folder):
+            words = " and ".join(f"{getattr(member.config, name):g} {name}" for name in less)
+            member = replace(member, config=member.config.model_copy(update=less), extended=words)
+        found.append(member)
     extended = Counter(member.extended for member in found if member.extended)
     notes = [
         f"{count} of {len(members)} runs {'was' if count == 1 else 'were'} extended to {words}"

@@ -17,7 +17,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.extensions.plots.gains import main_quantities, visited
 from policygen.extensions.plots.maps import quantity_label
-from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style, with_unit
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, new_figure, shades, style, with_unit
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -179,12 +179,10 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         return None
     count = min(len(policy.task.actuators), MOST_PANELS)
     with style():
-        from matplotlib.figure import Figure
-
         across = 1 if narrow else min(2, count)
         down = math.ceil(count / across)
         size = _NARROW if narrow else (6.4 if across == 1 else 10.0, 4.4)
-        figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+        figure = new_figure(size[0], size[1] * down)
         for i in range(count):
             _draw_map(figure.add_subplot(down, across, i + 1), policy, i, action_map, below=narrow)
         if not narrow:

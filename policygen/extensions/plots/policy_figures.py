@@ -34,6 +34,7 @@ from policygen.extensions.plots.style import (
     OKABE_ITO,
     Numbers,
     check_suffix,
+    new_figure,
     save,
     shades,
     style,
@@ -194,12 +195,10 @@ def _in_words(policy: TablePolicy, axis: int, index: int) -> str:
 
 
 def _table_figure(policy: TablePolicy) -> Figure:
-    from matplotlib.figure import Figure
-
     view = _view(policy)
     grids = action_grids(policy)
     width, height = view.panel[0] * view.per_line + 2.0, (view.panel[1] + 0.2) * view.lines + 1.5
-    figure = Figure(figsize=(max(width, 5.5), height * len(grids) + 0.3), layout="constrained")
+    figure = new_figure(max(width, 5.5), height * len(grids) + 0.3)
     title = f"{policy.task.name}: table policy over {', '.join(policy.grid.names)}"
     lines = [line for text in (title, *view.notes) for line in textwrap.wrap(text, int(11 * figure.get_figwidth()))]
     figure.suptitle("\n".join(lines), fontsize=11)
@@ -337,8 +336,6 @@ def _hides_observations(policy: LinearPolicy) -> bool:
 
 def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Numbers, meaning: str, note: str) -> Figure:
     """Draw amounts of shape (labels, outputs): bars for a single output, else a matrix."""
-    from matplotlib.figure import Figure
-
     if len(labels) > MOST_TERMS:
         kept = np.sort(np.argsort(-np.abs(amounts).max(axis=1), kind="stable")[:MOST_TERMS])
         what = {"weight": "weights", "weight × usual size": "contributions"}.get(meaning, "effects")
@@ -346,7 +343,7 @@ def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Number
         labels, amounts = [labels[i] for i in kept], amounts[kept]
     outputs = [name for name, _ in policy.equations]
     width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)
-    figure = Figure(figsize=(width, max(1.3 + 0.3 * len(labels), 2.5)), layout="constrained")
+    figure = new_figure(width, max(1.3 + 0.3 * len(labels), 2.5))
     figure.suptitle(f"{policy.task.name}: equations{note}", fontsize=11)
     axes, rows = figure.add_subplot(), np.arange(len(labels))
     if len(outputs) == 1:

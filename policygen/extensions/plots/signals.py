@@ -1,7 +1,5 @@
 """Pictures of episodes over their steps: signals with the limits of requirements, and a plant's predictions."""
 
-# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
-
 from __future__ import annotations
 
 import math
@@ -13,7 +11,7 @@ import numpy as np
 
 from policygen.episodes.requirements import Requirements, Sides
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, style, with_unit
+from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.plants.record import predicted
 from policygen.policies.plant import Equations
 from policygen.quantities.tree import Call, Name
@@ -57,10 +55,8 @@ def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, na
     panels = [_panels(task, episode) for _, episode in shown]
     names = [tuple(signal.name for signal in panel) for panel in panels[0]][:MOST_PANELS]
     with style():
-        from matplotlib.figure import Figure
-
-        size = (_SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown)), _PANEL_HEIGHT * len(names) + 0.7)
-        figure = Figure(figsize=size, layout="constrained")
+        width = _SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown))
+        figure = new_figure(width, _PANEL_HEIGHT * len(names) + 0.7)
         grid = figure.subplots(len(names), len(shown), squeeze=False, sharex="col", sharey="row")
         for column, (title, episode), found in zip(grid.T, shown, panels, strict=True):
             column[0].set_title(f"{title}\nreturn {episode.episode_return:.5g}, seed {episode.seed}", fontsize=9)
@@ -92,10 +88,7 @@ def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = Fa
     across = 1 if narrow else min(2, len(names))
     down = math.ceil(len(names) / across)
     with style():
-        from matplotlib.figure import Figure
-
-        size = (_SINGLE_WIDTH if narrow else _PREDICTION_WIDTH, _PREDICTION_HEIGHT * down + 0.6)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = new_figure(_SINGLE_WIDTH if narrow else _PREDICTION_WIDTH, _PREDICTION_HEIGHT * down + 0.6)
         first: Any = None
         for i, observation in enumerate(names):
             axes = figure.add_subplot(down, across, i + 1, sharex=first)

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,13 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC)
         yield
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> Figure:
+    """Return an empty figure of a size in inches; to be called in `style`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def with_unit(name: str, unit: str) -> str:
