@@ -92,20 +92,15 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
             figure = _table_figure(policy)
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
-        if alone:
-            _add_definitions(figure, policy)
+        # Definitions of the features in use are a strip below the picture, which keeps its size.
+        across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+        needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed] if alone else []
+        lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
+        if lines:
+            figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
+            figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
         add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
-
-
-def _add_definitions(figure: Figure, policy: Policy) -> None:
-    """Write the definitions of the features in use in a strip below the picture, which keeps its size."""
-    across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
-    lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
-    if lines:
-        figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
-        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -312,7 +307,9 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
     slope times its spread.
     """
     names, amounts = weight_rows(policy)
-    if episodes and _hides_observations(policy):
+    # The weight of a term that reads a feature does not show the effects of the observations in it.
+    features = {name for name, node in policy.reader.needed if not is_definition(name, node)}
+    if episodes and any(read_by([term]) & features for term in policy.terms):
         names, amounts = effects(policy, episodes)
         return _bars_or_matrix(policy, [quantity_label(policy, name) for name in names], amounts, "slope × spread", "")
     labels = [quantity_label(policy, name) for name in names]
@@ -326,12 +323,6 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
         amounts[:-1] *= sizes[:, None]
         labels = [f"{label}  ±{size:.2g}" for label, size in zip(labels, sizes, strict=False)] + labels[-1:]
     return _bars_or_matrix(policy, labels, amounts, meaning, note)
-
-
-def _hides_observations(policy: LinearPolicy) -> bool:
-    """Whether a term reads a feature, so that its weight does not show the effect of the observations in it."""
-    features = {name: node for name, node in policy.reader.needed if not is_definition(name, node)}
-    return any(read_by([term]) & features.keys() for term in policy.terms)
 
 
 def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Numbers, meaning: str, note: str) -> Figure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.requirements import Requirements, Sides
+from policygen.episodes.requirements import Requirements
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.plants.record import predicted
@@ -115,32 +115,21 @@ def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
+    limits: dict[str, list[tuple[str, Numbers]]] = {}
+    others = []
+    for side in compared:
+        match side.node:
+            case Name(name) if name in task.observation_names:  # x < 1
+                limits.setdefault(name, []).append((side.requirement, side.right))
+            case Call("abs", (Name(name),)) if name in task.observation_names:  # abs(x) < 1
+                limits.setdefault(name, []).extend([(side.requirement, side.right), (side.requirement, -side.right)])
+            case _:
+                others.append([_Signal(side.text, side.left, limits=((side.requirement, side.right),))])
     return [
-        *_by_panel([_Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
+        *_by_panel([_Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
         *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
-        *(
-            [_Signal(side.text, side.left, limits=((side.requirement, side.right),))]
-            for side in compared
-            if _limited_observation(side) not in task.observation_names
-        ),
+        *others,
     ]
-
-
-def _limited_observation(side: Sides) -> str:
-    """Return the observation that a requirement limits: `x` of `x < 1` and of `abs(x) < 1`; empty for others."""
-    match side.node:
-        case Name(name) | Call("abs", (Name(name),)):
-            return name
-    return ""
-
-
-def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, Numbers], ...]:
-    return tuple(
-        (side.requirement, sign * side.right)
-        for side in compared
-        if _limited_observation(side) == name
-        for sign in ((1, -1) if isinstance(side.node, Call) else (1,))
-    )
 
 
 def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:

@@ -89,12 +89,12 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for group in groups:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
-        rows += [_group_cells(group) | _run_cells(run) for run in members]
-    rows += [_group_cells(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
+        rows += [_named(group) | _run_cells(run) for run in members]
+    rows += [_named(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _group_cells(group: Group[Member]) -> dict[str, Any]:
+def _named(group: Group[Member]) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
@@ -102,9 +102,7 @@ def _run_cells(run: Member) -> dict[str, Any]:
     """Return the cells of a run's row that are known, by column."""
     row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
     row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
-    if run.final is not None:
-        row |= {**_score_cells(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
-    return row
+    return row | (_score_cells(run.final) if run.final is not None else {})
 
 
 def _mean_cells(group: Group[Member]) -> dict[str, Any]:
@@ -113,17 +111,18 @@ def _mean_cells(group: Group[Member]) -> dict[str, Any]:
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
     words += [f"{count} {why} left out" for why, count in omitted.items() if count]
     row: dict[str, Any] = {"what": ", ".join(words)}
-    for column, name in _SPENT.items():
-        row[column] = float(np.mean([getattr(run.summary, name) for run in group.averaged]))
+    row |= {c: float(np.mean([getattr(run.summary, name) for run in group.averaged])) for c, name in _SPENT.items()}
     if group.final_score is not None:
         row |= _score_cells(group.final_score)
         row["exact"] = all(run.final.exact for run in group.averaged if run.final is not None)
+        row["final_episodes"] = None
     return row
 
 
 def _score_cells(score: Score | FinalScore) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
-    return {"final_score": score.value, "low": low, "high": high}
+    spent = {"exact": score.exact, "final_episodes": score.episodes}
+    return {"final_score": score.value, "low": low, "high": high, **spent}
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
@@ -137,24 +136,23 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Format the table for reading: rounded numbers, intervals in one column; all cells are texts."""
     import pandas as pd
 
-    rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
+    rows = []
+    for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False):
+        mean, digits = _is_mean(row), 4 if row.exact else 1
+        interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
+        score = "unfinished" if row.what == "unfinished run" else "no policy"
+        score = f"{row.final_score:.{digits}f}" if row.final_score is not None else score
+        spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
+        cells = [row.task, row.proposals, row.policy, row.what if mean else str(row.seed)]
+        cells += ["" if count is None else f"{count:.{places}f}" for count, places in spent]
+        if mean:
+            cells += [score, f"{interval} over runs" if interval else "", ""]
+        elif row.exact:
+            cells += [score, "exact", "-"]
+        else:
+            cells += [score, interval, "" if row.final_episodes is None else str(row.final_episodes)]
+        rows.append(cells)
     return pd.DataFrame(rows, columns=_HEADER)
-
-
-def _row(row: Any) -> tuple[str, ...]:
-    mean = _is_mean(row)
-    digits = 4 if row.exact else 1
-    interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
-    score = "unfinished" if row.what == "unfinished run" else "no policy"
-    spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
-    episodes = "" if row.final_episodes is None else str(row.final_episodes)
-    return (
-        *(row.task, row.proposals, row.policy, row.what if mean else str(row.seed)),
-        *("" if count is None else f"{count:.{places}f}" for count, places in spent),
-        f"{row.final_score:.{digits}f}" if row.final_score is not None else score,
-        f"{interval} over runs" if mean and interval else "exact" if row.exact and not mean else interval,
-        "-" if row.exact and not mean else episodes,
-    )
 
 
 def as_markdown(frame: pd.DataFrame) -> str:
@@ -173,13 +171,10 @@ def markdown_cell(text: str) -> str:
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """Format a table as CSV; no cell is a formula for a spreadsheet."""
-    return str(frame.map(_as_cell).to_csv(index=False))
-
-
-def _as_cell(value: Any) -> Any:
-    """Prefix a text that a spreadsheet would take for a formula with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    """Format a table as CSV; an apostrophe begins texts that a spreadsheet would take for formulas."""
+    risky = ("=", "+", "-", "@", "\t", "\r")
+    safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(risky) else cell)
+    return str(safe.to_csv(index=False))
 
 
 def _as_latex(frame: pd.DataFrame) -> str:

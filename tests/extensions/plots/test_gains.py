@@ -23,7 +23,7 @@ def played(text: str, task: str) -> tuple[LinearPolicy, list]:
 
 def test_gains_follow_definitions_to_observations_and_are_exact_where_these_are_linear() -> None:
     policy, episodes = played("let error = sin + 0.1*rate\nlet asked = -4*error\ntorque = asked - rate", "pendulum")
-    (own,) = gains(policy, episodes)
+    own = gains(policy, episodes)
     found = {gain.name: gain for gain in own}
     assert found.keys() == {"sin", "rate"}
     assert found["sin"].slope == pytest.approx(-4, rel=1e-6)
@@ -37,7 +37,7 @@ def test_gains_follow_definitions_to_observations_and_are_exact_where_these_are_
 
 def test_a_slope_that_varies_has_its_range() -> None:
     policy, episodes = played("torque = rate^2 + sin", "pendulum")
-    (own,) = gains(policy, episodes)
+    own = gains(policy, episodes)
     rate = next(gain for gain in own if gain.name == "rate")
     rates = np.concatenate([one.observations[:-1, 2] for one in episodes]).astype(float)
     assert (rate.low, rate.high) == pytest.approx(tuple(2 * np.quantile(rates, (0.05, 0.95))), rel=1e-3)
@@ -48,7 +48,7 @@ def test_a_slope_that_varies_has_its_range() -> None:
 
 def test_remembered_values_have_gains_with_units() -> None:
     policy, episodes = played("let smooth = 0.9*prev(smooth, sin) + 0.1*sin\ntorque = -5*smooth", "pendulum")
-    (own,) = gains(policy, episodes)
+    own = gains(policy, episodes)
     slopes = {gain.name: gain.slope for gain in own}
     assert slopes == pytest.approx({"sin": -0.5, "prev(smooth)": -4.5}, rel=1e-4)
     policy, episodes = played("torque = -sin - 0.5*prev(rate)", "pendulum")
