@@ -21,15 +21,7 @@ from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.extensions.plots.signals import plant_figure, signals_figure
 from policygen.extensions.plots.style import style
-from policygen.plants.fit import AHEAD
-from policygen.plants.record import (
-    SHARE,
-    equations_of,
-    errors_in_words,
-    lines_with_units,
-    uncertain_in_words,
-    worst_in_words,
-)
+from policygen.plants.record import PlantRecord, equations_of, lines_with_units
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
@@ -120,17 +112,10 @@ def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Pict
 class PlantContent:
     """The plant that the best policy was tuned in, for the page."""
 
-    steps: int  # number of steps that it was fitted to
+    record: PlantRecord
     text: str  # its lines, with units
     latex: str  # the same as LaTeX code; empty if the plant is damaged
-    # for each observation its name, and the errors one and `ahead` steps ahead, in words
-    errors: list[tuple[str, str, str]]
-    uncertain: list[str]  # its uncertain numbers, in words
-    # the step that it predicts worst, and of each observation its name, before, after and predicted, in words
-    worst: tuple[str, list[tuple[str, ...]]]
     drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None without one
-    ahead: int = AHEAD
-    share: str = SHARE  # the unit of the errors, in words
 
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
@@ -147,10 +132,7 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
             drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
-    text = "\n".join(lines_with_units(plant, task))
-    return PlantContent(
-        plant.steps, text, latex, errors_in_words(plant), uncertain_in_words(plant), worst_in_words(plant), drawn
-    )
+    return PlantContent(plant, "\n".join(lines_with_units(plant, task)), latex, drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ from policygen.extensions.simplify.front import front_of
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
+from policygen.plants.fit import AHEAD
+from policygen.plants.record import SHARE, errors_in_words, uncertain_in_words, worst_in_words
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
@@ -207,6 +209,11 @@ def jinja_environment() -> jinja2.Environment:
         "environment_words": environment_words,
         "kind_words": KIND_WORDS,
         "share_lines": share_lines,
+        "ahead": AHEAD,
+        "share_of_errors": SHARE,
+        "errors_in_words": errors_in_words,
+        "uncertain_in_words": uncertain_in_words,
+        "worst_in_words": worst_in_words,
         "spending": spending,
     }
     return environment
