@@ -173,4 +173,3 @@ def _deciding_weights(actuator: Actuator, weights: Numbers, values: Numbers, act
         return weights[:, chosen], "the only choice"
     words = ", ".join(f"{outputs[i] + 0.0:.3g} for {actuator.labels[i]}" for i in (chosen, other))
     return weights[:, chosen] - weights[:, other], f"{words}; terms of the lead"
-

@@ -180,7 +180,8 @@ class _Panel:
         draw.text((right, y), f"return {_number(scene.earned)}", _INK, bold, anchor="ra")
         y += self._line
         if decision is None:
-            words = [(line, _INK, font) for line, font in zip(ending_of(take.episode, task), (bold, small), strict=False)]
+            lines = zip(ending_of(take.episode, task), (bold, small), strict=False)
+            words = [(line, _INK, font) for line, font in lines]
         else:
             words = [(decision.action, _INK, bold)] if decision.action else []
             words.append((decision.summary, _GREY, small))

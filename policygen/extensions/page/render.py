@@ -23,8 +23,8 @@ from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import (
+    both,
     curve_picture,
-    decision_map,
     embedded,
     film_of,
     own_episodes,
@@ -35,7 +35,7 @@ from policygen.extensions.page.pictures import (
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.attempts import family_figure, front_figure
 from policygen.extensions.plots.gains import gains_text
-from policygen.extensions.plots.played import missing_parts, play_episodes
+from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
 from policygen.extensions.robust import (
     HEAT,
@@ -113,7 +113,11 @@ def write_page(
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
         pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
     playing = film_of(policy) if film and policy is not None else None
-    robustness = margins_of(policy) if robust and policy is not None else None
+    robustness = None
+    if robust and policy is not None:
+        perturbations = perturbations_for(policy.task)
+        found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
+        robustness = margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
     write_named(output, render(template, content, playing=playing, margins=robustness, **pictures))
     if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lacking, stacklevel=2)
@@ -125,7 +129,7 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     front, family = front_of(run.attempts, run.summary), family_figure(run.attempts)
     sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
     shared = {
-        "curve": curve_picture([run.folder]),
+        "curve": curve_picture(run.folder),
         "family": embedded(family, "Family tree of the attempts") if family is not None else None,
         "front": front,
         "sizes": embedded(sizes, "Score against size") if sizes is not None else None,
@@ -139,18 +143,11 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     return {
         "policy_picture": policy_picture(policy),
-        "decisions": decision_map(policy, episodes),
+        "decisions": both("Decision map", decision_figure, policy, episodes),
         "signals": signals_picture(policy.task, best_median_worst(episodes)),
         "text": policy.to_text(whole=True),
         "gains": gains_text(policy, episodes) if isinstance(policy, LinearPolicy) and episodes else "",
     }
-
-
-def margins_of(policy: Policy) -> dict[str, Any]:
-    """Score a policy under all perturbations that fit its task; return the content of a page's section."""
-    perturbations = perturbations_for(policy.task)
-    found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
-    return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
 
 
 def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[str, Any]:
@@ -161,12 +158,13 @@ def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[st
     header, rows = table(found)
     names = names_of(found)
     grid = " and " in names[0]  # two perturbations at once: drawn as heat maps, without worst episodes
-    narrow = margins_picture(found, narrow=True) if not grid else None
-    drawn = embedded(margins_picture(found), "score over the size of each perturbation", narrow)
-    caption = HEAT if grid else LINES
+    narrow = None if grid else margins_picture(found, narrow=True)
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
-    worst = [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])] if not grid else []
-    return {**shown_parts, "drawn": drawn, "caption": caption, "worst": worst}
+    return shown_parts | {
+        "drawn": embedded(margins_picture(found), "score over the size of each perturbation", narrow),
+        "caption": HEAT if grid else LINES,
+        "worst": [] if grid else [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])],
+    }
 
 
 def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:

@@ -55,7 +55,8 @@ def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
     with style():
         width = min(8.0, _LABEL + _STEP * deepest)
         step = (width - _LABEL) / max(1, deepest)
-        figure = new_figure(width, _ROW * (len(rows) + 1), layout="none")
+        figure = new_figure(width, _ROW * (len(rows) + 1))
+        figure.set_layout_engine("none")
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), frameon=False, xticks=[], yticks=[])
         axes.set(xlim=(-0.2, width - 0.2), ylim=(len(rows), -1))
         for row, (attempt, depth) in enumerate(rows):

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,11 +87,11 @@ def style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches; to be called in `style`."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout=layout)
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def with_unit(name: str, unit: str) -> str:

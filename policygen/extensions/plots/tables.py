@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _named(group: Group[Member]) -> dict[str, Any]:
+def _named(group: Group) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
@@ -105,7 +105,7 @@ def _run_cells(run: Member) -> dict[str, Any]:
     return row | (_score_cells(run.final) if run.final is not None else {})
 
 
-def _mean_cells(group: Group[Member]) -> dict[str, Any]:
+def _mean_cells(group: Group) -> dict[str, Any]:
     """Return the means over finished runs, by column; the mean final score covers only runs that found a policy."""
     omitted = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
@@ -136,8 +136,8 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Format the table for reading: rounded numbers, intervals in one column; all cells are texts."""
     import pandas as pd
 
-    rows = []
-    for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False):
+    rows, known = [], cast(Any, frame.astype(object).where(frame.notna(), None))
+    for row in known.itertuples(index=False):
         mean, digits = _is_mean(row), 4 if row.exact else 1
         interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
         score = "unfinished" if row.what == "unfinished run" else "no policy"
