@@ -47,7 +47,9 @@ class Stage:
     """
 
     def __init__(self, task: Task) -> None:
-        _draw_without_screen()
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        if is_headless():
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws in memory
         self._directory = OwnDirectory()
         with self._directory:
             self.task = task
@@ -93,7 +95,11 @@ class Stage:
                 _choose_renderer()
             picture: Any = env.render()
         except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-            raise TaskError(_missing(error, name)) from None
+            text = " ".join(str(error).split())
+            why = f"a package that is not installed: {text}"
+            if "pygame" in text:
+                why = 'pygame; run: pip install "policygen[render]"'
+            raise TaskError(f"pictures of {name} need {why}") from None
         except TaskError:
             raise
         except BaseException as error:
@@ -120,23 +126,9 @@ def _rendering_env(task: Task) -> gym.Env[Any, Any]:
     return make_env(replace(task, kwargs=tuple(kwargs.items())))
 
 
-def _missing(error: Exception, name: str) -> str:
-    text = " ".join(str(error).split())
-    if "pygame" in text:
-        return f'pictures of {name} need pygame; run: pip install "policygen[render]"'
-    return f"pictures of {name} need a package that is not installed: {text}"
-
-
 def is_headless() -> bool:
     """Whether there is no screen to open a window on."""
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _draw_without_screen() -> None:
-    """Silence pygame's greeting and, without a screen, let it draw in memory; keep the user's settings."""
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    if is_headless():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +69,9 @@ def version_of(folder: Path) -> Version:
     """Return a value that changes whenever the run's files change."""
     found = []
     for name in _WATCHED:
-        try:
+        with suppress(OSError):  # it does not exist
             status = (folder / name).lstat()
-        except OSError:
-            continue
-        found.append((name, status.st_size, status.st_mtime_ns))
+            found.append((name, status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 

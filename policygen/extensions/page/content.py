@@ -283,14 +283,8 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
     """Return the costs of a run by name: requests, tokens, episodes, time."""
     costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
     if summary is not None:  # the summary also counts requests of attempts that never ended
-        costs = replace(
-            costs,
-            requests=summary.requests,
-            tokens_in=summary.tokens_in,
-            tokens_out=summary.tokens_out,
-            usd=summary.usd,
-            llm_seconds=summary.llm_seconds,
-        )
+        names = ("requests", "tokens_in", "tokens_out", "usd", "llm_seconds")
+        costs = replace(costs, **{name: getattr(summary, name) for name in names})
     failed = sum(attempt.failed for attempt in attempts)
     shown = {"attempts": f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"}
     if costs.tokens > 0:

@@ -19,6 +19,7 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PathError, UsageError
+from policygen.extensions import robust as perturbed
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
@@ -37,18 +38,6 @@ from policygen.extensions.plots.attempts import family_figure, front_figure
 from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
-from policygen.extensions.robust import (
-    HEAT,
-    LINES,
-    Margins,
-    margins,
-    names_of,
-    perturbations_for,
-    protocol,
-    table,
-    worst_of,
-)
-from policygen.extensions.robust import picture as margins_picture
 from policygen.extensions.simplify.front import front_of
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
@@ -115,9 +104,9 @@ def write_page(
     playing = film_of(policy) if film and policy is not None else None
     robustness = None
     if robust and policy is not None:
-        perturbations = perturbations_for(policy.task)
-        found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
-        robustness = margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
+        perturbations = perturbed.perturbations_for(policy.task)
+        found = perturbed.margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
+        robustness = margins_content(found, perturbed.protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
     write_named(output, render(template, content, playing=playing, margins=robustness, **pictures))
     if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lacking, stacklevel=2)
@@ -150,24 +139,24 @@ def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     }
 
 
-def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[str, Any]:
+def margins_content(found: Sequence[perturbed.Margins], about: str, task: Task) -> dict[str, Any]:
     """Return the content of a page's section about margins: the protocol `about`, tables, pictures, worst episodes.
 
     The worst episodes are those of the first policy.
     """
-    header, rows = table(found)
-    names = names_of(found)
+    header, rows = perturbed.table(found)
+    names = perturbed.names_of(found)
     grid = " and " in names[0]  # two perturbations at once: drawn as heat maps, without worst episodes
-    narrow = None if grid else margins_picture(found, narrow=True)
+    narrow = None if grid else perturbed.picture(found, narrow=True)
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
     return shown_parts | {
-        "drawn": embedded(margins_picture(found), "score over the size of each perturbation", narrow),
-        "caption": HEAT if grid else LINES,
-        "worst": [] if grid else [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])],
+        "drawn": embedded(perturbed.picture(found), "score over the size of each perturbation", narrow),
+        "caption": perturbed.HEAT if grid else perturbed.LINES,
+        "worst": [] if grid else [(one[0], signals_picture(task, [one])) for one in perturbed.worst_of(found[0])],
     }
 
 
-def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
+def write_margins(found: Sequence[perturbed.Margins], path: Path, task: Task, about: str) -> Path:
     """Write a page about margins; return its path.
 
     Raises:

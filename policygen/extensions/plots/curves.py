@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
@@ -115,16 +115,14 @@ def make_missing(folder: Path) -> list[str]:
         remove_parts(folder)
         attempts = logbook.attempts()
         best = best_of(attempts)
-        made = []
-        if best is not None and not (folder / "best.json").exists():
-            logbook.save_best(best)
-            made.append("best.json")
-        if not (folder / "learning_curve.csv").exists():
-            logbook.write_curve(attempts)
-            made.append("learning_curve.csv")
-        if attempts and not (folder / "learning_curve.png").exists():
-            draw_within(folder)
-            made.append("learning_curve.png")
+        makers: dict[str, Callable[[], object]] = {"learning_curve.csv": lambda: logbook.write_curve(attempts)}
+        if best is not None:
+            makers["best.json"] = lambda: logbook.save_best(best)
+        if attempts:
+            makers["learning_curve.png"] = lambda: draw_within(folder)
+        made = [name for name in sorted(makers) if not (folder / name).exists()]
+        for name in made:
+            makers[name]()
         return made
     finally:
         logbook.release()
