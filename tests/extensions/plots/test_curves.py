@@ -13,7 +13,6 @@ from drawn import FAILED, LAKE, a_run, ended, the_axes
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from policygen.errors import PolicygenError
 from policygen.extensions.plots.curves import X_AXES, plot_runs, runs_figure
@@ -25,9 +24,7 @@ from policygen.tasks.task import Optimum
 
 
 def legend_of(axes: Axes) -> list[str]:
-    legend = axes.get_legend()
-    assert legend is not None
-    return [text.get_text() for text in legend.get_texts()]
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
@@ -225,9 +222,7 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
     assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
     assert axes.get_ylabel() == "mean return per episode, best so far"
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure)
-    assert figure.get_supxlabel().startswith("Curves are scores on each run's own search seeds")
+    assert axes.get_figure().get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
 LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}

@@ -15,7 +15,6 @@ from policygen.policies.linear import LinearPolicy
 
 def played(text: str, task: str) -> tuple[LinearPolicy, list]:
     policy = policygen.parse(text, task, "linear")
-    assert isinstance(policy, LinearPolicy)
     episodes, why = play_episodes(policy)
     assert not why
     return policy, episodes
@@ -59,14 +58,12 @@ def test_the_map_shows_the_two_quantities_that_matter_most_with_the_others_at_th
     policy, episodes = played("right = 10*angle + 2*spin + 0.001*position\nleft = 0", "cartpole")
     assert main_quantities(policy, episodes) == ("angle", "spin")
     drawn = _action_map(policy, episodes)
-    assert drawn is not None
     assert drawn.names == ("angle", "spin")
     position = np.median(np.concatenate([one.observations[:-1, 0] for one in episodes]))
     x, y = np.meshgrid(*drawn.values)
     expected = (10 * x + 2 * y + 0.001 * position > 0) * 1.0
     assert (drawn.actions[:, :, 0] == expected).mean() > 0.999
     figure = decision_figure(policy, episodes)
-    assert figure is not None
     assert "all else at its median" in figure.get_suptitle()
 
 

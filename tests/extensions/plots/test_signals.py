@@ -26,7 +26,6 @@ STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
 
 def played(task: Task, count: int = 4) -> list[Trajectory]:
     policy = parse(STEADY, task, "linear").policy
-    assert policy is not None
     with Players(task, 1) as players:
         return players.play(policy, range(count))
 
