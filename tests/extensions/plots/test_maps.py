@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toys import HALVES, TORQUE, Other, linear, table, toy
+from toys import HALVES, SQUARE, TORQUE, Other, linear, table, toy
 
 from policygen.extensions.plots.maps import MOST_CELLS, alphabet, marks, policy_map
 from policygen.policies.policy import Policy
@@ -15,7 +15,6 @@ from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator
 
-SQUARE = (integer_dimension("b", 2), integer_dimension("c", 2))
 SIDE = int(MOST_CELLS**0.5) + 1
 WITHOUT_MAP = (
     table(np.zeros(32, int), *[integer_dimension(name, 2) for name in "abcde"]),
