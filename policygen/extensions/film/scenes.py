@@ -133,11 +133,7 @@ def is_headless() -> bool:
 
 @functools.cache
 def _choose_renderer() -> None:
-    """Let MuJoCo render without a screen, by EGL or OSMesa, unless the user has chosen a renderer.
-
-    Raises:
-        TaskError: neither is installed.
-    """
+    """Let MuJoCo render without a screen, by EGL or OSMesa, unless the user has chosen a renderer."""
     if not is_headless() or "MUJOCO_GL" in os.environ:
         return
     before = os.environ.pop("PYOPENGL_PLATFORM", None)

@@ -22,7 +22,7 @@ def show(frames: Sequence[Frame], title: str) -> int:
     """Show a film until the window is closed or `q` is pressed; return the number of frames shown, repeats included.
 
     Raises:
-        UsageError: no window can be opened; call `check_screen` before the film is made.
+        UsageError: no window can be opened; `check_screen` tells this earlier, before the film is made.
     """
     import pygame
 

@@ -159,9 +159,7 @@ def shown_attempts(
 ) -> list[ShownAttempt]:
     """Return the attempts to show and those in progress; of a long run the former bests and the latest attempts.
 
-    Args:
-        best: the best attempt, if any.
-        turns: the requests of each attempt, by its number.
+    `turns` has the requests of each attempt, by its number.
     """
     shown = [attempt.number for attempt in attempts]
     if len(attempts) > MOST_ATTEMPTS:
@@ -182,11 +180,7 @@ def shown_attempts(
 
 
 def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
-    """Return the requests of each attempt by its number, in order.
-
-    Args:
-        kept: attempts whose prompts are shown even if the page becomes too large.
-    """
+    """Return the requests of each attempt by its number; the prompts of `kept` attempts are never left out."""
     found: dict[int, list[Turn]] = {}
     seen: dict[str, int] = {}
     for exchange in exchanges:

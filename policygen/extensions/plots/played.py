@@ -70,8 +70,7 @@ def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool =
 def deciding_quantities(policy: Policy) -> tuple[str, ...]:
     """Return the one or two quantities that determine the action: observations, or else the features in use.
 
-    Returns:
-        Their names, in the order of the task; empty if more are needed, or memory.
+    The result is empty if more are needed, or memory.
     """
     reader = policy.reader
     if policy.remembers or reader.read is None:
@@ -182,8 +181,7 @@ def add_beside(
 ) -> None:
     """Add the map of the actions and traces of memory to the right of a finished picture, which keeps its width.
 
-    Args:
-        why: the reason why there are no episodes, written in place of the traces.
+    Without episodes, the reason `why` is written in place of the traces.
     """
     action_map = _action_map(policy, episodes) if with_map else None
     count = min(len(policy.task.actuators), MOST_PANELS) if action_map is not None else 0

@@ -72,8 +72,7 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """Build the figure that `plot_policy` saves; see there for contents and errors.
 
-    Args:
-        alone: add definitions of features and the map of the actions, which a page shows elsewhere.
+    Unless `alone`, it lacks the definitions of features and the map of the actions, which a page shows elsewhere.
     """
     with style():
         if isinstance(policy, LinearPolicy):

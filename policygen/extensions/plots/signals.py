@@ -42,14 +42,10 @@ class _Signal:
 
 
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
-    """Draw the signals of some episodes: observations, actions, and quantities that requirements limit.
+    """Draw the signals of some episodes with their titles: observations, actions, and quantities that requirements limit.
 
     Each episode has a column. Signals of the same unit share a panel, so that a set point is drawn with the measured
-    value.
-
-    Args:
-        episodes: titles and episodes.
-        narrow: for a narrow screen, draw only the last episode.
+    value. If `narrow`, only the last episode is drawn, for a narrow screen.
     """
     shown = episodes[-1:] if narrow else episodes
     panels = [_panels(task, episode) for _, episode in shown]
@@ -80,8 +76,7 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> list[tuple[str, Traject
 def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = False) -> Figure:
     """Draw each observation over the steps of an episode, real and predicted from the same start and actions.
 
-    Args:
-        narrow: for a narrow screen, draw one column of panels.
+    If `narrow`, the panels are in one column, for a narrow screen.
     """
     names = equations.task.observations[:MOST_PANELS]
     real, found = (rows[: _PREDICTION_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
