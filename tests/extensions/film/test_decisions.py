@@ -1,4 +1,4 @@
-"""Why a policy did what it did: the row and the terms that are named are those that decided."""
+"""Explanations of actions: they name the row or the terms that decided."""
 
 from __future__ import annotations
 

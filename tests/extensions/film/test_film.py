@@ -1,4 +1,4 @@
-"""Films: the frames of their files, opened as pictures, show the episodes that scores consist of."""
+"""Films: the frames of their files show the scored episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes once more, with pictures: the same moments, and sentences where nothing can be drawn."""
+"""Episodes replayed with pictures: the same steps, and error messages where nothing can be drawn."""
 
 from __future__ import annotations
 

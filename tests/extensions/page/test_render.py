@@ -1,4 +1,4 @@
-"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do.
+"""Pages of runs, sweeps and policies: their content, and protection from text in a stranger's run folder.
 
 It tests `extensions.page.sweep`.
 """

@@ -196,17 +196,20 @@ def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) 
     assert line_called(pond, "n = 1 run")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
 
 
-def thrifty(run: Path) -> Path:
-    """The run, as if it had asked no model."""
-    log, nothing = run / "attempts.jsonl", {"tokens_in": 0, "tokens_out": 0, "calls": 0}
-    records = [json.loads(line) | nothing for line in log.read_text().splitlines()]
+def recorded(run: Path, **changes: Any) -> Path:
+    """Change these fields of all attempts in the log of a run; return the run."""
+    log = run / "attempts.jsonl"
+    records = [json.loads(line) | changes for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     return run
 
 
+NO_MODEL = {"tokens_in": 0, "tokens_out": 0, "calls": 0}
+
+
 def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
     spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
-    saver = thrifty(ended(tmp_path, [0.3, 0.4]))
+    saver = recorded(ended(tmp_path, [0.3, 0.4]), **NO_MODEL)
     axes = drawn(spender, saver, x="tokens")
     x, y, line = line_called(axes, "builtin")
     assert (x, y) == ([0], [0.4])
@@ -319,24 +322,15 @@ def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
 
 def test_what_cannot_be_plotted_is_a_sentence(tmp_path: Path) -> None:
     begun = Logbook.create(tmp_path, LAKE, RunConfig(task="frozenlake")).folder
-    run = thrifty(a_run(tmp_path, [0.1]))
+    run, unpriced = recorded(a_run(tmp_path, [0.1]), **NO_MODEL), recorded(a_run(tmp_path, [0.1]), usd=None)
     for folders, x, words in (
         ([run], "dollars", r"`dollars`.*attempt, calls, episodes, env_steps, tokens, seconds, usd"),
         ([run], "tokens", "spent no tokens; plot over one of attempt, episodes, env_steps, seconds"),
         ([], "attempt", "no run folders"),
         ([tmp_path / "nowhere"], "attempt", "nowhere is not a run folder"),
         ([begun], "attempt", f"{begun.name} has no attempts yet"),
+        ([unpriced], "usd", f"{unpriced.name} has costs of unknown price; plot over another --x"),
     ):
         with pytest.raises(PolicygenError, match=words):
             plot_runs(folders, tmp_path / "a.png", x=x)
     assert not (tmp_path / "a.png").exists()
-
-
-def test_runs_of_unknown_price_are_not_drawn_over_dollars(tmp_path: Path) -> None:
-    folder = a_run(tmp_path, [0.1])
-    log = folder / "attempts.jsonl"
-    log.write_text(
-        "".join(json.dumps(json.loads(line) | {"usd": None}) + "\n" for line in log.read_text().splitlines())
-    )
-    with pytest.raises(PolicygenError, match=f"{folder.name} has costs of unknown price; plot over another --x"):
-        plot_runs([folder], tmp_path / "a.png", x="usd")

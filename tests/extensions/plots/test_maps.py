@@ -1,4 +1,4 @@
-"""The text maps: each character stands where its cell is, and every label says what it should."""
+"""Maps as text: the place of each character, labels, symbols and their key."""
 
 from __future__ import annotations
 
