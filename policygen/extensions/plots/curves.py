@@ -287,27 +287,19 @@ def _draw_mean(axes: Axes, runs: Sequence[Member], x: str, end: float, *, place:
     xs = [run.curve[x] for run in runs]
     levels = [run.curve["level"] for run in runs]
     color, band = _color(place), average(xs, levels)
-    ways = [(band.x, band.centre, 1.6)] if len(band.x) and len(runs) > 1 else []
-    for at, level, width in ways + [(at, level, 0.7) for at, level in zip(xs, levels, strict=True)]:
-        if at[-1] < end:
-            axes.plot([at[-1], end], [level[-1]] * 2, color=color, linestyle=_DASHED, linewidth=width)
-    if len(runs) > 1:
-        for at, level in zip(xs, levels, strict=True):
+    for at, level in zip(xs, levels, strict=True):
+        if len(runs) > 1:
             axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
+        if at[-1] < end:
+            axes.plot([at[-1], end], [level[-1]] * 2, color=color, linestyle=_DASHED, linewidth=0.7)
+    if len(runs) > 1:
         axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-    axes.step(
-        band.x,
-        band.centre,
-        where="post",
-        color=color,
-        linestyle=_STYLES[place % len(_STYLES)],
-        linewidth=2.2,
-        label=label,
-        # The mark at the end shows the group even if it spent nothing of `x` and has no line.
-        marker=MARKERS[place % len(MARKERS)],
-        markevery=[len(band.x) - 1] if len(band.x) else [],
-        zorder=3,
-    )
+        if len(band.x) and band.x[-1] < end:
+            axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
+    look: dict[str, Any] = {"color": color, "linestyle": _STYLES[place % len(_STYLES)], "linewidth": 2.2, "zorder": 3}
+    # The mark at the end shows the group even if it spent nothing of `x` and has no line.
+    look |= {"marker": MARKERS[place % len(MARKERS)], "markevery": [len(band.x) - 1] if len(band.x) else []}
+    axes.step(band.x, band.centre, where="post", label=label, **look)
 
 
 def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
@@ -316,19 +308,17 @@ def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
     for run in runs:
         if run.summary is not None and (baseline := run.summary.baseline) is not None:
             baselines.setdefault(baseline.name, []).append(baseline.score.value)
-    for i, (name, scores) in enumerate(baselines.items()):
-        look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
-        axes.axhline(fmean(scores), label=f"baseline {textwrap.shorten(name, 40)}: {fmean(scores):.4g}", **look)
     known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
-    if known:
-        level = fmean(known)
-        axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
-    task = runs[0].task
-    if task.solved is not None:
-        axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
-    if task.optimum is not None:
-        best = task.optimum.value
-        axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
+    task, dashes = runs[0].task, (0, (5, 1, 1, 1))
+    lines: list[tuple[str, float, str, Any, float]] = [
+        (f"baseline {textwrap.shorten(name, 40)}", fmean(scores), _color(3 + i), dashes, 1.4)
+        for i, (name, scores) in enumerate(baselines.items())
+    ]
+    lines += [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
+    lines += [("solved", task.solved, GREY, "--", 1.4)] if task.solved is not None else []
+    lines += [("known optimum", task.optimum.value, "black", "-.", 1.2)] if task.optimum is not None else []
+    for name, level, color, linestyle, width in lines:
+        axes.axhline(level, color=color, linestyle=linestyle, linewidth=width, label=f"{name}: {level:.4g}")
 
 
 def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
