@@ -42,10 +42,10 @@ class _Signal:
 
 
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
-    """Draw the signals of some episodes with their titles: observations, actions, and quantities that requirements limit.
+    """Draw the signals of some episodes: observations, actions, and quantities that requirements limit.
 
-    Each episode has a column. Signals of the same unit share a panel, so that a set point is drawn with the measured
-    value. If `narrow`, only the last episode is drawn, for a narrow screen.
+    Each episode has a column with its title. Signals of the same unit share a panel, so that a set point is drawn with
+    the measured value. If `narrow`, only the last episode is drawn, for a narrow screen.
     """
     shown = episodes[-1:] if narrow else episodes
     panels = [_panels(task, episode) for _, episode in shown]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from support import Line
 
 import policygen
+from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.gains import effects, gains, gains_text, main_quantities
 from policygen.extensions.plots.played import _action_map, decision_figure, play_episodes
 from policygen.extensions.plots.policy_figures import policy_figure
-from policygen.policies.linear import LinearPolicy
 
 
-def played(text: str, task: str) -> tuple[LinearPolicy, list]:
+def played(text: str, task: str) -> tuple[Any, list[Trajectory]]:
     policy = policygen.parse(text, task, "linear")
     episodes, why = play_episodes(policy)
     assert not why

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import the_axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support import Line
 
@@ -41,8 +42,7 @@ def test_the_quantities_that_suffice_to_decide(task: str, text: str, names: tupl
 def test_a_map_shows_what_the_policy_does() -> None:
     text = "right = velocity\nleft = -velocity\nnone = 0.001*position"
     policy = policygen.parse(text, "mountaincar", "linear")
-    figure = decision_figure(policy)
-    (axes,) = figure.axes
+    axes = the_axes(decision_figure(policy))
     (mesh,) = axes.collections
     shown = np.asarray(mesh.get_array()).reshape(POINTS, POINTS)
     x, y = (np.linspace(*limits, POINTS) for limits in (axes.get_xlim(), axes.get_ylim()))
