@@ -118,9 +118,6 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
     return f"{edges[low - 1]} and above" if high == len(edges) else f"{edges[low - 1]} to {edges[high]}"
 
 
-# --- linear policies -------------------------------------------------------------------------------------------------
-
-
 def _terms(
     policy: LinearPolicy, episode: Trajectory, quantities: Sequence[npt.NDArray[Any]], steps: Sequence[int]
 ) -> list[Decision]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -50,13 +51,12 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
     """
     if not root.is_dir():
         raise PathError(f"{root} is not a folder; name a run, or a folder of runs such as results")
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((ADDRESS, port))
-        except OSError as error:
-            raise UsageError(f"port {port} cannot be used ({error.strerror}); choose another --port") from None
-        listening.listen()
+    try:
+        listening = socket.create_server((ADDRESS, port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UsageError(f"port {port} cannot be used ({reason}); choose another --port") from None
+    with listening:
         own = listening.getsockname()[1]
         server = uvicorn.Server(
             uvicorn.Config(

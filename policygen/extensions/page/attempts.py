@@ -112,7 +112,7 @@ class ShownAttempt:
     def changes(self) -> list[str]:
         """The lines in which the proposed policy differs from its parent's, each with `+`, `-` or a space before it.
 
-        Changes have one line of context; a first policy has all its lines.
+        Changes have one line of context. A first policy has all its lines, a very long one only those that are new.
         """
         after = self.attempt.proposed if self.attempt is not None else None
         before = self.parent.policy if self.parent is not None else None
@@ -161,10 +161,11 @@ def shown_attempts(
 
     `turns` has the requests of each attempt, by its number.
     """
-    shown = [attempt.number for attempt in attempts]
+    numbers = [attempt.number for attempt in attempts]
     if len(attempts) > MOST_ATTEMPTS:
         accepted = [attempt.number for attempt in attempts if attempt.accepted]
-        shown = (accepted + shown[-MOST_ATTEMPTS:])[-2 * MOST_ATTEMPTS :]
+        numbers = (accepted + numbers[-MOST_ATTEMPTS:])[-2 * MOST_ATTEMPTS :]
+    shown = frozenset(numbers)
     views: list[ShownAttempt] = []
     parent: Attempt | None = None
     for attempt in attempts:

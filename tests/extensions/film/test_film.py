@@ -65,6 +65,7 @@ def test_the_best_the_worst_and_the_median_are_chosen(falling):
         assert take.title == f"episode {returns.index(take.episode.episode_return) + 1} of 5, the {which}"
         chosen[which] = take.episode.episode_return
     assert chosen == {"best": max(returns), "worst": min(returns), "median": sorted(returns)[2]}
+    assert film.takes(falling, episodes=1, which="worst")[0].title == "episode 1 of 1, the worst"
 
 
 def test_the_frames_of_a_gif_are_the_pictures_of_the_environment(falling):
