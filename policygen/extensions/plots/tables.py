@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,16 +18,7 @@ import numpy as np
 from policygen.episodes.score import Score
 from policygen.errors import PathError, UsageError
 from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.groups import (
-    Group,
-    Member,
-    grouped,
-    read_member,
-    short_names,
-    unique_runs,
-    whole_names,
-    without_extensions,
-)
+from policygen.extensions.plots import groups
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -81,31 +73,31 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = [read_member(folder) for folder in unique_runs(folders)]
+    runs = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
         raise PathError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
-    groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
+    found = sorted(groups.grouped(groups.without_extensions(runs)[0]), key=attrgetter("task", "proposals", "policy"))
     rows = []
-    for group in groups:
+    for group in found:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
         rows += [_named(group) | _run_cells(run) for run in members]
-    rows += [_named(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
+    rows += [_named(group) | _mean_cells(group) for group in found if len(group.averaged) > 1]
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _named(group: Group) -> dict[str, Any]:
+def _named(group: groups.Group) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
-def _run_cells(run: Member) -> dict[str, Any]:
+def _run_cells(run: groups.Member) -> dict[str, Any]:
     """Return the cells of a run's row that are known, by column."""
     row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
     row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
     return row | (_score_cells(run.final) if run.final is not None else {})
 
 
-def _mean_cells(group: Group) -> dict[str, Any]:
+def _mean_cells(group: groups.Group) -> dict[str, Any]:
     """Return the means over finished runs, by column; the mean final score covers only runs that found a policy."""
     omitted = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
@@ -179,12 +171,13 @@ def as_csv(frame: pd.DataFrame) -> str:
 
 def _as_latex(frame: pd.DataFrame) -> str:
     """Format a `comparison` for paper, with short names of models; columns with one value move to the caption."""
-    short = short_names(frame["proposals"].unique().tolist())
+    short = groups.short_names(frame["proposals"].unique().tolist())
     common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
+    whole = groups.whole_names(short) if "proposals" not in common else {}
     words = [
         "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
         "statistics than means), of a mean of runs over these runs (bootstrap)",
-        "; ".join(f"{own}: {name}" for own, name in whole_names(short).items()) if "proposals" not in common else "",
+        "; ".join(f"{own}: {name}" for own, name in whole.items()),
         f"All rows: {', '.join(common.values())}" if common else "",
     ]
     styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")
@@ -253,7 +246,7 @@ def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
     """
     import pandas as pd
 
-    members = [read_member(folder) for folder in unique_runs(folders)]
+    members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     if curves:
         return pd.concat([_attempts(member) for member in members], ignore_index=True).convert_dtypes()
     return pd.DataFrame([_settings(member) for member in members]).convert_dtypes()
@@ -280,7 +273,7 @@ def write_tidy(folders: Sequence[Path], path: Path, *, curves: bool) -> Path:
     return path
 
 
-def _settings(member: Member) -> dict[str, Any]:
+def _settings(member: groups.Member) -> dict[str, Any]:
     row: dict[str, Any] = {"run": str(member.folder), "task": member.task.name, "gym_id": member.task.gym_id}
     for name, value in member.config.model_dump(mode="json", exclude={"task"}).items():
         row[name] = json.dumps(value) if isinstance(value, dict) else value
@@ -314,7 +307,7 @@ def _columns(name: str, score: FinalScore | None) -> dict[str, Any]:
     return dict(zip((f"{name}_{one}" for one in _OF_SCORE), values, strict=True))
 
 
-def _attempts(member: Member) -> pd.DataFrame:
+def _attempts(member: groups.Member) -> pd.DataFrame:
     import pandas as pd
 
     attempts = list(Logbook(member.folder).attempts())
