@@ -10,13 +10,14 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
 
 MOVES = Actuator("move", ("left", "down", "right", "up"))
 TORQUE = Actuator("torque", low=-2.0, high=2.0)
 HALVES = (-0.5, 0.5)
+SQUARE = (integer_dimension("b", 2), integer_dimension("c", 2))  # the dimensions of a table of four cells
 
 
 def toy(*actuators: Actuator) -> Task:

@@ -23,8 +23,10 @@ from policygen.plants.record import (
     UncertainNumber,
     WorstPrediction,
     equations_of,
+    errors_in_words,
     plant_words,
     predicted,
+    worst_in_words,
 )
 from policygen.runs.reading import best_attempt, kept_episodes
 
@@ -95,9 +97,15 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     assert content.drawn.narrow
     page = unescape(page_of(plant_run))
     section = page.split('<section id="plant">')[1].split("</section>")[0]
-    for shown in (content.text, content.latex, "1.", "not fitted to", *(one for _, one, _ in content.errors)):
+    for shown in (
+        content.text,
+        content.latex,
+        "1.",
+        "not fitted to",
+        *(one for _, one, _ in errors_in_words(content.record)),
+    ):
         assert shown in section
-    step, row = content.worst
+    step, row = worst_in_words(content.record)
     assert len(row) == 3
     for shown in (f": {step}. The", *(f"<td>{value}</td>" for values in row for value in values[1:])):
         assert shown in section

@@ -18,7 +18,6 @@ import numpy as np
 from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.plots.curves import read_curve
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
@@ -84,7 +83,7 @@ def result_of(member: Member, contender: str) -> Result:
     final = summary.final
     if final is None:
         return Result(member.task.name, contender, None, member.config.seed, aggregate=member.config.score)
-    frame = read_curve(member.folder).frame
+    frame = member.curve
     random = float(frame["score"][0])
     frame = frame[~np.isnan(frame["level"])]
     if not (np.abs([*frame["level"], final.value]) <= LARGEST).all():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import contains
 from typing import Any
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.maps import weight_rows
+from policygen.extensions.plots.style import Numbers
 from policygen.policies.cells import bins_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
@@ -46,27 +48,14 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-# A function that explains an action from the quantities of its step, and the largest number of reasons that it gives.
-_ExplainFunction = tuple[Callable[[list[float], Any], Decision], int]
-
-
-class Explainer:
-    """Explains the steps of one episode; `step` takes them in order, because it follows the policy's memory.
-
-    Attributes:
-        max_reasons: the largest number of reasons per decision.
-    """
-
-    def __init__(self, policy: Policy, episode: Trajectory) -> None:
-        self._reader = policy.reader
-        self._memory: list[float] = policy.start(1)[0].tolist()
-        self._explain, self.max_reasons = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
-
-    def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
-        """Explain the `action` for an observation of shape (d,); if not `wanted`, only follow the memory."""
-        quantities = self._reader.completed(observation.tolist() + self._memory)
-        self._memory = self._reader.next_memory_of_row(quantities, action)
-        return self._explain(quantities, action) if wanted else None
+def explain(policy: Policy, episode: Trajectory, steps: Sequence[int]) -> list[Decision]:
+    """Return the explanations of the actions at some steps of an episode, in the order of `steps`."""
+    quantities = policy.reader.along(episode.observations[:-1], episode.actions)
+    if isinstance(policy, TablePolicy):
+        return _rows(policy, episode, quantities, steps)
+    if isinstance(policy, LinearPolicy):
+        return _terms(policy, episode, quantities, steps)
+    return [Decision(_named_action(policy, episode.actions[step]), "", ()) for step in steps]
 
 
 def _named_action(policy: Policy, action: Any) -> str:
@@ -85,34 +74,30 @@ def _in_words(actuator: Actuator, value: float) -> str:
     return named or f"{value + 0.0:.3g}"
 
 
-def _unexplained(policy: Policy, episode: Trajectory) -> _ExplainFunction:
-    return lambda quantities, action: Decision(_named_action(policy, action), "", ()), 0
+def _rows(
+    policy: TablePolicy, episode: Trajectory, quantities: Sequence[npt.NDArray[Any]], steps: Sequence[int]
+) -> list[Decision]:
+    """Explain each action by the first row that covers its cell, with the values that the row asks for."""
+    columns = [quantities[i] for i in policy.reader.positions]
+    cells = policy.grid.cells(columns).tolist()
 
+    @functools.cache
+    def row_of(cell: int) -> int:
+        at = policy.grid.bins_of(cell).tolist()
+        return next(i for i, rule in enumerate(policy.rules) if all(map(contains, rule.bins, at)))
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def _table(policy: TablePolicy, episode: Trajectory) -> _ExplainFunction:
-    rows: dict[int, int] = {}  # row numbers of cells met so far
-
-    def explain(quantities: list[float], action: Any) -> Decision:
-        cell = policy.reader.cell_of(quantities)
-        if cell not in rows:
-            at = policy.grid.bins_of(cell).tolist()
-            rows[cell] = next(i for i, rule in enumerate(policy.rules) if all(map(contains, rule.bins, at)))
-        rule = policy.rules[rows[cell]]
+    decisions = []
+    for step in steps:
+        row = row_of(cells[step])
         reasons = [
-            Reason(f"{dimension.name} = {quantities[at]:.3g}", _span(dimension, bins))
-            for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
+            Reason(f"{dimension.name} = {column[step]:.3g}", _span(dimension, bins))
+            for dimension, bins, column in zip(policy.grid.dimensions, policy.rules[row].bins, columns, strict=True)
             if len(bins) < dimension.bins
         ]
-        rest = "" if reasons else ": everything that no row above covers"
-        summary = f"row {rows[cell] + 1} of {len(policy.rules)}{rest}"
-        return Decision(_named_action(policy, action), summary, _cut(reasons, MOST_REASONS))
-
-    bins = [dimension.bins for dimension in policy.grid.dimensions]
-    conditions = max(sum(len(own) < n for own, n in zip(rule.bins, bins, strict=True)) for rule in policy.rules)
-    return explain, min(conditions, MOST_REASONS)
+        summary = f"row {row + 1} of {len(policy.rules)}"
+        summary += "" if reasons else ": everything that no row above covers"
+        decisions.append(Decision(_named_action(policy, episode.actions[step]), summary, _cut(reasons, MOST_REASONS)))
+    return decisions
 
 
 def _cut(reasons: Sequence[Reason], most: int) -> tuple[Reason, ...]:
@@ -133,54 +118,43 @@ def _span(dimension: Dimension, bins: Sequence[int]) -> str:
     return f"{edges[low - 1]} and above" if high == len(edges) else f"{edges[low - 1]} to {edges[high]}"
 
 
-# --- linear policies -------------------------------------------------------------------------------------------------
-
-
-def _linear(policy: LinearPolicy, episode: Trajectory) -> _ExplainFunction:
+def _terms(
+    policy: LinearPolicy, episode: Trajectory, quantities: Sequence[npt.NDArray[Any]], steps: Sequence[int]
+) -> list[Decision]:
     """Explain one actuator by the amounts of its terms, or each of several actuators by its two largest terms."""
     names, weights = weight_rows(policy)
-    slices = output_slices(policy.task)
-
-    def values_of(quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """Return the terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
-        values = policy.term_columns(quantities)
-        return np.vstack([values, np.ones((1, values.shape[1]))])
-
-    def explain_each(quantities: list[float], action: Any) -> Decision:
-        values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
-        reasons = []
-        for actuator, own, value in zip(policy.task.actuators, slices, np.atleast_1d(action).tolist(), strict=True):
-            parts = values * _deciding_weights(actuator, weights[:, own], values, value)[0]
-            most = max(abs(actuator.low), abs(actuator.high))
-            share = value / most if not actuator.is_choice and 0 < most < math.inf else None
-            weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
-            largest_terms = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
-            reasons.append(Reason(f"{actuator.name}: {largest_terms}", _in_words(actuator, value), share))
-        return Decision("", "each output with its two largest terms", _cut(reasons, MOST_OUTPUTS))
-
+    values = np.vstack([policy.term_columns(quantities), np.ones(episode.length)])  # 1 for the constant
     if len(policy.task.actuators) > 1:
-        return explain_each, min(len(policy.task.actuators), MOST_OUTPUTS)
+        return [_outputs(policy, names, weights, values[:, step], episode.actions[step]) for step in steps]
     [actuator] = policy.task.actuators
     # The largest terms change from step to step, so the film shows the terms with the largest mean, in one order.
-    played = np.abs(values_of(policy.reader.along(episode.observations[:-1], episode.actions)))
     spread = np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0])
-    size, most = played.mean(axis=1) * spread, played.max(axis=1) * spread
+    size, most = np.abs(values).mean(axis=1) * spread, np.abs(values).max(axis=1) * spread
     shown = [i for i in np.argsort(-size, kind="stable")[:MOST_REASONS].tolist() if size[i] > 0]
     largest = float(max((most[i] for i in shown), default=0.0)) or 1.0
-
-    def explain(quantities: list[float], action: Any) -> Decision:
-        values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
-        weight, summary = _deciding_weights(actuator, weights, values, np.ravel(action)[0])
-        amounts = [(names[i], float(values[i] * weight[i]) + 0.0) for i in shown]
+    decisions = []
+    for step in steps:
+        action = episode.actions[step]
+        weight, summary = _deciding_weights(actuator, weights, values[:, step], np.ravel(action)[0])
+        amounts = [(names[i], float(values[i, step] * weight[i]) + 0.0) for i in shown]
         reasons = [Reason(name, f"{x:+.3g}", float(np.clip(x / largest, -1, 1))) for name, x in amounts]
-        return Decision(_named_action(policy, action), summary, tuple(reasons))
+        decisions.append(Decision(_named_action(policy, action), summary, tuple(reasons)))
+    return decisions
 
-    return explain, len(shown)
+
+def _outputs(policy: LinearPolicy, names: Sequence[str], weights: Numbers, values: Numbers, action: Any) -> Decision:
+    reasons = []
+    for actuator, own, value in zip(policy.task.actuators, output_slices(policy.task), action.tolist(), strict=True):
+        parts = values * _deciding_weights(actuator, weights[:, own], values, value)[0]
+        most = max(abs(actuator.low), abs(actuator.high))
+        share = value / most if not actuator.is_choice and 0 < most < math.inf else None
+        weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
+        largest_terms = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
+        reasons.append(Reason(f"{actuator.name}: {largest_terms}", _in_words(actuator, value), share))
+    return Decision("", "each output with its two largest terms", _cut(reasons, MOST_OUTPUTS))
 
 
-def _deciding_weights(
-    actuator: Actuator, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], action: float
-) -> tuple[npt.NDArray[np.float64], str]:
+def _deciding_weights(actuator: Actuator, weights: Numbers, values: Numbers, action: float) -> tuple[Numbers, str]:
     """Return the weights of the terms, and a summary of the result in words.
 
     For a choice, these are the weights of its lead: its weights less those of the runner-up.
@@ -196,6 +170,3 @@ def _deciding_weights(
         return weights[:, chosen], "the only choice"
     words = ", ".join(f"{outputs[i] + 0.0:.3g} for {actuator.labels[i]}" for i in (chosen, other))
     return weights[:, chosen] - weights[:, other], f"{words}; terms of the lead"
-
-
-_EXPLAINERS: dict[str, Callable[[Any, Trajectory], _ExplainFunction]] = {"table": _table, "linear": _linear}

@@ -68,18 +68,19 @@ def takes(
         )
     with Players(policy.task, use_pool=False) as players:
         played = players.play(policy, episode_seeds(seed, "evaluation", count))
-    shown = [Take(episode, f"episode {i} of {count}" if count > 1 else "") for i, episode in enumerate(played, start=1)]
     if requirement is not None:
         violations = Requirements(policy.task).by_episode(played)[names.index(requirement)]
         far = violations.shares if np.isnan(violations.distance).all() else violations.distance
-        furthest = shown[int(np.nanargmax(far))]
-        return [Take(furthest.episode, f"{furthest.title}, the furthest from `{requirement}`")]
-    if which is None:
-        return shown
-    order = sorted(shown, key=lambda take: take.episode.episode_return)
-    best = max(shown, key=lambda take: take.episode.episode_return)
-    chosen = {"worst": order[0], "median": order[(count - 1) // 2], "best": best}[which]
-    return [Take(chosen.episode, f"{chosen.title}, the {which}")]
+        place, what = int(np.nanargmax(far)), f"the furthest from `{requirement}`"
+    elif which is not None:
+        returns = [episode.episode_return for episode in played]
+        order = sorted(range(count), key=returns.__getitem__)
+        middle = order[(count - 1) // 2]
+        place = {"worst": order[0], "median": middle, "best": returns.index(max(returns))}[which]
+        what = f"the {which}"
+    else:
+        return [Take(one, f"episode {i} of {count}" if count > 1 else "") for i, one in enumerate(played, start=1)]
+    return [Take(played[place], f"episode {place + 1} of {count}, {what}")]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.film.decisions import Decision, Explainer, Reason
+from policygen.extensions.film.decisions import Decision, Reason, explain
 from policygen.extensions.film.scenes import Scene, Stage
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.policy import Policy
@@ -122,35 +122,28 @@ def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterat
         EnvironmentFault: the environment fails.
     """
     max_frames = math.inf if look.most is None else look.most / max(1, len(takes))
-    explainers = [Explainer(policy, take.episode) for take in takes]
-    panel = _Panel(policy, look.width, max((explainer.max_reasons for explainer in explainers), default=0))
     with Stage(policy.task) as stage:
-        for take, explainer in zip(takes, explainers, strict=True):
+        plans = []
+        for take in takes:
             timing = _timing(take.episode.length, stage.pace, look, max_frames)
-            yield from _frames_of(panel, take, explainer, stage, timing)
-
-
-def _frames_of(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, timing: _Timing) -> Iterator[Frame]:
-    episode = take.episode
-    wanted = {*range(0, episode.length, timing.every), episode.length}
-    for scene in stage.play(episode, wanted):
-        shown = scene.picture is not None
-        last = scene.step == episode.length or (shown and scene.step not in wanted)
-        decision = None
-        if not last:
-            decision = explainer.step(scene.observation, episode.actions[scene.step], wanted=shown)
-        elif scene.step != episode.length or not math.isclose(
-            scene.earned, episode.episode_return, rel_tol=1e-4, abs_tol=1e-6
-        ):
-            warnings.warn(
-                f"the environment did not repeat the episode of seed {episode.seed}: the scored return was"
-                f" {episode.episode_return:.4g} after {episode.length} steps, the film's is {scene.earned:.4g}"
-                f" after {scene.step}",
-                stacklevel=3,
-            )
-        if shown:
-            image = panel.frame(scene, take, decision, timing.faster)
-            yield Frame(image, LAST_FRAME if last else timing.seconds)
+            steps = range(0, take.episode.length, timing.every)
+            plans.append((take, timing, dict(zip(steps, explain(policy, take.episode, steps), strict=True))))
+        most_reasons = max(len(decision.reasons) for *_, decisions in plans for decision in decisions.values())
+        panel = _Panel(policy, look.width, most_reasons)
+        for take, timing, decisions in plans:
+            episode = take.episode
+            for scene in stage.play(episode, decisions):
+                decision = None if scene.is_last else decisions[scene.step]
+                image = panel.frame(scene, take, decision, timing.faster)
+                yield Frame(image, LAST_FRAME if scene.is_last else timing.seconds)
+            same_return = math.isclose(scene.earned, episode.episode_return, rel_tol=1e-4, abs_tol=1e-6)
+            if scene.step != episode.length or not same_return:
+                warnings.warn(
+                    f"the environment did not repeat the episode of seed {episode.seed}: the scored return was"
+                    f" {episode.episode_return:.4g} after {episode.length} steps, the film's is {scene.earned:.4g}"
+                    f" after {scene.step}",
+                    stacklevel=2,
+                )
 
 
 class _Panel:
@@ -160,12 +153,12 @@ class _Panel:
         self._policy, self._width = policy, width // 2 * 2  # video codecs need even sizes
         self._size = max(SMALLEST_TEXT, width // 34)
         self._line = round(1.5 * self._size)
-        self._height = self._line * (3 + (1 + reasons if reasons else 1)) + self._size
+        self._height = self._line * (4 + reasons) + self._size
         self._picture_height: int | None = None
 
     def frame(self, scene: Scene, take: Take, decision: Decision | None, faster: float) -> Image.Image:
         """Draw a whole frame; without a decision the episode is over."""
-        assert scene.picture is not None
+        task = self._policy.task
         picture = _fitted(scene.picture, self._width)
         if self._picture_height is None:
             self._picture_height = picture.height
@@ -176,7 +169,7 @@ class _Panel:
         draw.line((0, self._picture_height, self._width, self._picture_height), fill=_LINE)
         y, left, right = self._picture_height + self._size // 2, self._size // 2, self._width - self._size // 2
         plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 1)
-        heading = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
+        heading = f"{task.name}{', ' + take.title if take.title else ''}"
         pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
         room = right - left - small.getlength(pace) - self._size
         heading = heading if small.getlength(heading) <= room or not take.title else take.title
@@ -187,37 +180,34 @@ class _Panel:
         draw.text((right, y), f"return {_number(scene.earned)}", _INK, bold, anchor="ra")
         y += self._line
         if decision is None:
-            for line, font in zip(ending_of(take.episode, self._policy.task), (bold, small), strict=False):
-                draw.text((left, y), _cut(line, font, right - left), _INK, font)
-                y += self._line
-            return image
-        if decision.action:
-            draw.text((left, y), _cut(decision.action, bold, right - left), _INK, bold)
+            lines = zip(ending_of(take.episode, task), (bold, small), strict=False)
+            words = [(line, _INK, font) for line, font in lines]
+        else:
+            words = [(decision.action, _INK, bold)] if decision.action else []
+            words.append((decision.summary, _GREY, small))
+        for line, colour, font in words:
+            draw.text((left, y), _cut(line, font, right - left), colour, font)
             y += self._line
-        draw.text((left, y), _cut(decision.summary, small, right - left), _GREY, small)
-        for reason in decision.reasons:
-            y += self._line
+        for reason in decision.reasons if decision is not None else ():
             self._draw_reason(draw, y, reason)
+            y += self._line
         return image
 
     def _draw_reason(self, draw: ImageDraw.ImageDraw, y: int, reason: Reason) -> None:
         """Draw a line with a reason, its value, and a bar to the left or right of a zero line."""
         font, gap = _font(self._size - 1), self._size // 2
         right = self._width - gap
-        if reason.share is None:
-            draw.text((right, y), reason.value, _INK, font, anchor="ra")
-            draw.text((gap, y), _cut(reason.text, font, right - 3 * gap - font.getlength(reason.value)), _INK, font)
-            return
-        reach = round(0.13 * self._width)
-        middle = right - reach
-        amount = middle - reach - gap
-        draw.line((middle, y, middle, y + self._line - 3), fill=_GREY)
-        end = middle + round(reason.share * reach)
-        colour = OKABE_ITO[0] if reason.share >= 0 else OKABE_ITO[1]
-        if end != middle:
-            draw.rectangle((min(middle, end), y + 2, max(middle, end), y + self._line - 5), fill=colour)
-        draw.text((amount, y), reason.value, _INK, font, anchor="ra")
-        draw.text((gap, y), _cut(reason.text, font, amount - font.getlength(reason.value) - 2 * gap), _INK, font)
+        if reason.share is not None:
+            reach = round(0.13 * self._width)
+            middle = right - reach
+            right = middle - reach - gap
+            draw.line((middle, y, middle, y + self._line - 3), fill=_GREY)
+            end = middle + round(reason.share * reach)
+            if end != middle:
+                colour = OKABE_ITO[0] if reason.share >= 0 else OKABE_ITO[1]
+                draw.rectangle((min(middle, end), y + 2, max(middle, end), y + self._line - 5), fill=colour)
+        draw.text((right, y), reason.value, _INK, font, anchor="ra")
+        draw.text((gap, y), _cut(reason.text, font, right - font.getlength(reason.value) - 2 * gap), _INK, font)
 
 
 def _fitted(picture: npt.NDArray[np.uint8], width: int) -> Image.Image:

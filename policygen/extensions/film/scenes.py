@@ -31,10 +31,9 @@ class Scene:
     """An episode after some of its steps."""
 
     step: int  # number of steps taken
-    # observation of the next decision, flattened, in the environment's own precision, shape (d,)
-    observation: npt.NDArray[Any]
+    is_last: bool  # whether the episode is over
     earned: float  # undiscounted sum of the rewards so far
-    picture: npt.NDArray[np.uint8] | None  # shape (height, width, 3), or None if not requested
+    picture: npt.NDArray[np.uint8]  # shape (height, width, 3)
 
 
 class Stage:
@@ -48,7 +47,9 @@ class Stage:
     """
 
     def __init__(self, task: Task) -> None:
-        _draw_without_screen()
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        if is_headless():
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws in memory
         self._directory = OwnDirectory()
         with self._directory:
             self.task = task
@@ -62,10 +63,10 @@ class Stage:
         close(self._env)
 
     def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
-        """Replay the actions of an episode; yield a scene before each step and at the end, with the `wanted` pictures.
+        """Replay the actions of an episode; yield a scene before each of the `wanted` steps, and one at the end.
 
         If the environment does not repeat itself with the same seed, the replay may end earlier or have another return,
-        which the last scene tells.
+        as the last scene states.
 
         Raises:
             EnvironmentFault: the environment fails.
@@ -78,9 +79,10 @@ class Stage:
             replayed = RunningEpisode.start(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
-            picture = self._picture() if step in wanted or ended else None
-            yield Scene(step, replayed.observations[-1], float(np.sum(replayed.rewards)), picture)
-            if ended or step == episode.length:
+            ended = ended or step == episode.length
+            if ended or step in wanted:
+                yield Scene(step, ended, float(np.sum(replayed.rewards)), self._picture())
+            if ended:
                 return
             action = episode.actions[step]
             with self._directory:
@@ -93,7 +95,11 @@ class Stage:
                 _choose_renderer()
             picture: Any = env.render()
         except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-            raise TaskError(_missing(error, name)) from None
+            text = " ".join(str(error).split())
+            why = f"a package that is not installed: {text}"
+            if "pygame" in text:
+                why = 'pygame; run: pip install "policygen[render]"'
+            raise TaskError(f"pictures of {name} need {why}") from None
         except TaskError:
             raise
         except BaseException as error:
@@ -120,32 +126,14 @@ def _rendering_env(task: Task) -> gym.Env[Any, Any]:
     return make_env(replace(task, kwargs=tuple(kwargs.items())))
 
 
-def _missing(error: Exception, name: str) -> str:
-    text = " ".join(str(error).split())
-    if "pygame" in text:
-        return f'pictures of {name} need pygame; run: pip install "policygen[render]"'
-    return f"pictures of {name} need a package that is not installed: {text}"
-
-
 def is_headless() -> bool:
     """Whether there is no screen to open a window on."""
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _draw_without_screen() -> None:
-    """Silence pygame's greeting and, without a screen, let it draw in memory; keep the user's settings."""
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    if is_headless():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-
-
 @functools.cache
 def _choose_renderer() -> None:
-    """Let MuJoCo render without a screen, by EGL or OSMesa, unless the user has chosen a renderer.
-
-    Raises:
-        TaskError: neither is installed.
-    """
+    """Let MuJoCo render without a screen, by EGL or OSMesa, unless the user has chosen a renderer."""
     if not is_headless() or "MUJOCO_GL" in os.environ:
         return
     before = os.environ.pop("PYOPENGL_PLATFORM", None)

@@ -22,9 +22,8 @@ def show(frames: Sequence[Frame], title: str) -> int:
     """Show a film until the window is closed or `q` is pressed; return the number of frames shown, repeats included.
 
     Raises:
-        UsageError: there is no screen, or pygame is missing.
+        UsageError: no window can be opened; `check_screen` tells this earlier, before the film is made.
     """
-    check_screen()
     import pygame
 
     try:

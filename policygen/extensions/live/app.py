@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, quote
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -33,6 +35,7 @@ ADDRESS = "127.0.0.1"
 MOST_BYTES = 16 * MOST_CHARACTERS  # of a form
 _MOST_FIELDS = 10  # of a form
 _MOST_CACHED = 64  # rendered pages
+_DRAWING = threading.Lock()  # one page is drawn at a time, because drawing is not thread-safe
 
 
 def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
@@ -48,13 +51,12 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
     """
     if not root.is_dir():
         raise PathError(f"{root} is not a folder; name a run, or a folder of runs such as results")
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((ADDRESS, port))
-        except OSError as error:
-            raise UsageError(f"port {port} cannot be used ({error.strerror}); choose another --port") from None
-        listening.listen()
+    try:
+        listening = socket.create_server((ADDRESS, port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UsageError(f"port {port} cannot be used ({reason}); choose another --port") from None
+    with listening:
         own = listening.getsockname()[1]
         server = uvicorn.Server(
             uvicorn.Config(
@@ -76,112 +78,82 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
         server.run(sockets=[listening])
 
 
-class _Refused(PolicygenError):
-    """The error for a refused request, with its HTTP status."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
-class RunPages:
-    """The pages of the runs in `root`. One page is rendered at a time, because drawing is not thread-safe."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._drawing = threading.Lock()
-        self._listed = functools.lru_cache(maxsize=1_000)(listed_run)
-        self._pictures = functools.lru_cache(maxsize=_MOST_CACHED)(_pictures)
-        self._page = functools.lru_cache(maxsize=_MOST_CACHED)(self._render)
-
-    def list_page(self) -> str:
-        """Return the page with the list of runs, the last changed first."""
-        folders = run_folders(self.root)
-        runs = [self._listed(key, folders[key], version) for key, version in newest(folders).items()]
-        return render("runs.html.j2", {"runs": runs, "more": len(folders) - len(runs), "name": self.root.name})
-
-    def run_page(self, key: str) -> tuple[str, Version]:
-        """Return the page of a run, and the version of its files."""
-        folder = self.folder(key)
-        version = version_of(folder)
-        with self._drawing:
-            return self._page(key, folder, version), version
-
-    def _render(self, key: str, folder: Path, version: Version) -> str:
-        run = read_run(folder)
-        address = f"/run/{quote(key)}"
-        live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
-        drawn = self._pictures(folder, len(run.attempts), run.summary is not None)
-        return render("live.html.j2", run, playing=None, margins=None, address=address, **live, **drawn)
-
-    def folder(self, key: str) -> Path:
-        """Return the folder of a run by its key; only runs in `root` have one."""
-        folder = run_folders(self.root).get(key.strip("/"))
-        if folder is None:
-            raise _Refused(404, "There is no such run.")
-        return folder
-
-    def steer(self, key: str, what: str, form: dict[str, str]) -> None:
-        """Carry out the action `what` of a form: comment on, pause or continue a run, or withdraw a comment."""
-        folder = self.folder(key)
-        steering = Steering(folder)
-        if what == "comment":
-            if why := why_comment_has_no_effect(folder):
-                raise _Refused(400, why)
-            steering.say(form.get("text", ""), once="once" in form)
-        elif what == "withdraw":
-            number = form.get("number", "")
-            if not number.isdecimal() or len(number) > 9:
-                raise _Refused(400, "There is no such comment.")
-            steering.withdraw(int(number))
-        elif what in ("pause", "continue"):
-            pause(folder, what == "pause")
-        else:
-            raise _Refused(404, "There is no such form.")
+@functools.lru_cache(maxsize=_MOST_CACHED)
+def _page(key: str, folder: Path, version: Version) -> str:
+    """Return the page of a run; the version of its files is an argument because a cached page changes with it."""
+    run = read_run(folder)
+    live = {"alone": not key, "most": MOST_CHARACTERS, "why_no_effect": why_comment_has_no_effect(folder)}
+    drawn = _pictures(folder, len(run.attempts), run.summary is not None)
+    return render("live.html.j2", run, playing=None, margins=None, address=f"/run/{quote(key)}", **live, **drawn)
 
 
+@functools.lru_cache(maxsize=_MOST_CACHED)
 def _pictures(folder: Path, attempts: int, finished: bool) -> dict[str, Any]:
     """Draw the pictures of a run; its attempts and its end are arguments because a cached picture changes with them."""
     run = read_run(folder)
     return pictures_of(run, run.policy)
 
 
+def _steer(folder: Path, what: str, form: dict[str, str]) -> None:
+    """Carry out the action `what` of a form: comment on, pause or continue a run, or withdraw a comment."""
+    if what == "comment":
+        if why := why_comment_has_no_effect(folder):
+            raise UsageError(why)
+        Steering(folder).say(form.get("text", ""), once="once" in form)
+    elif what == "withdraw":
+        number = form.get("number", "")
+        if not number.isdecimal() or len(number) > 9:
+            raise HTTPException(400, "There is no such comment.")
+        Steering(folder).withdraw(int(number))
+    elif what in ("pause", "continue"):
+        pause(folder, what == "pause")
+    else:
+        raise HTTPException(404, "There is no such form.")
+
+
 def application(root: Path, port: int) -> ASGIApp:
     """Return the application for the runs in `root`; it answers only requests to this machine at `port`."""
-    pages = RunPages(root)
 
-    async def runs(request: Request) -> Response:
-        if "" in run_folders(root):
+    def folder_of(request: Request) -> Path:
+        """Return the folder of the run that an address names; only runs in `root` have one."""
+        folder = run_folders(root).get(request.path_params["key"].strip("/"))
+        if folder is None:
+            raise HTTPException(404, "There is no such run.")
+        return folder
+
+    def runs(request: Request) -> Response:
+        folders = run_folders(root)
+        if "" in folders:
             return RedirectResponse("/run/", 303)
-        return HTMLResponse(await run_in_threadpool(pages.list_page))
+        listed = [listed_run(key, folders[key], version) for key, version in newest(folders).items()]
+        content = {"runs": listed, "more": len(folders) - len(listed), "name": root.name}
+        return HTMLResponse(render("runs.html.j2", content))
 
-    async def run(request: Request) -> Response:
-        key = request.path_params["key"]
-        tag = _tag(version_of(pages.folder(key)))
+    def run(request: Request) -> Response:
+        folder = folder_of(request)
+        version = version_of(folder)
+        tag = f'"{hashlib.sha256(repr(version).encode()).hexdigest()[:24]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        page, version = await run_in_threadpool(pages.run_page, key)
-        return HTMLResponse(page, headers={"ETag": _tag(version)})
+        with _DRAWING:
+            return HTMLResponse(_page(request.path_params["key"], folder, version), headers={"ETag": tag})
 
     async def steer(request: Request) -> Response:
-        key, what = request.path_params["key"], request.path_params["what"]
-        await run_in_threadpool(pages.steer, key, what, await _form(request))
-        return RedirectResponse(f"/run/{quote(key)}", 303)
+        form = await _form(request)
+        await run_in_threadpool(_steer, folder_of(request), request.path_params["what"], form)
+        return RedirectResponse(f"/run/{quote(request.path_params['key'])}", 303)
 
-    async def style(request: Request) -> Response:
-        return Response(jinja_environment().get_template("page.css").render(), media_type="text/css")
+    def fixed(name: str, kind: str) -> Route:
+        text = jinja_environment().get_template(name).render()
+        return Route(f"/{name}", lambda request: Response(text, media_type=kind))
 
-    async def script(request: Request) -> Response:
-        return Response(jinja_environment().get_template("live.js").render(), media_type="text/javascript")
-
-    async def refused(request: Request, error: Exception) -> Response:
-        status = error.status if isinstance(error, _Refused) else 400
-        return PlainTextResponse(shown(error).encode(errors="replace"), status)
+    def refused(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(shown(error).encode(errors="replace"), 400)
 
     routes = [
         Route("/", runs),
-        Route("/page.css", style),
-        Route("/live.js", script),
+        fixed("page.css", "text/css"),
+        fixed("live.js", "text/javascript"),
         Route("/steer/{what}/{key:path}", steer, methods=["POST"]),
         Route("/run/{key:path}", run),
     ]
@@ -194,14 +166,10 @@ async def _form(request: Request) -> dict[str, str]:
         async for part in request.stream():
             body += part
             if len(body) > MOST_BYTES:
-                raise _Refused(413, "The form is too long.")
+                raise HTTPException(413, "The form is too long.")
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ClientDisconnect:
-        raise _Refused(400, "The form arrived incomplete.") from None
+        raise HTTPException(400, "The form arrived incomplete.") from None
     except ValueError:
-        raise _Refused(400, f"The form has more than {_MOST_FIELDS} fields.") from None
+        raise HTTPException(400, f"The form has more than {_MOST_FIELDS} fields.") from None
     return {name: values[-1] for name, values in fields.items()}
-
-
-def _tag(version: Version) -> str:
-    return f'"{hashlib.sha256(repr(version).encode()).hexdigest()[:24]}"'

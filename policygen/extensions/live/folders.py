@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,11 +69,9 @@ def version_of(folder: Path) -> Version:
     """Return a value that changes whenever the run's files change."""
     found = []
     for name in _WATCHED:
-        try:
+        with suppress(OSError):  # it does not exist
             status = (folder / name).lstat()
-        except OSError:
-            continue
-        found.append((name, status.st_size, status.st_mtime_ns))
+            found.append((name, status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
@@ -86,6 +86,7 @@ def _changed(version: Version) -> int:
     return max((at for _, _, at in version), default=0)
 
 
+@functools.lru_cache(maxsize=2 * MOST_RUNS)
 def listed_run(key: str, folder: Path, version: Version) -> ListedRun:
     """Return the row of a run; that of a damaged run says so."""
     clock = time.strftime("%H:%M:%S", time.localtime(_changed(version) / 1e9))

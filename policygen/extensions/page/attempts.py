@@ -11,7 +11,6 @@ from policygen.extensions.compare.words import in_brackets, number
 from policygen.llm.messages import NO_MODEL, Exchange, FailedExchange, Reply
 from policygen.llm.prices import dollars
 from policygen.llm.transcript import KILLED
-from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.progress import duration
 from policygen.runs.attempt import Attempt
@@ -37,13 +36,16 @@ class ShownMessage:
 class Turn:
     """One request and its reply."""
 
-    request: int
+    exchange: Exchange | FailedExchange
     messages: tuple[ShownMessage, ...]  # the messages that are new in this request
-    reply: Reply | None  # None if there was none; `error` then gives the reason
-    error: str
-    requests: int  # number of tries until the reply came
     earlier: int  # number of messages of the same conversation that earlier attempts show
+    error: str = ""  # why there is no reply
     left_out: bool = False  # whether the prompt is left out to keep the page small
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply; None if there was none."""
+        return self.exchange.reply if isinstance(self.exchange, Exchange) else None
 
     @property
     def remark(self) -> str:
@@ -57,8 +59,8 @@ class Turn:
         if reply.tokens_in is not None and reply.tokens_out is not None:
             parts.append(f"{reply.tokens_in:,} tokens in, {reply.tokens_out:,} out")
         parts += [dollars(reply.usd), f"{reply.seconds:.1f} s"]
-        if self.requests > 1:
-            parts.append(f"{self.requests} requests")
+        if self.exchange.requests > 1:
+            parts.append(f"{self.exchange.requests} requests")
         if reply.truncated:
             parts.append("cut off by its length limit")
         return ", ".join(parts)
@@ -108,9 +110,24 @@ class ShownAttempt:
 
     @property
     def changes(self) -> list[str]:
-        """The lines in which the proposed policy differs from its parent's, each with `+`, `-` or a space before it."""
+        """The lines in which the proposed policy differs from its parent's, each with `+`, `-` or a space before it.
+
+        Changes have one line of context. A first policy has all its lines, a very long one only those that are new.
+        """
         after = self.attempt.proposed if self.attempt is not None else None
-        return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
+        before = self.parent.policy if self.parent is not None else None
+        new, old = ([] if policy is None else policy.to_text().splitlines() for policy in (after, before))
+        if after is None:
+            return []
+        if before is None or max(len(new), len(old)) > _MOST_LINES:
+            kept = set(old)
+            changes = [f"+{line}" for line in new if line not in kept]
+        else:
+            lines = difflib.unified_diff(old, new, n=1, lineterm="")
+            changes = [line for line in lines if line[:3] not in ("---", "+++") and line[0] in "+- "]
+        if len(changes) > _MOST_CHANGES:
+            changes[_MOST_CHANGES:] = [f" ... ({len(changes) - _MOST_CHANGES:,} more lines)"]
+        return changes
 
     @property
     def changed_cells(self) -> str:
@@ -137,25 +154,19 @@ def score_words(score: Score | FinalScore) -> str:
     return score.prefix + number(score.value) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
-def _numbers_shown(attempts: Sequence[Attempt]) -> frozenset[int]:
-    """Return the numbers of the attempts to show: all, or in a long run the former bests and the latest."""
-    if len(attempts) <= MOST_ATTEMPTS:
-        return frozenset(attempt.number for attempt in attempts)
-    accepted = [attempt.number for attempt in attempts if attempt.accepted]
-    last = [attempt.number for attempt in attempts[-MOST_ATTEMPTS:]]
-    return frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
-
-
 def shown_attempts(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
 ) -> list[ShownAttempt]:
-    """Return the attempts to show and those in progress.
+    """Return the attempts to show and those in progress; of a long run the former bests and the latest attempts.
 
-    Args:
-        best: the best attempt, if any.
-        turns: the requests of each attempt, by its number.
+    `turns` has the requests of each attempt, by its number.
     """
-    views, shown = [], _numbers_shown(attempts)
+    numbers = [attempt.number for attempt in attempts]
+    if len(attempts) > MOST_ATTEMPTS:
+        accepted = [attempt.number for attempt in attempts if attempt.accepted]
+        numbers = (accepted + numbers[-MOST_ATTEMPTS:])[-2 * MOST_ATTEMPTS :]
+    shown = frozenset(numbers)
+    views: list[ShownAttempt] = []
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
@@ -169,52 +180,26 @@ def shown_attempts(
     return views
 
 
-def _changes(before: Policy | None, after: Policy) -> list[str]:
-    """Return the differing lines of two policies with one line of context; all lines of a first policy."""
-    new = after.to_text().splitlines()
-    old = before.to_text().splitlines() if before is not None else []
-    if before is None:
-        changes = [f"+{line}" for line in new]
-    elif max(len(new), len(old)) > _MOST_LINES:
-        kept = set(old)
-        changes = [f"+{line}" for line in new if line not in kept]
-    else:
-        lines = difflib.unified_diff(old, new, n=1, lineterm="")
-        changes = [line for line in lines if line[:3] not in ("---", "+++") and line[0] in "+- "]
-    if len(changes) > _MOST_CHANGES:
-        changes[_MOST_CHANGES:] = [f" ... ({len(changes) - _MOST_CHANGES:,} more lines)"]
-    return changes
-
-
 def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
-    """Return the requests of each attempt by its number, in order.
-
-    Args:
-        kept: attempts whose prompts are shown even if the page becomes too large.
-    """
+    """Return the requests of each attempt by its number; the prompts of `kept` attempts are never left out."""
     found: dict[int, list[Turn]] = {}
     seen: dict[str, int] = {}
     for exchange in exchanges:
         turns = found.setdefault(exchange.attempt, [])
-        turns.append(_turn(exchange, bool(turns), seen))
+        sent = exchange.prompt.messages
+        # A repair repeats the prompt and the reply before it; a longer conversation repeats everything.
+        new = sent[-1:] if turns or len(sent) < 2 else (sent[0], sent[-1])
+        messages = []
+        for message in new:
+            first = seen.setdefault(message.content, exchange.attempt)
+            same = first if first != exchange.attempt else None
+            messages.append(ShownMessage(message.role, "" if same is not None else message.content, same))
+        earlier = 0 if turns else max(0, len(sent) - 2)
+        error = exchange.error if isinstance(exchange, FailedExchange) else ""
+        turns.append(Turn(exchange, tuple(messages), earlier, error))
     room = MOST_CHARACTERS
     for attempt in sorted(found, key=lambda n: (n not in kept, -n)):
         room -= sum(len(message.text) for turn in found[attempt] for message in turn.messages)
         if room < 0 and attempt not in kept:
             found[attempt] = [replace(turn, messages=(), left_out=True) for turn in found[attempt]]
     return {attempt: tuple(turns) for attempt, turns in found.items()}
-
-
-def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, int]) -> Turn:
-    sent = exchange.prompt.messages
-    # A repair repeats the prompt and the reply before it; a longer conversation repeats everything.
-    new = sent[-1:] if repeated else tuple(m for i, m in enumerate(sent) if i in (0, len(sent) - 1))
-    messages = []
-    for message in new:
-        first = seen.setdefault(message.content, exchange.attempt)
-        same = first if first != exchange.attempt else None
-        messages.append(ShownMessage(message.role, "" if same is not None else message.content, same))
-    earlier = 0 if repeated else max(0, len(sent) - 2)
-    error = exchange.error if isinstance(exchange, FailedExchange) else ""
-    reply = None if isinstance(exchange, FailedExchange) else exchange.reply
-    return Turn(exchange.request, tuple(messages), reply, error, exchange.requests, earlier)

@@ -220,15 +220,14 @@ def read_run(folder: Path) -> RunContent:
     best = best_of(attempts)
     turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
-    views = [_with_comments(view, user, config) for view in shown_attempts(attempts, best, turns)]
+
+    def comments_of(number: int) -> tuple[str, ...]:
+        first = number - (number - 1) % config.candidates  # the prompts of a round have the same comments
+        carried = user.carried.get(first, ()) if number else ()
+        return tuple(user.comments[n - 1].text for n in sorted(carried))
+
+    views = [replace(view, comments=comments_of(view.number)) for view in shown_attempts(attempts, best, turns)]
     return RunContent(task, folder, config, summary, attempts, best, views, user, logbook.versions())
-
-
-def _with_comments(view: ShownAttempt, user: UserMessages, config: RunConfig) -> ShownAttempt:
-    """Add the user's comments that were part of this round's prompts."""
-    first = view.number - (view.number - 1) % config.candidates
-    numbers = user.carried.get(first, ()) if view.number else ()
-    return replace(view, comments=tuple(user.comments[n - 1].text for n in sorted(numbers))) if numbers else view
 
 
 def proposals_words(llm: str) -> str:
@@ -284,14 +283,8 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
     """Return the costs of a run by name: requests, tokens, episodes, time."""
     costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
     if summary is not None:  # the summary also counts requests of attempts that never ended
-        costs = replace(
-            costs,
-            requests=summary.requests,
-            tokens_in=summary.tokens_in,
-            tokens_out=summary.tokens_out,
-            usd=summary.usd,
-            llm_seconds=summary.llm_seconds,
-        )
+        names = ("requests", "tokens_in", "tokens_out", "usd", "llm_seconds")
+        costs = replace(costs, **{name: getattr(summary, name) for name in names})
     failed = sum(attempt.failed for attempt in attempts)
     shown = {"attempts": f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"}
     if costs.tokens > 0:

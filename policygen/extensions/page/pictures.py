@@ -17,19 +17,11 @@ from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
-from policygen.extensions.plots.played import MOST_PATHS, decision_figure
+from policygen.extensions.plots.played import MOST_PATHS
 from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.extensions.plots.signals import plant_figure, signals_figure
 from policygen.extensions.plots.style import style
-from policygen.plants.fit import AHEAD
-from policygen.plants.record import (
-    SHARE,
-    equations_of,
-    errors_in_words,
-    lines_with_units,
-    uncertain_in_words,
-    worst_in_words,
-)
+from policygen.plants.record import PlantRecord, equations_of, lines_with_units
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
@@ -78,10 +70,10 @@ def data_url(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def curve_picture(folders: Sequence[Path]) -> Picture | None:
+def curve_picture(folder: Path) -> Picture | None:
     """Draw the learning curve of a run; None before its first attempt."""
     try:
-        wide, narrow = runs_figure(folders), runs_figure(folders)
+        wide, narrow = runs_figure([folder]), runs_figure([folder])
     except PolicygenError:  # no attempt yet
         return None
     for axes in narrow.axes:
@@ -100,37 +92,25 @@ def policy_picture(policy: Policy) -> Picture | None:
         return None
 
 
-def _both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture | None:
+def both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture | None:
     """Draw a figure and its version for narrow screens; None if there is nothing to draw."""
     wide, narrow = draw(*shown), draw(*shown, narrow=True)
     return Picture(_data_url(wide), alt, _data_url(narrow)) if wide and narrow else None
 
 
-def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """Draw the actions over one or two quantities, see `decision_figure`; None if there is no such map."""
-    return _both("Decision map", decision_figure, policy, episodes)
-
-
 def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Picture | None:
     """Draw episodes, with their titles, over their steps; None without episodes."""
-    return _both("Observations and actions over the steps", signals_figure, task, shown) if shown else None
+    return both("Observations and actions over the steps", signals_figure, task, shown) if shown else None
 
 
 @dataclass(frozen=True, slots=True)
 class PlantContent:
     """The plant that the best policy was tuned in, for the page."""
 
-    steps: int  # number of steps that it was fitted to
+    record: PlantRecord
     text: str  # its lines, with units
     latex: str  # the same as LaTeX code; empty if the plant is damaged
-    # for each observation its name, and the errors one and `ahead` steps ahead, in words
-    errors: list[tuple[str, str, str]]
-    uncertain: list[str]  # its uncertain numbers, in words
-    # the step that it predicts worst, and of each observation its name, before, after and predicted, in words
-    worst: tuple[str, list[tuple[str, ...]]]
     drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None without one
-    ahead: int = AHEAD
-    share: str = SHARE  # the unit of the errors, in words
 
 
 def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
@@ -146,34 +126,25 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
-            drawn = _both("Real and predicted episode", plant_figure, equations, unseen)
-    text = "\n".join(lines_with_units(plant, task))
-    return PlantContent(
-        plant.steps, text, latex, errors_in_words(plant), uncertain_in_words(plant), worst_in_words(plant), drawn
-    )
+            drawn = both("Real and predicted episode", plant_figure, equations, unseen)
+    return PlantContent(plant, "\n".join(lines_with_units(plant, task)), latex, drawn)
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeFilm:
-    """A film of an episode and its caption, or the reason why there is no film."""
+def film_of(policy: Policy) -> tuple[Picture | None, str]:
+    """Film the episode with the median return of `EPISODES` that the search never saw.
 
-    film: Picture | None
-    words: str
-
-
-def film_of(policy: Policy) -> EpisodeFilm:
-    """Film the episode with the median return of `EPISODES` that the search never saw."""
+    Returns:
+        The film and its caption, or None and the reason why there is no film.
+    """
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)
     except PolicygenError as error:
-        return EpisodeFilm(None, f"No film: {error}")
+        return None, f"No film: {error}"
     episode = shown[0].episode
     words = f"The median of {EPISODES} episodes by return, {number(episode.episode_return)}"
-    return EpisodeFilm(
-        Picture(data_url(content, "image/gif"), "An episode"),
-        f"{words}, in {episode.length:,} steps, with the reason for each action below. Seed {episode.seed}.",
-    )
+    words += f", in {episode.length:,} steps, with the reason for each action below. Seed {episode.seed}."
+    return Picture(data_url(content, "image/gif"), "An episode"), words
 
 
 def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:

@@ -19,40 +19,22 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PathError, UsageError
+from policygen.extensions import robust as perturbed
 from policygen.extensions.compare.words import number
+from policygen.extensions.page import pictures
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
-from policygen.extensions.page.pictures import (
-    curve_picture,
-    decision_map,
-    embedded,
-    film_of,
-    own_episodes,
-    plant_content,
-    policy_picture,
-    signals_picture,
-)
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.attempts import family_figure, front_figure
 from policygen.extensions.plots.gains import gains_text
-from policygen.extensions.plots.played import missing_parts, play_episodes
+from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
-from policygen.extensions.robust import (
-    HEAT,
-    LINES,
-    Margins,
-    margins,
-    names_of,
-    perturbations_for,
-    protocol,
-    table,
-    worst_of,
-)
-from policygen.extensions.robust import picture as margins_picture
 from policygen.extensions.simplify.front import front_of
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
+from policygen.plants.fit import AHEAD
+from policygen.plants.record import SHARE, errors_in_words, uncertain_in_words, worst_in_words
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
@@ -98,7 +80,7 @@ def write_page(
     if (source / "config.toml").is_file() and task_name is None:
         template, content = "run.html.j2", read_run(source)
         policy = content.policy
-        pictures = pictures_of(content, policy)
+        drawn = pictures_of(content, policy)
         if policy is not None and trust:
             policy = replace(policy, task=trusted(policy.task))
     elif source.is_dir() and task_name is None:
@@ -109,10 +91,14 @@ def write_page(
         refuse_unseeded(task, accepted=policy.task.unseeded or dict(task.run).get("unseeded") is True)
         seeds = episode_seeds(0, "evaluation", _EPISODES)
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
-        pictures = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
-    playing = film_of(policy) if film and policy is not None else None
-    robustness = margins_of(policy) if robust and policy is not None else None
-    write_named(output, render(template, content, playing=playing, margins=robustness, **pictures))
+        drawn = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
+    playing = pictures.film_of(policy) if film and policy is not None else None
+    robustness = None
+    if robust and policy is not None:
+        perturbations = perturbed.perturbations_for(policy.task)
+        found = perturbed.margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
+        robustness = margins_content(found, perturbed.protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
+    write_named(output, render(template, content, playing=playing, margins=robustness, **drawn))
     if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lacking, stacklevel=2)
     return output
@@ -123,51 +109,46 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     front, family = front_of(run.attempts, run.summary), family_figure(run.attempts)
     sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
     shared = {
-        "curve": curve_picture([run.folder]),
-        "family": embedded(family, "Family tree of the attempts") if family is not None else None,
+        "curve": pictures.curve_picture(run.folder),
+        "family": pictures.embedded(family, "Family tree of the attempts") if family is not None else None,
         "front": front,
-        "sizes": embedded(sizes, "Score against size") if sizes is not None else None,
+        "sizes": pictures.embedded(sizes, "Score against size") if sizes is not None else None,
     }
     if policy is None or run.best is None:
         return {"plant": None, "text": "", **shared}
-    drawn = _drawn(policy, own_episodes(run.folder, run.best))
-    return {"plant": plant_content(run.folder, run.best, run.task), **drawn, **shared}
+    drawn = _drawn(policy, pictures.own_episodes(run.folder, run.best))
+    return {"plant": pictures.plant_content(run.folder, run.best, run.task), **drawn, **shared}
 
 
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     return {
-        "policy_picture": policy_picture(policy),
-        "decisions": decision_map(policy, episodes),
-        "signals": signals_picture(policy.task, best_median_worst(episodes)),
+        "policy_picture": pictures.policy_picture(policy),
+        "decisions": pictures.both("Decision map", decision_figure, policy, episodes),
+        "signals": pictures.signals_picture(policy.task, best_median_worst(episodes)),
         "text": policy.to_text(whole=True),
         "gains": gains_text(policy, episodes) if isinstance(policy, LinearPolicy) and episodes else "",
     }
 
 
-def margins_of(policy: Policy) -> dict[str, Any]:
-    """Score a policy under all perturbations that fit its task; return the content of a page's section."""
-    perturbations = perturbations_for(policy.task)
-    found = margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
-    return margins_content(found, protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
-
-
-def margins_content(found: Sequence[Margins], about: str, task: Task) -> dict[str, Any]:
+def margins_content(found: Sequence[perturbed.Margins], about: str, task: Task) -> dict[str, Any]:
     """Return the content of a page's section about margins: the protocol `about`, tables, pictures, worst episodes.
 
     The worst episodes are those of the first policy.
     """
-    header, rows = table(found)
-    names = names_of(found)
+    header, rows = perturbed.table(found)
+    names = perturbed.names_of(found)
     grid = " and " in names[0]  # two perturbations at once: drawn as heat maps, without worst episodes
-    narrow = margins_picture(found, narrow=True) if not grid else None
-    drawn = embedded(margins_picture(found), "score over the size of each perturbation", narrow)
-    caption = HEAT if grid else LINES
+    worst = [] if grid else perturbed.worst_of(found[0])
+    narrow = None if grid else perturbed.picture(found, narrow=True)
     shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
-    worst = [(one[0], signals_picture(task, [one])) for one in worst_of(found[0])] if not grid else []
-    return {**shown_parts, "drawn": drawn, "caption": caption, "worst": worst}
+    return shown_parts | {
+        "drawn": pictures.embedded(perturbed.picture(found), "score over the size of each perturbation", narrow),
+        "caption": perturbed.HEAT if grid else perturbed.LINES,
+        "worst": [(one[0], pictures.signals_picture(task, [one])) for one in worst],
+    }
 
 
-def write_margins(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
+def write_margins(found: Sequence[perturbed.Margins], path: Path, task: Task, about: str) -> Path:
     """Write a page about margins; return its path.
 
     Raises:
@@ -207,6 +188,11 @@ def jinja_environment() -> jinja2.Environment:
         "environment_words": environment_words,
         "kind_words": KIND_WORDS,
         "share_lines": share_lines,
+        "ahead": AHEAD,
+        "share_of_errors": SHARE,
+        "errors_in_words": errors_in_words,
+        "uncertain_in_words": uncertain_in_words,
+        "worst_in_words": worst_in_words,
         "spending": spending,
     }
     return environment

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policygen.errors import LogbookError, PolicygenError
-from policygen.extensions.compare.contenders import ComparedScores, read_scores
+from policygen.extensions.compare.contenders import read_scores
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.tables import Report, report_of
 from policygen.extensions.page.attempts import score_words
@@ -58,20 +58,15 @@ def read_sweep(folder: Path) -> SweepContent:
     rows = [_row(folder, cell) for cell in cells_of(plan)]
     finished = [row for row in rows if row.state == "finished"]
     count = f"all {len(rows)}" if len(finished) == len(rows) else f"{len(finished)} of {len(rows)}"
-    compared = None
+    report = curves = None
     if finished:
         with suppress(PolicygenError):  # damaged runs: the list of runs says so
             compared = read_scores([str(folder)])
-    return SweepContent(
-        folder,
-        ", ".join(dict.fromkeys(row.cell.entry.task for row in rows)),
-        f"{count} runs are finished",
-        report_of(compared) if compared is not None else None,
-        _curves(compared) if compared is not None else None,
-        rows,
-        _policies(folder, finished),
-        plan.settings,
-    )
+            report = report_of(compared)
+            curves = embedded(comparison_figure(compared), "Curves of all runs")
+    task_names = ", ".join(dict.fromkeys(row.cell.entry.task for row in rows))
+    policies = _policies(folder, finished)
+    return SweepContent(folder, task_names, f"{count} runs are finished", report, curves, rows, policies, plan.settings)
 
 
 def _row(folder: Path, cell: Cell) -> RunRow:
@@ -85,13 +80,6 @@ def _row(folder: Path, cell: Cell) -> RunRow:
     if summary is None:
         return RunRow(cell, "unfinished")
     return RunRow(cell, "finished", summary.final, dollars(summary.usd) if summary.is_language_model else "")
-
-
-def _curves(compared: ComparedScores) -> Picture | None:
-    try:
-        return embedded(comparison_figure(compared), "Curves of all runs")
-    except PolicygenError:
-        return None
 
 
 def _policies(folder: Path, finished: list[RunRow]) -> dict[str, str]:

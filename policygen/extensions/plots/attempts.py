@@ -1,13 +1,11 @@
 """Pictures of the attempts of a run: score against size, and the family tree of its lineages."""
 
-# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from policygen.extensions.plots.style import OKABE_ITO, style
+from policygen.extensions.plots.style import OKABE_ITO, new_figure, style
 from policygen.extensions.simplify.front import Front
 from policygen.runs.attempt import Attempt, best_of
 
@@ -24,9 +22,7 @@ def front_figure(front: Front, label: str) -> Figure | None:
     if len({one.size for one in front.all}) < 2:
         return None
     with style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(4.8, 3.7), layout="constrained")
+        figure = new_figure(4.8, 3.7)
         axes = figure.add_subplot()
         first, best = front.members[0], front.best
         shown = sorted((one for one in front.all if one.value >= first.value), key=lambda one: one.size)
@@ -57,11 +53,10 @@ def family_figure(attempts: Sequence[Attempt]) -> Figure | None:
     colors = {number: _COLORS[i % len(_COLORS)] for i, number in enumerate({a.lineage: 0 for a, _ in rows})}
     deepest = max(depth for _, depth in rows)
     with style():
-        from matplotlib.figure import Figure
-
         width = min(8.0, _LABEL + _STEP * deepest)
         step = (width - _LABEL) / max(1, deepest)
-        figure = Figure(figsize=(width, _ROW * (len(rows) + 1)))
+        figure = new_figure(width, _ROW * (len(rows) + 1))
+        figure.set_layout_engine("none")
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), frameon=False, xticks=[], yticks=[])
         axes.set(xlim=(-0.2, width - 0.2), ylim=(len(rows), -1))
         for row, (attempt, depth) in enumerate(rows):

@@ -4,29 +4,34 @@
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.lib.recfunctions import append_fields
-from numpy.typing import NDArray
 
-from policygen.errors import PathError, UsageError
+from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.statistics import Interval, average, centre_name
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
+from policygen.extensions.plots.style import (
+    GREY,
+    MARKERS,
+    OKABE_ITO,
+    arms,
+    check_suffix,
+    count_axis,
+    new_figure,
+    save,
+    style,
+)
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary, curve_csv
-from policygen.tasks.task import Task
+from policygen.runs.records import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,33 +55,6 @@ _UNFINISHED |= {"marker": "o", "markerfacecolor": "white"}
 CHARACTERS_PER_INCH = 11  # of a title
 WIDE_LABEL = 50  # characters; a longer label gives the legend a single column
 LONGEST_LABEL = 85  # characters; a longer label is wrapped
-
-
-@dataclass(frozen=True)
-class Curve(Member):
-    """A run with the data of its curve."""
-
-    # a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`, the
-    # best score so far (before the first policy, the score of random actions)
-    frame: NDArray[np.void]
-
-
-def read_curve(folder: Path) -> Curve:
-    """Read a run, finished or not.
-
-    Raises:
-        LogbookError: it is not a run folder, is damaged, or has no attempts.
-    """
-    run = read_member(folder)
-    attempts = Logbook(folder).attempts()
-    if not attempts:
-        raise PathError(f"{folder} has no attempts yet: there is nothing to plot")
-    rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
-    level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
-    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
-    # Not with pandas: every run draws its curve at its end, and would have to wait for that import.
-    frame = append_fields(rows, list(more), list(more.values()), usemask=False)
-    return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
 
 
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
@@ -137,16 +115,14 @@ def make_missing(folder: Path) -> list[str]:
         remove_parts(folder)
         attempts = logbook.attempts()
         best = best_of(attempts)
-        made = []
-        if best is not None and not (folder / "best.json").exists():
-            logbook.save_best(best)
-            made.append("best.json")
-        if not (folder / "learning_curve.csv").exists():
-            logbook.write_curve(attempts)
-            made.append("learning_curve.csv")
-        if attempts and not (folder / "learning_curve.png").exists():
-            draw_within(folder)
-            made.append("learning_curve.png")
+        makers: dict[str, Callable[[], object]] = {"learning_curve.csv": lambda: logbook.write_curve(attempts)}
+        if best is not None:
+            makers["best.json"] = lambda: logbook.save_best(best)
+        if attempts:
+            makers["learning_curve.png"] = lambda: draw_within(folder)
+        made = [name for name in sorted(makers) if not (folder / name).exists()]
+        for name in made:
+            makers[name]()
         return made
     finally:
         logbook.release()
@@ -159,43 +135,44 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
         raise UsageError("no run folders are given, so there is nothing to plot")
-    curves = [read_curve(folder) for folder in unique_runs(folders)]
-    if unknown := [curve.folder for curve in curves if np.isnan(curve.frame[x]).any()]:
+    runs = [read_member(folder) for folder in unique_runs(folders)]
+    if unknown := [run.folder for run in runs if np.isnan(run.curve[x]).any()]:
         raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
-    if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
-        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].max() > 0 for curve in curves))
+    if all(not run.curve[x].any() for run in runs) and any(len(run.curve) > 1 for run in runs):
+        usable = ", ".join(axis for axis in X_AXES if any(run.curve[axis].max() > 0 for run in runs))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
     with style():
-        from matplotlib.figure import Figure
-
-        if len(curves) == 1:
-            figure = Figure(figsize=(8.0, 5.0), layout="constrained")
-            _draw_run(figure.add_subplot(), curves[0], x)
+        if len(runs) == 1:
+            figure = new_figure(8.0, 5.0)
+            _draw_run(figure.add_subplot(), runs[0], x)
             return figure
-        groups = grouped(without_extensions(curves)[0])
-        panels: dict[str, list[Group[Curve]]] = {}
+        groups = grouped(without_extensions(runs)[0])
+        panels: dict[str, list[Group]] = {}
         for group in groups:
             panels.setdefault(group.task, []).append(group)
         labels = list(dict.fromkeys(group.label for group in groups))
         across = min(2, len(panels))
         down = math.ceil(len(panels) / across)
-        lines = max(_legend_lines(panel) for panel in panels.values())
-        height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
-        figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
+        lines_of_legends = [
+            sum(1 + _legend_text(group, panel).count("\n") + (group.final_score is not None) for group in panel)
+            for panel in panels.values()
+        ]
+        height = 5.4 + 0.25 * max(lines_of_legends) if max(lines_of_legends) > 1 else 5.0
+        figure = new_figure(8.0 if across == 1 else 12.5, height * down)
         for place, panel in enumerate(panels.values(), start=1):
             # A group has the same colour and mark in all panels, if there are enough of them.
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
-        if any(curve.final is not None and not curve.final.exact for curve in curves):
+        if any(run.final is not None and not run.final.exact for run in runs):
             seeds = "Curves are scores on each run's own search seeds; diamonds are final scores."
             figure.supxlabel(seeds, fontsize=9, color=GREY)
         return figure
 
 
-def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
-    frame, at = curve.frame, curve.frame[x]
+def _draw_run(axes: Axes, run: Member, x: str) -> None:
+    frame, at = run.curve, run.curve[x]
     tried = frame[frame["attempt"] > 0]
-    _draw_references(axes, curve.task, [frame["score"][0]], _baselines([curve]))
+    _draw_references(axes, [run])
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
     tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
@@ -217,24 +194,18 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
         axes.plot(failed[x], np.full(len(failed), 0.03), transform=axes.get_xaxis_transform(), **crosses)
     end = float(at[-1])
     span = max(end - float(at[0]), 1e-9)
-    if curve.final is not None:
+    if run.final is not None:
         end += 0.04 * span
-        interval = None if curve.final.exact else curve.final.ci95
-        more = f"\n({'95% interval, ' * (interval is not None)}{curve.final.episodes} fresh episodes)"
-        words = f"{_number(curve.final.value, interval)}{' (exact)' if curve.final.exact else more}"
-        text = f"final score: {curve.final.prefix}{words}"
-        _draw_diamond(axes, end, curve.final.value, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
+        interval = None if run.final.exact else run.final.ci95
+        more = f"\n({'95% interval, ' * (interval is not None)}{run.final.episodes} fresh episodes)"
+        words = f"{_number(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
+        text = f"final score: {run.final.prefix}{words}"
+        _draw_diamond(axes, end, run.final.value, run.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
-    state = "" if curve.finished else ", unfinished"
-    (group,) = grouped([curve])
-    _set_title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label_axes(axes, x, float(at[-1]), f"{curve.config.score.of_returns} per episode")
-
-
-def _aggregates(curves: Sequence[Curve]) -> str:
-    """Return the name of the values of several curves; `score` if they are different aggregates of returns."""
-    names = {curve.config.score.of_returns for curve in curves}
-    return names.pop() if len(names) == 1 else "score"
+    state = "" if run.finished else ", unfinished"
+    (group,) = grouped([run])
+    title = f"{run.task.name}: {group.label}, seed {run.config.seed}{state}"
+    _label(axes, title, x, float(at[-1]), f"{run.config.score.of_returns} per episode")
 
 
 def _draw_diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
@@ -250,47 +221,41 @@ def _color(place: int) -> str:
     return OKABE_ITO[place % len(OKABE_ITO)]
 
 
-def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
+def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Sequence[str]) -> None:
     """Draw one task: for each group its runs, their mean curve, its band and its final score.
 
     The position of a group's label in `looks` sets its colour, line and mark.
     """
-    curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _draw_references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves], _baselines(curves))
-    start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
-    span = max(end - start, 1e-9)
-    places = [looks.index(group.label) for group in groups]
-    for group, place in zip(groups, places, strict=True):
-        label = _legend_text(group, groups)
+    runs = [run for group in groups for run in (*group.averaged, *group.unfinished)]
+    _draw_references(axes, runs)
+    start, end = min(float(run.curve[x][0]) for run in runs), max(float(run.curve[x][-1]) for run in runs)
+    span, scored = max(end - start, 1e-9), 0
+    for group in groups:
+        place, label = looks.index(group.label), _legend_text(group, groups)
         if group.averaged:
             _draw_mean(axes, group.averaged, x, end, place=place, label=label)
-        for i, curve in enumerate(group.unfinished):
+        for i, run in enumerate(group.unfinished):
             look = {**_UNFINISHED, "color": _color(place), "label": "" if group.averaged or i else label}
-            ends = [len(curve.frame) - 1]
-            axes.step(curve.frame[x], curve.frame["level"], where="post", markevery=ends, **look)
-    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
-    if unfinished:
-        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
-    scored = 0
-    for group, place in zip(groups, places, strict=True):
-        for curve in group.averaged:
-            last, level = float(curve.frame[x][-1]), float(curve.frame["level"][-1])
-            if last < end:
-                axes.plot([last, end], [level, level], color=_color(place), linestyle=_DASHED, linewidth=0.7, alpha=0.8)
+            ends = [len(run.curve) - 1]
+            axes.step(run.curve[x], run.curve["level"], where="post", markevery=ends, **look)
         if group.final_score is not None:
             scored += 1
             _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
+    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
+    if unfinished:
+        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    _set_title(axes, f"{groups[0].task}: {subject}")
-    _label_axes(axes, x, end, f"{_aggregates(curves)} per episode, best so far")
+    statistics = {run.config.score.of_returns for run in runs}
+    statistic = statistics.pop() if len(statistics) == 1 else "score"
+    _label(axes, f"{groups[0].task}: {subject}", x, end, f"{statistic} per episode, best so far")
 
 
-def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
+def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
     """Draw the mean of a group's final scores, and behind it the score of each run."""
-    finals = [curve.final for curve in group.averaged if curve.final is not None]
+    finals = [run.final for run in group.averaged if run.final is not None]
     mean = group.final_score
     assert mean is not None
     exact = all(final.exact for final in finals)
@@ -304,7 +269,7 @@ def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
     _draw_diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
 
 
-def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
+def _legend_text(group: Group, among: Sequence[Group]) -> str:
     """Describe a group for the legend: its name if there are several, how many runs are averaged, and which are not."""
     n, unfinished = len(group.averaged), len(group.unfinished)
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
@@ -317,66 +282,53 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
 
 
-def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
-    """Count the lines of a panel's legend: for each group its curve and, if there is one, its final score."""
-    texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
-    return texts + sum(group.final_score is not None for group in groups)
-
-
-def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
+def _draw_mean(axes: Axes, runs: Sequence[Member], x: str, end: float, *, place: int, label: str) -> None:
     """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
-    xs = [curve.frame[x] for curve in curves]
-    levels = [curve.frame["level"] for curve in curves]
+    xs = [run.curve[x] for run in runs]
+    levels = [run.curve["level"] for run in runs]
     color, band = _color(place), average(xs, levels)
-    if len(band.x) and len(curves) > 1 and band.x[-1] < end:
-        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
-    if len(curves) > 1:
-        for at, level in zip(xs, levels, strict=True):
+    for at, level in zip(xs, levels, strict=True):
+        if len(runs) > 1:
             axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
+        if at[-1] < end:
+            axes.plot([at[-1], end], [level[-1]] * 2, color=color, linestyle=_DASHED, linewidth=0.7)
+    if len(runs) > 1:
         axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-    axes.step(
-        band.x,
-        band.centre,
-        where="post",
-        color=color,
-        linestyle=_STYLES[place % len(_STYLES)],
-        linewidth=2.2,
-        label=label,
-        # The mark at the end shows the group even if it spent nothing of `x` and has no line.
-        marker=MARKERS[place % len(MARKERS)],
-        markevery=[len(band.x) - 1] if len(band.x) else [],
-        zorder=3,
-    )
+        if len(band.x) and band.x[-1] < end:
+            axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
+    look: dict[str, Any] = {"color": color, "linestyle": _STYLES[place % len(_STYLES)], "linewidth": 2.2, "zorder": 3}
+    # The mark at the end shows the group even if it spent nothing of `x` and has no line.
+    look |= {"marker": MARKERS[place % len(MARKERS)], "markevery": [len(band.x) - 1] if len(band.x) else []}
+    axes.step(band.x, band.centre, where="post", label=label, **look)
 
 
-def _baselines(curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the mean score of each baseline over the finished runs, by name."""
-    found: dict[str, list[float]] = {}
-    for curve in curves:
-        if curve.summary is not None and (baseline := curve.summary.baseline) is not None:
-            found.setdefault(baseline.name, []).append(baseline.score.value)
-    return {name: fmean(scores) for name, scores in found.items()}
+def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
+    """Draw lines for means over the runs of baselines and random actions, and for the scores that the task states."""
+    baselines: dict[str, list[float]] = {}
+    for run in runs:
+        if run.summary is not None and (baseline := run.summary.baseline) is not None:
+            baselines.setdefault(baseline.name, []).append(baseline.score.value)
+    known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
+    task, dashes = runs[0].task, (0, (5, 1, 1, 1))
+    lines: list[tuple[str, float, str, Any, float]] = [
+        (f"baseline {textwrap.shorten(name, 40)}", fmean(scores), _color(3 + i), dashes, 1.4)
+        for i, (name, scores) in enumerate(baselines.items())
+    ]
+    lines += [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
+    lines += [("solved", task.solved, GREY, "--", 1.4)] if task.solved is not None else []
+    lines += [("known optimum", task.optimum.value, "black", "-.", 1.2)] if task.optimum is not None else []
+    for name, level, color, linestyle, width in lines:
+        axes.axhline(level, color=color, linestyle=linestyle, linewidth=width, label=f"{name}: {level:.4g}")
 
 
-def _draw_references(axes: Axes, task: Task, random_scores: Sequence[float], baselines: Mapping[str, float]) -> None:
-    """Draw lines for random actions (mean over the runs), baselines, the solved threshold and the known optimum."""
-    for i, (name, level) in enumerate(baselines.items()):
-        look: dict[str, Any] = {"color": _color(3 + i), "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.4}
-        axes.axhline(level, label=f"baseline {textwrap.shorten(name, 40)}: {level:.4g}", **look)
-    known = [score for score in random_scores if not math.isnan(score)]
-    if known:
-        level = fmean(known)
-        axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
-    if task.solved is not None:
-        axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
-    if task.optimum is not None:
-        best = task.optimum.value
-        axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
-
-
-def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
+def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
+    """Add the title, the labels of the axes and the legend; `last` is the end of the curves."""
     from matplotlib.transforms import ScaledTranslation
 
+    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
+    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
+    panels = place.get_gridspec().ncols if place is not None else 1
+    axes.set_title(textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(y_axis)
     if x != "seconds":
@@ -389,10 +341,3 @@ def _label_axes(axes: Axes, x: str, last: float, y_axis: str) -> None:
     if labels:
         columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
-
-
-def _set_title(axes: Axes, text: str) -> None:
-    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
-    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
-    panels = place.get_gridspec().ncols if place is not None else 1
-    axes.set_title(textwrap.fill(text, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))

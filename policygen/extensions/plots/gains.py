@@ -5,7 +5,6 @@ Definitions are followed down to observations. Slopes are exact where the equati
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from policygen.extensions.plots.maps import unit_of
 from policygen.extensions.plots.style import Numbers
 from policygen.outgoing import in_columns
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
 STEP = 1e-4  # of a central difference, as a share of a quantity's spread
@@ -43,12 +43,18 @@ class Gain:
         return self.high - self.low <= CONSTANT * max(abs(self.low), abs(self.high))
 
 
-def visited(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> dict[str, Numbers]:
+def quantities_along(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
+    """Return all quantities at each step of an episode, by name: arrays of shape (steps,)."""
+    columns = policy.reader.along(episode.observations[:-1], episode.actions)
+    named = zip(policy.reader.names, columns, strict=True)
+    return {name: np.asarray(values, np.float64) for name, values in named}
+
+
+def visited(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Numbers]:
     """Return the observed and remembered numbers at the steps of the episodes, by name: arrays of shape (steps,)."""
+    met = [quantities_along(policy, episode) for episode in episodes]
     names = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
-    met = [policy.reader.along(one.observations[:-1], one.actions)[: len(names)] for one in episodes]
-    columns = [np.concatenate(parts).astype(np.float64) for parts in zip(*met, strict=True)]
-    return dict(zip(names, columns, strict=True))
+    return {name: np.concatenate([quantities[name] for quantities in met]) for name in names}
 
 
 def _slopes(policy: LinearPolicy, met: Mapping[str, Numbers]) -> Iterator[tuple[Numbers, float]]:
@@ -71,8 +77,8 @@ def effects(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[list[
     return [list(met)[i] for i in kept], amounts[kept]
 
 
-def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gain]]:
-    """Return the gains of each output, the largest share first, without shares below `LEAST_SHARE`."""
+def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[Gain]:
+    """Return the gains of each output in turn, the largest share first, without shares below `LEAST_SHARE`."""
     met = visited(policy, episodes)
     slopes = list(_slopes(policy, met))
     sizes = np.array([np.abs(slope).mean(axis=0) * spread for slope, spread in slopes])
@@ -80,19 +86,17 @@ def gains(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> list[list[Gai
     shares = np.divide(sizes, whole, out=np.zeros_like(sizes), where=whole > 0)
     found = []
     for k, (output, _) in enumerate(policy.equations):
-        own = []
-        for name, (slope, _), share in zip(met, slopes, shares[:, k].tolist(), strict=True):
-            low, middle, high = np.quantile(slope[:, k], (0.05, 0.5, 0.95)).tolist()
-            if share >= LEAST_SHARE:
-                own.append(Gain(output, name, middle, low, high, share))
-        found.append(sorted(own, key=lambda gain: -gain.share))
+        for i in np.argsort(-shares[:, k], kind="stable"):
+            if shares[i, k] >= LEAST_SHARE:
+                low, middle, high = np.quantile(slopes[i][0][:, k], (0.05, 0.5, 0.95)).tolist()
+                found.append(Gain(output, list(met)[i], middle, low, high, float(shares[i, k])))
     return found
 
 
 def main_quantities(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tuple[str, ...]:
     """Return the two quantities with the largest shares of all outputs' variation; fewer if fewer have a gain."""
     shares: dict[str, float] = {}
-    for gain in itertools.chain(*gains(policy, episodes)):
+    for gain in gains(policy, episodes):
         shares[gain.name] = shares.get(gain.name, 0.0) + gain.share
     chosen = sorted(shares, key=lambda name: -shares[name])[:2]
     return tuple(name for name in policy.reader.names if name in chosen)
@@ -101,7 +105,7 @@ def main_quantities(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> tup
 def gains_text(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> str:
     """Return a table of the gains with their units as text; slopes that depend on the state are marked as medians."""
     rows = [("output", "quantity", "gain", "middle 90%", "share")]
-    for gain in itertools.chain(*gains(policy, episodes)):
+    for gain in gains(policy, episodes):
         local = "" if gain.constant else f"median, {gain.low:.3g}..{gain.high:.3g}"
         slope = f"{gain.slope:.4g}{_unit(policy.task, gain)}"
         rows.append((gain.output, gain.name, slope, local, f"{gain.share:.0%}"))

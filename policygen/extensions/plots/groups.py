@@ -7,15 +7,19 @@ group but is never averaged, because it has searched less.
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
+from numpy.lib.recfunctions import append_fields
+from numpy.typing import NDArray
 
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PathError
@@ -24,7 +28,7 @@ from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, r
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.runs.config import BUDGETS, RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary
+from policygen.runs.records import FinalScore, Summary, curve_csv
 from policygen.runs.steering import Steering
 from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
@@ -59,6 +63,24 @@ class Member:
     # the sweep
     extended: str = field(default="", kw_only=True)
 
+    @cached_property
+    def curve(self) -> NDArray[np.void]:
+        """A row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`.
+
+        `level` is the best score so far, or the score of random actions before the first policy.
+
+        Raises:
+            LogbookError: the run has no attempts, or is damaged.
+        """
+        attempts = Logbook(self.folder).attempts()
+        if not attempts:
+            raise PathError(f"{self.folder} has no attempts yet: there is nothing to plot")
+        rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
+        level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
+        more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
+        # Not with pandas: every run draws its curve at its end, and would have to wait for that import.
+        return append_fields(rows, list(more), list(more.values()), usemask=False)
+
     @property
     def finished(self) -> bool:
         """Whether the run has ended."""
@@ -70,19 +92,16 @@ class Member:
         return self.summary.final if self.summary is not None else None
 
 
-M = TypeVar("M", bound=Member)
-
-
 @dataclass(frozen=True)
-class Group(Generic[M]):
+class Group:
     """Runs that may be averaged, and unfinished runs of the same kind, in the order given."""
 
     task: str
     proposals: str  # provider and model, in words
     kind: str  # the kind of policy, in words
     settings: tuple[str, ...]  # further differences to the other groups shown, such as `refine cma:4000`
-    averaged: tuple[M, ...]
-    unfinished: tuple[M, ...]
+    averaged: tuple[Member, ...]
+    unfinished: tuple[Member, ...]
 
     @property
     def policy(self) -> str:
@@ -129,18 +148,14 @@ def read_member(folder: Path) -> Member:
 
 
 def _templates(logbook: Logbook, config: RunConfig) -> str:
+    """Return digests of the texts in the run's prompts, as `Member.templates`."""
     if not reads_prompts(config.llm):
         return ""
-    known = (templates_identity(logbook.templates()), _comments(logbook.folder))
-    return ", ".join(filter(None, known)) or "not recorded"
-
-
-def _comments(folder: Path) -> str:
-    """Return a digest of the user's comments in prompts; empty if there are none."""
-    steering = Steering(folder).read()
+    steering = Steering(logbook.folder).read()
     texts = {comment.number: comment.text for comment in steering.comments}
     used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
-    return f"comments {_digest(used)}" if used else ""
+    known = (templates_identity(logbook.templates()), f"comments {_digest(used)}" if used else "")
+    return ", ".join(filter(None, known)) or "not recorded"
 
 
 def policy_words(kind: str) -> str:
@@ -164,9 +179,9 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
     return list({run.resolve(): run for run in runs}.values())
 
 
-def grouped(runs: Sequence[M]) -> tuple[Group[M], ...]:
+def grouped(runs: Sequence[Member]) -> tuple[Group, ...]:
     """Group the runs, in order of first appearance."""
-    parts: dict[str, list[M]] = {}
+    parts: dict[str, list[Member]] = {}
     for run in runs:
         parts.setdefault(json.dumps(_identity(run), sort_keys=True), []).append(run)
     named = [(members, json.loads(key), _words(members[0], runs)) for key, members in parts.items()]
@@ -259,7 +274,7 @@ def proposals_label(llm: str) -> str:
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
 
 
-def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
+def without_extensions(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
 
     An extended run records only its larger budget. The budget of its sweep is the one that the sweep or its suite
@@ -269,28 +284,30 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     Raises:
         LogbookError: the manifest of a sweep is damaged.
     """
-    by_folder = _stated_budgets([member.folder for member in members])
-    own = [by_folder.get(member.folder.resolve()) for member in members]
+    stated = _stated_budgets([member.folder for member in members])
     budgets = [
-        {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
-        for member, stated in zip(members, own, strict=True)
+        (member, name, now)
+        for member in members
+        if member.folder.resolve() in stated
+        for name in BUDGETS
+        if (now := getattr(member.config, name)) is not None
     ]
     smallest: dict[tuple[Path, str, str], Any] = {}
-    for member, budget in zip(members, budgets, strict=True):
-        for name, now in budget.items():
-            place = (member.folder.parent, member.task.name, name)
-            smallest[place] = min(now, smallest.get(place, now))
+    for member, name, now in budgets:
+        place = (member.folder.parent, member.task.name, name)
+        smallest[place] = min(now, smallest.get(place, now))
+    before: dict[Path, dict[str, Any]] = {}
+    for member, name, now in budgets:
+        own = stated[member.folder.resolve()]
+        first = _number(own[name]) if name in own else smallest[member.folder.parent, member.task.name, name]
+        if first is not None and now > first:
+            before.setdefault(member.folder, {})[name] = type(now)(first)
     found = []
-    for member, stated, budget in zip(members, own, budgets, strict=True):
-        less = {}
-        for name, now in budget.items():
-            least = smallest[member.folder.parent, member.task.name, name]
-            before = _number(stated[name]) if stated and name in stated else least
-            if before is not None and now > before:
-                less[name] = type(now)(before)
-        words = " and ".join(f"{budget[name]:g} {name}" for name in less)
-        config = member.config.model_copy(update=less)
-        found.append(replace(member, config=config, extended=words) if less else member)
+    for member in members:
+        if less := before.get(member.folder):
+            words = " and ".join(f"{getattr(member.config, name):g} {name}" for name in less)
+            member = replace(member, config=member.config.model_copy(update=less), extended=words)
+        found.append(member)
     extended = Counter(member.extended for member in found if member.extended)
     notes = [
         f"{count} of {len(members)} runs {'was' if count == 1 else 'were'} extended to {words}"

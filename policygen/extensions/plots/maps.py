@@ -43,12 +43,10 @@ def policy_map(policy: Policy, width: int = 100) -> str:
     Returns:
         The text; "" for a table of more than four dimensions or 20,000 cells.
     """
-    if isinstance(policy, TablePolicy):
-        return _table(policy, width)
-    return _weights(policy, width) if isinstance(policy, LinearPolicy) else ""
-
-
-def _table(policy: TablePolicy, width: int) -> str:
+    if isinstance(policy, LinearPolicy):
+        return _weights(policy, width)
+    if not isinstance(policy, TablePolicy):
+        return ""
     if not 1 <= len(policy.grid.dimensions) <= MOST_DIMENSIONS or policy.grid.size > MOST_CELLS:
         return ""
     several = len(policy.task.actuators) > 1
@@ -287,26 +285,19 @@ def marks(policy: TablePolicy) -> dict[int, Letter]:
         found = _state_marks(mdp, _letters(task, len(mdp.start)))
     except PolicygenError:
         return {}
-    cells = policy.cells(np.arange(len(found)).reshape(-1, 1))
-    marked: dict[int, Letter] = {}
-    acting = {int(cell) for cell, mark in zip(cells, found, strict=True) if mark is None}
-    for cell, mark in zip(cells.tolist(), found, strict=True):
-        if mark is not None and cell not in acting and (cell not in marked or mark != NEVER):
-            marked[cell] = mark
-    return marked
+    states = list(zip(policy.cells(np.arange(len(found)).reshape(-1, 1)).tolist(), found, strict=True))
+    acting = {cell for cell, mark in states if mark is None}
+    marked = {cell: NEVER for cell, _ in states if cell not in acting}
+    return marked | {cell: mark for cell, mark in states if cell in marked and mark is not None and mark != NEVER}
 
 
 def _state_marks(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
     """Return the mark of each state; None if an action is taken there."""
-    possible = mdp.probabilities > 0
-    decided = mdp.start > 0
-    while True:
+    possible, decided, count = mdp.probabilities > 0, mdp.start > 0, 0
+    while decided.sum() > count:  # add the states that are reached from these
+        count = int(decided.sum())
         continues = possible[decided] & (mdp.continues[decided] > 0)
-        reached = decided.copy()
-        reached[mdp.next_states[decided][continues]] = True
-        if (reached == decided).all():
-            break
-        decided = reached
+        decided[mdp.next_states[decided][continues]] = True
     ending = possible & (mdp.continues == 0) & decided[:, None, None]
     ends = mdp.next_states[ending]
     worth = {int(s): mdp.rewards[ending][ends == s] for s in np.unique(ends)}

@@ -15,9 +15,9 @@ import numpy as np
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
-from policygen.extensions.plots.gains import main_quantities, visited
+from policygen.extensions.plots.gains import main_quantities, quantities_along, visited
 from policygen.extensions.plots.maps import quantity_label
-from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style, with_unit
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, new_figure, shades, style, with_unit
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -57,24 +57,11 @@ def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool =
         page: whether it is a page, whose map shows episodes that the run has kept.
         film: whether it would include a film.
     """
-    reason = why_refused(policy.task)
-    linear = policy.kind == "linear"
-    episodes_in_map = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
-    parts = {
-        "the film of an episode": film,
-        "the usual sizes of the terms": linear,
-        "episodes in the map": episodes_in_map,
-        "the traces of memory": policy.remembers,
-    }
-    lacking = [part for part, wanted in parts.items() if wanted]
+    reason, linear = why_refused(policy.task), policy.kind == "linear"
+    with_map = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
+    lacking = ["the film of an episode"] * film + ["the usual sizes of the terms"] * linear
+    lacking += ["episodes in the map"] * bool(with_map) + ["the traces of memory"] * bool(policy.remembers)
     return f"{what} lacks {', '.join(lacking)}: {reason}" if reason and lacking else ""
-
-
-def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
-    """Return all quantities at each step of an episode, by name."""
-    columns = policy.reader.along(episode.observations[:-1], episode.actions)
-    named = zip(policy.reader.names, columns, strict=True)
-    return {name: np.asarray(values, np.float64) for name, values in named}
 
 
 # --- maps of one or two quantities -----------------------------------------------------------------------------------
@@ -83,8 +70,7 @@ def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
 def deciding_quantities(policy: Policy) -> tuple[str, ...]:
     """Return the one or two quantities that determine the action: observations, or else the features in use.
 
-    Returns:
-        Their names, in the order of the task; empty if more are needed, or memory.
+    The result is empty if more are needed, or memory.
     """
     reader = policy.reader
     if policy.remembers or reader.read is None:
@@ -118,7 +104,7 @@ def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | 
     drawn = isinstance(policy, TablePolicy) and (len(names) == 1 or set(policy.grid.names) == set(names))
     if not names or drawn:
         return None
-    met = [_quantities(policy, episode) for episode in episodes]
+    met = [quantities_along(policy, episode) for episode in episodes]
     ranges = [_range(policy, name, [quantities[name] for quantities in met]) for name in names]
     values = [np.linspace(*ends, POINTS) for ends in ranges if ends is not None]
     if len(values) < len(names):
@@ -144,10 +130,7 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
 
 
 def _actions(policy: Policy, names: Sequence[str], values: Sequence[Numbers], held: Mapping[str, float]) -> Numbers:
-    """Compute the actions over a map, with the other quantities at their values in `held`.
-
-    For the shape see `_ActionMap`.
-    """
+    """Return `_ActionMap.actions`, with the other quantities at their values in `held`."""
     mesh = np.meshgrid(*values)
     known = dict(zip(names, (one.ravel() for one in mesh), strict=True))
     raw = policy.reader.names[: policy.task.width + len(policy.reader.remembered)]
@@ -179,12 +162,10 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         return None
     count = min(len(policy.task.actuators), MOST_PANELS)
     with style():
-        from matplotlib.figure import Figure
-
         across = 1 if narrow else min(2, count)
         down = math.ceil(count / across)
         size = _NARROW if narrow else (6.4 if across == 1 else 10.0, 4.4)
-        figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+        figure = new_figure(size[0], size[1] * down)
         for i in range(count):
             _draw_map(figure.add_subplot(down, across, i + 1), policy, i, action_map, below=narrow)
         if not narrow:
@@ -200,8 +181,7 @@ def add_beside(
 ) -> None:
     """Add the map of the actions and traces of memory to the right of a finished picture, which keeps its width.
 
-    Args:
-        why: the reason why there are no episodes, written in place of the traces.
+    Without episodes, the reason `why` is written in place of the traces.
     """
     action_map = _action_map(policy, episodes) if with_map else None
     count = min(len(policy.task.actuators), MOST_PANELS) if action_map is not None else 0
@@ -263,12 +243,6 @@ def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *,
 # --- traces of memory ------------------------------------------------------------------------------------------------
 
 
-def traces(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
-    """Return every remembered value at each step of an episode, by name: shape (steps,), NaN before it exists."""
-    quantities = _quantities(policy, episode)
-    return {name: quantities[slot_of(name)] for name in policy.remembers}
-
-
 def _add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str, left: float) -> None:
     """Draw traces of memory in the first episode, `left` inches from the edge; without episodes write the reason."""
     whole, height = figure.get_size_inches()
@@ -276,7 +250,8 @@ def _add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], 
     if not episodes:
         figure.text(x, 0.5, f"no traces of memory:\n{textwrap.fill(why, 40)}", fontsize=8)
         return
-    shown = list(traces(policy, episodes[0]).items())
+    quantities = quantities_along(policy, episodes[0])
+    shown = [(name, quantities[slot_of(name)]) for name in policy.remembers]  # NaN before a value exists
     rows, low, high = min(len(shown), MOST_TRACES), 0.5 / height, 1 - 0.65 / height
     each = (high - low) / rows
     first = None

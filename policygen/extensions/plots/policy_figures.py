@@ -17,16 +17,8 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
+from policygen.extensions.plots import maps
 from policygen.extensions.plots.gains import effects
-from policygen.extensions.plots.maps import (
-    Letter,
-    action_grids,
-    alphabet,
-    cell_texts,
-    marks,
-    quantity_label,
-    weight_rows,
-)
 from policygen.extensions.plots.played import add_beside, play_episodes
 from policygen.extensions.plots.style import (
     MOST_TEXTS,
@@ -34,6 +26,7 @@ from policygen.extensions.plots.style import (
     OKABE_ITO,
     Numbers,
     check_suffix,
+    new_figure,
     save,
     shades,
     style,
@@ -79,8 +72,7 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """Build the figure that `plot_policy` saves; see there for contents and errors.
 
-    Args:
-        alone: add definitions of features and the map of the actions, which a page shows elsewhere.
+    Unless `alone`, it lacks the definitions of features and the map of the actions, which a page shows elsewhere.
     """
     with style():
         if isinstance(policy, LinearPolicy):
@@ -91,20 +83,15 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
             figure = _table_figure(policy)
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
-        if alone:
-            _add_definitions(figure, policy)
+        # Definitions of the features in use are a strip below the picture, which keeps its size.
+        across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+        needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed] if alone else []
+        lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
+        if lines:
+            figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
+            figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
         add_beside(figure, policy, episodes, why, with_map=alone)
         return figure
-
-
-def _add_definitions(figure: Figure, policy: Policy) -> None:
-    """Write the definitions of the features in use in a strip below the picture, which keeps its size."""
-    across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
-    lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
-    if lines:
-        figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
-        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -130,7 +117,7 @@ class _View:
     shape: tuple[int, int]  # rows and columns of cells in a facet; a long single dimension is folded into rows
     cell: tuple[float, float]  # width and height of a cell, in inches
     notes: tuple[str, ...]  # remarks about omitted parts, one line each
-    marked: Mapping[int, Letter]  # the symbols of cells in which no action is ever taken, by cell number
+    marked: Mapping[int, maps.Letter]  # the symbols of cells in which no action is ever taken, by cell number
 
     @property
     def lines(self) -> int:
@@ -179,27 +166,25 @@ def _view(policy: TablePolicy) -> _View:
     side = min(0.6, ROOM[0] / (shape[1] * per_line), ROOM[1] / (shape[0] * lines))
     # Small tables get room for their labels.
     cell = max(side, 3.0 / (shape[1] * per_line)), max(side, (2.5 if down else 0.5) / (shape[0] * lines))
-    return _View(tuple(facets), per_line, down, across, shape, cell, tuple(notes), marks(policy))
+    return _View(tuple(facets), per_line, down, across, shape, cell, tuple(notes), maps.marks(policy))
 
 
 def _splits(policy: TablePolicy, axis: int) -> float:
     """Return the share of lines along an axis of the grid that hold more than one action."""
-    lines = [np.moveaxis(actions, axis, 0) for _, actions in action_grids(policy)]
+    lines = [np.moveaxis(actions, axis, 0) for _, actions in maps.action_grids(policy)]
     return float(np.any([(line != line[:1]).any(axis=0) for line in lines], axis=0).mean())
 
 
 def _in_words(policy: TablePolicy, axis: int, index: int) -> str:
     dimension = policy.grid.dimensions[axis]
-    return f"{quantity_label(policy, dimension.name)}: {dimension.label(index)}"
+    return f"{maps.quantity_label(policy, dimension.name)}: {dimension.label(index)}"
 
 
 def _table_figure(policy: TablePolicy) -> Figure:
-    from matplotlib.figure import Figure
-
     view = _view(policy)
-    grids = action_grids(policy)
+    grids = maps.action_grids(policy)
     width, height = view.panel[0] * view.per_line + 2.0, (view.panel[1] + 0.2) * view.lines + 1.5
-    figure = Figure(figsize=(max(width, 5.5), height * len(grids) + 0.3), layout="constrained")
+    figure = new_figure(max(width, 5.5), height * len(grids) + 0.3)
     title = f"{policy.task.name}: table policy over {', '.join(policy.grid.names)}"
     lines = [line for text in (title, *view.notes) for line in textwrap.wrap(text, int(11 * figure.get_figwidth()))]
     figure.suptitle("\n".join(lines), fontsize=11)
@@ -210,8 +195,8 @@ def _table_figure(policy: TablePolicy) -> Figure:
 
 
 def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, actions: Numbers) -> None:
-    letters = alphabet(actuator, actions)
-    texts = cell_texts(actions, letters, view.marked)
+    letters = maps.alphabet(actuator, actions)
+    texts = maps.cell_texts(actions, letters, view.marked)
     actions = actions.copy()
     actions.ravel()[list(view.marked)] = np.nan  # no action is ever taken there, so no colour
     colors, norm = shades(actuator)
@@ -242,11 +227,11 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         first.set_yticks([])
     else:
         _bin_ticks(places, "y", view.down, view.shape[0], view.panel[1])
-        part.supylabel(quantity_label(policy, view.down.name), fontsize=10)
+        part.supylabel(maps.quantity_label(policy, view.down.name), fontsize=10)
     if view.down is None or view.down.has_integer_bins:
         first.invert_yaxis()  # folded rows and whole numbers go downwards, other quantities upwards
     part.supxlabel(
-        quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
+        maps.quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
     )
     _add_legend(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
@@ -281,7 +266,7 @@ def _bin_ticks(
         axes.tick_params(axis=which, labelrotation=90 if upright else 0)
 
 
-def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
+def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[maps.Letter]) -> None:
     """Add a legend of the choices or, for numbers, a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch
@@ -312,11 +297,15 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
     If outputs read features, the rows are the observations and remembered values that these read, each with its mean
     slope times its spread.
     """
-    names, amounts = weight_rows(policy)
-    if episodes and _hides_observations(policy):
+    names, amounts = maps.weight_rows(policy)
+    # The weight of a term that reads a feature does not show the effects of the observations in it.
+    features = {name for name, node in policy.reader.needed if not is_definition(name, node)}
+    if episodes and any(read_by([term]) & features for term in policy.terms):
         names, amounts = effects(policy, episodes)
-        return _bars_or_matrix(policy, [quantity_label(policy, name) for name in names], amounts, "slope × spread", "")
-    labels = [quantity_label(policy, name) for name in names]
+        return _bars_or_matrix(
+            policy, [maps.quantity_label(policy, name) for name in names], amounts, "slope × spread", ""
+        )
+    labels = [maps.quantity_label(policy, name) for name in names]
     labels = [label if len(label) <= LONGEST_TERM else f"{label[: LONGEST_TERM - 3]}..." for label in labels]
     meaning, note = "weight", ""
     if episodes:
@@ -329,16 +318,8 @@ def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figu
     return _bars_or_matrix(policy, labels, amounts, meaning, note)
 
 
-def _hides_observations(policy: LinearPolicy) -> bool:
-    """Whether a term reads a feature, so that its weight does not show the effect of the observations in it."""
-    features = {name: node for name, node in policy.reader.needed if not is_definition(name, node)}
-    return any(read_by([term]) & features.keys() for term in policy.terms)
-
-
 def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Numbers, meaning: str, note: str) -> Figure:
     """Draw amounts of shape (labels, outputs): bars for a single output, else a matrix."""
-    from matplotlib.figure import Figure
-
     if len(labels) > MOST_TERMS:
         kept = np.sort(np.argsort(-np.abs(amounts).max(axis=1), kind="stable")[:MOST_TERMS])
         what = {"weight": "weights", "weight × usual size": "contributions"}.get(meaning, "effects")
@@ -346,7 +327,7 @@ def _bars_or_matrix(policy: LinearPolicy, labels: Sequence[str], amounts: Number
         labels, amounts = [labels[i] for i in kept], amounts[kept]
     outputs = [name for name, _ in policy.equations]
     width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)
-    figure = Figure(figsize=(width, max(1.3 + 0.3 * len(labels), 2.5)), layout="constrained")
+    figure = new_figure(width, max(1.3 + 0.3 * len(labels), 2.5))
     figure.suptitle(f"{policy.task.name}: equations{note}", fontsize=11)
     axes, rows = figure.add_subplot(), np.arange(len(labels))
     if len(outputs) == 1:

@@ -1,7 +1,5 @@
 """Pictures of episodes over their steps: signals with the limits of requirements, and a plant's predictions."""
 
-# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
-
 from __future__ import annotations
 
 import math
@@ -11,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.requirements import Requirements, Sides
+from policygen.episodes.requirements import Requirements
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, style, with_unit
+from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.plants.record import predicted
 from policygen.policies.plant import Equations
 from policygen.quantities.text import to_text
@@ -47,21 +45,15 @@ class _Signal:
 def signals_figure(task: Task, episodes: Sequence[tuple[str, Trajectory]], *, narrow: bool = False) -> Figure:
     """Draw the signals of some episodes: observations, actions, and quantities that requirements limit.
 
-    Each episode has a column. Signals of the same unit share a panel, so that a set point is drawn with the measured
-    value.
-
-    Args:
-        episodes: titles and episodes.
-        narrow: for a narrow screen, draw only the last episode.
+    Each episode has a column with its title. Signals of the same unit share a panel, so that a set point is drawn with
+    the measured value. If `narrow`, only the last episode is drawn, for a narrow screen.
     """
     shown = episodes[-1:] if narrow else episodes
     panels = [_panels(task, episode) for _, episode in shown]
     names = [tuple(signal.name for signal in panel) for panel in panels[0]][:MOST_PANELS]
     with style():
-        from matplotlib.figure import Figure
-
-        size = (_SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown)), _PANEL_HEIGHT * len(names) + 0.7)
-        figure = Figure(figsize=size, layout="constrained")
+        width = _SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown))
+        figure = new_figure(width, _PANEL_HEIGHT * len(names) + 0.7)
         grid = figure.subplots(len(names), len(shown), squeeze=False, sharex="col", sharey="row")
         for column, (title, episode), found in zip(grid.T, shown, panels, strict=True):
             column[0].set_title(f"{title}\nreturn {episode.episode_return:.5g}, seed {episode.seed}", fontsize=9)
@@ -85,18 +77,14 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> list[tuple[str, Traject
 def plant_figure(equations: Equations, episode: Trajectory, *, narrow: bool = False) -> Figure:
     """Draw each observation over the steps of an episode, real and predicted from the same start and actions.
 
-    Args:
-        narrow: for a narrow screen, draw one column of panels.
+    If `narrow`, the panels are in one column, for a narrow screen.
     """
     names = equations.task.observations[:MOST_PANELS]
     real, found = (rows[: _PREDICTION_STEPS + 1] for rows in (episode.observations, predicted(equations, episode)))
     across = 1 if narrow else min(2, len(names))
     down = math.ceil(len(names) / across)
     with style():
-        from matplotlib.figure import Figure
-
-        size = (_SINGLE_WIDTH if narrow else _PREDICTION_WIDTH, _PREDICTION_HEIGHT * down + 0.6)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = new_figure(_SINGLE_WIDTH if narrow else _PREDICTION_WIDTH, _PREDICTION_HEIGHT * down + 0.6)
         first: Any = None
         for i, observation in enumerate(names):
             axes = figure.add_subplot(down, across, i + 1, sharex=first)
@@ -123,32 +111,21 @@ def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
+    limits: dict[str, list[tuple[str, Numbers]]] = {}
+    others = []
+    for side in compared:
+        match side.node:
+            case Name(name) if name in task.observation_names:  # x < 1
+                limits.setdefault(name, []).append((side.requirement, side.right))
+            case Call("abs", (Name(name),)) if name in task.observation_names:  # abs(x) < 1
+                limits.setdefault(name, []).extend([(side.requirement, side.right), (side.requirement, -side.right)])
+            case _:
+                others.append([_Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))])
     return [
-        *_by_panel([_Signal(one.name, row, one.unit, limits=_limits(one.name, compared)) for one, row in observed]),
+        *_by_panel([_Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
         *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
-        *(
-            [_Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))]
-            for side in compared
-            if _limited_observation(side) not in task.observation_names
-        ),
+        *others,
     ]
-
-
-def _limited_observation(side: Sides) -> str:
-    """Return the observation that a requirement limits: `x` of `x < 1` and of `abs(x) < 1`; empty for others."""
-    match side.node:
-        case Name(name) | Call("abs", (Name(name),)):
-            return name
-    return ""
-
-
-def _limits(name: str, compared: Sequence[Sides]) -> tuple[tuple[str, Numbers], ...]:
-    return tuple(
-        (side.requirement, sign * side.right)
-        for side in compared
-        if _limited_observation(side) == name
-        for sign in ((1, -1) if isinstance(side.node, Call) else (1,))
-    )
 
 
 def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:

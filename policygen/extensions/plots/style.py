@@ -87,6 +87,13 @@ def style() -> Iterator[None]:
         yield
 
 
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches; to be called in `style`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def with_unit(name: str, unit: str) -> str:
     """Return the label of a quantity with its unit, if any: `angle [rad]`."""
     return f"{name} [{unit}]" if unit else name

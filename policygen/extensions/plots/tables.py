@@ -9,24 +9,16 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from policygen.episodes.score import Score
 from policygen.errors import PathError, UsageError
 from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.groups import (
-    Group,
-    Member,
-    grouped,
-    read_member,
-    short_names,
-    unique_runs,
-    whole_names,
-    without_extensions,
-)
+from policygen.extensions.plots import groups
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -81,49 +73,48 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = [read_member(folder) for folder in unique_runs(folders)]
+    runs = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
         raise PathError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
-    groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
+    found = sorted(groups.grouped(groups.without_extensions(runs)[0]), key=attrgetter("task", "proposals", "policy"))
     rows = []
-    for group in groups:
+    for group in found:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
-        rows += [_group_cells(group) | _run_cells(run) for run in members]
-    rows += [_group_cells(group) | _mean_cells(group) for group in groups if len(group.averaged) > 1]
+        rows += [_named(group) | _run_cells(run) for run in members]
+    rows += [_named(group) | _mean_cells(group) for group in found if len(group.averaged) > 1]
     return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
-def _group_cells(group: Group[Member]) -> dict[str, Any]:
+def _named(group: groups.Group) -> dict[str, Any]:
     return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
-def _run_cells(run: Member) -> dict[str, Any]:
+def _run_cells(run: groups.Member) -> dict[str, Any]:
     """Return the cells of a run's row that are known, by column."""
     row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
     row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
-    if run.final is not None:
-        row |= {**_score_cells(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
-    return row
+    return row | (_score_cells(run.final) if run.final is not None else {})
 
 
-def _mean_cells(group: Group[Member]) -> dict[str, Any]:
+def _mean_cells(group: groups.Group) -> dict[str, Any]:
     """Return the means over finished runs, by column; the mean final score covers only runs that found a policy."""
     omitted = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
     words += [f"{count} {why} left out" for why, count in omitted.items() if count]
     row: dict[str, Any] = {"what": ", ".join(words)}
-    for column, name in _SPENT.items():
-        row[column] = float(np.mean([getattr(run.summary, name) for run in group.averaged]))
+    row |= {c: float(np.mean([getattr(run.summary, name) for run in group.averaged])) for c, name in _SPENT.items()}
     if group.final_score is not None:
         row |= _score_cells(group.final_score)
         row["exact"] = all(run.final.exact for run in group.averaged if run.final is not None)
+        row["final_episodes"] = None
     return row
 
 
 def _score_cells(score: Score | FinalScore) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
-    return {"final_score": score.value, "low": low, "high": high}
+    spent = {"exact": score.exact, "final_episodes": score.episodes}
+    return {"final_score": score.value, "low": low, "high": high, **spent}
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
@@ -137,24 +128,23 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Format the table for reading: rounded numbers, intervals in one column; all cells are texts."""
     import pandas as pd
 
-    rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
+    rows, known = [], cast(Any, frame.astype(object).where(frame.notna(), None))
+    for row in known.itertuples(index=False):
+        mean, digits = _is_mean(row), 4 if row.exact else 1
+        interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
+        score = "unfinished" if row.what == "unfinished run" else "no policy"
+        score = f"{row.final_score:.{digits}f}" if row.final_score is not None else score
+        spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
+        cells = [row.task, row.proposals, row.policy, row.what if mean else str(row.seed)]
+        cells += ["" if count is None else f"{count:.{places}f}" for count, places in spent]
+        if mean:
+            cells += [score, f"{interval} over runs" if interval else "", ""]
+        elif row.exact:
+            cells += [score, "exact", "-"]
+        else:
+            cells += [score, interval, "" if row.final_episodes is None else str(row.final_episodes)]
+        rows.append(cells)
     return pd.DataFrame(rows, columns=_HEADER)
-
-
-def _row(row: Any) -> tuple[str, ...]:
-    mean = _is_mean(row)
-    digits = 4 if row.exact else 1
-    interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
-    score = "unfinished" if row.what == "unfinished run" else "no policy"
-    spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
-    episodes = "" if row.final_episodes is None else str(row.final_episodes)
-    return (
-        *(row.task, row.proposals, row.policy, row.what if mean else str(row.seed)),
-        *("" if count is None else f"{count:.{places}f}" for count, places in spent),
-        f"{row.final_score:.{digits}f}" if row.final_score is not None else score,
-        f"{interval} over runs" if mean and interval else "exact" if row.exact and not mean else interval,
-        "-" if row.exact and not mean else episodes,
-    )
 
 
 def as_markdown(frame: pd.DataFrame) -> str:
@@ -173,23 +163,21 @@ def markdown_cell(text: str) -> str:
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """Format a table as CSV; no cell is a formula for a spreadsheet."""
-    return str(frame.map(_as_cell).to_csv(index=False))
-
-
-def _as_cell(value: Any) -> Any:
-    """Prefix a text that a spreadsheet would take for a formula with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    """Format a table as CSV; an apostrophe begins texts that a spreadsheet would take for formulas."""
+    risky = ("=", "+", "-", "@", "\t", "\r")
+    safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(risky) else cell)
+    return str(safe.to_csv(index=False))
 
 
 def _as_latex(frame: pd.DataFrame) -> str:
     """Format a `comparison` for paper, with short names of models; columns with one value move to the caption."""
-    short = short_names(frame["proposals"].unique().tolist())
+    short = groups.short_names(frame["proposals"].unique().tolist())
     common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
+    whole = groups.whole_names(short) if "proposals" not in common else {}
     words = [
         "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
         "statistics than means), of a mean of runs over these runs (bootstrap)",
-        "; ".join(f"{own}: {name}" for own, name in whole_names(short).items()) if "proposals" not in common else "",
+        "; ".join(f"{own}: {name}" for own, name in whole.items()),
         f"All rows: {', '.join(common.values())}" if common else "",
     ]
     styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")
@@ -258,7 +246,7 @@ def tidy(folders: Sequence[Path], *, curves: bool = False) -> pd.DataFrame:
     """
     import pandas as pd
 
-    members = [read_member(folder) for folder in unique_runs(folders)]
+    members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     if curves:
         return pd.concat([_attempts(member) for member in members], ignore_index=True).convert_dtypes()
     return pd.DataFrame([_settings(member) for member in members]).convert_dtypes()
@@ -285,7 +273,7 @@ def write_tidy(folders: Sequence[Path], path: Path, *, curves: bool) -> Path:
     return path
 
 
-def _settings(member: Member) -> dict[str, Any]:
+def _settings(member: groups.Member) -> dict[str, Any]:
     row: dict[str, Any] = {"run": str(member.folder), "task": member.task.name, "gym_id": member.task.gym_id}
     for name, value in member.config.model_dump(mode="json", exclude={"task"}).items():
         row[name] = json.dumps(value) if isinstance(value, dict) else value
@@ -319,7 +307,7 @@ def _columns(name: str, score: FinalScore | None) -> dict[str, Any]:
     return dict(zip((f"{name}_{one}" for one in _OF_SCORE), values, strict=True))
 
 
-def _attempts(member: Member) -> pd.DataFrame:
+def _attempts(member: groups.Member) -> pd.DataFrame:
     import pandas as pd
 
     attempts = list(Logbook(member.folder).attempts())

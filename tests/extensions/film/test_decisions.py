@@ -1,4 +1,4 @@
-"""Why a policy did what it did: the row and the terms that are named are those that decided."""
+"""Explanations of actions: they name the row or the terms that decided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import policygen
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.film.decisions import Decision, Explainer
+from policygen.extensions.film.decisions import Decision, explain
 from policygen.policies.policy import Policy
 
 TABLE = """
@@ -24,11 +24,7 @@ bins lean: -0.02, 0.02
 def explained(policy: Policy, seed: int = 3) -> tuple[Trajectory, list[Decision]]:
     with Simulator(policy.task) as simulator:
         [episode] = simulator.play(policy, [seed])
-    explainer = Explainer(policy, episode)
-    steps = zip(episode.observations, episode.actions, strict=False)
-    decisions = [explainer.step(observation, action) for observation, action in steps]
-    assert all(decision is not None and len(decision.reasons) <= explainer.max_reasons for decision in decisions)
-    return episode, [decision for decision in decisions if decision is not None]
+    return episode, explain(policy, episode, range(episode.length))
 
 
 def test_the_row_that_fits_is_named_with_the_values_that_it_asks_for():

@@ -1,4 +1,4 @@
-"""Films: the frames of their files, opened as pictures, show the episodes that scores consist of."""
+"""Films: the frames of their files show the scored episodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 import policygen
 from policygen.errors import UsageError
 from policygen.extensions.film import film
-from policygen.extensions.film.decisions import Explainer
+from policygen.extensions.film.decisions import explain
 from policygen.extensions.film.frames import LAST_FRAME, SMALL, Look, ending_of, frames
 from policygen.extensions.film.scenes import Stage
 from policygen.extensions.film.window import show
@@ -51,7 +51,7 @@ def test_a_film_earns_what_the_score_of_its_seed_earned(name, text):
     score = policygen.score(policy, episodes=3, seed=7)
     shown = film.takes(policy, episodes=3, seed=7)
     with Stage(policy.task) as stage:
-        ends = [list(stage.play(take.episode, set()))[-1] for take in shown]
+        ends = [list(stage.play(take.episode, ()))[-1] for take in shown]
     assert tuple(take.episode.seed for take in shown) == score.seeds
     assert [scene.earned for scene in ends] == pytest.approx(list(score.returns), rel=1e-12)
     assert [take.title for take in shown] == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
@@ -65,6 +65,7 @@ def test_the_best_the_worst_and_the_median_are_chosen(falling):
         assert take.title == f"episode {returns.index(take.episode.episode_return) + 1} of 5, the {which}"
         chosen[which] = take.episode.episode_return
     assert chosen == {"best": max(returns), "worst": min(returns), "median": sorted(returns)[2]}
+    assert film.takes(falling, episodes=1, which="worst")[0].title == "episode 1 of 1, the worst"
 
 
 def test_the_frames_of_a_gif_are_the_pictures_of_the_environment(falling):
@@ -75,7 +76,7 @@ def test_the_frames_of_a_gif_are_the_pictures_of_the_environment(falling):
     [take] = shown
     assert len(pictures) <= 80
     with Stage(falling.task) as stage:
-        ends = [s.picture for s in stage.play(take.episode, {0, take.episode.length}) if s.picture is not None]
+        ends = [scene.picture for scene in stage.play(take.episode, {0})]
     for drawn, picture in zip((pictures[0], pictures[-1]), ends, strict=True):
         assert drawn.width == 400
         upper = Image.fromarray(picture).resize((400, 267))
@@ -90,7 +91,7 @@ def test_all_frames_of_a_film_have_one_size():
     # At the first seed of these nothing is read but zeros, so that there is no term to show.
     policy = policygen.parse("left = max(0, position - 0.04)\nright = 0", "cartpole", "linear")
     shown = film.takes(policy, episodes=8)
-    assert len({Explainer(policy, take.episode).max_reasons for take in shown}) > 1
+    assert len({len(explain(policy, take.episode, [0])[0].reasons) for take in shown}) > 1
     assert len({frame.image.size for frame in frames(policy, shown, Look(width=80, most=16))}) == 1
 
 

@@ -1,4 +1,4 @@
-"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do.
+"""Pages of runs, sweeps and policies: their content, and protection from text in a stranger's run folder.
 
 It tests `extensions.page.sweep`.
 """
@@ -172,9 +172,9 @@ def test_prompts_that_are_too_much_for_a_page_are_left_out_but_for_those_of_the_
 
 def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film(a_run: Path) -> None:
     policy = policygen.Policy.load(a_run)
-    shown = film_of(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
-    assert shown.film is None
-    assert shown.words.startswith("No film: ")
+    film, words = film_of(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
+    assert film is None
+    assert words.startswith("No film: ")
 
 
 def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:

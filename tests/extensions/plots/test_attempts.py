@@ -48,7 +48,6 @@ def texts_of(axes: Axes) -> dict[str, tuple[float, float]]:
 
 def test_the_tree_has_each_attempt_below_and_to_the_right_of_its_parent(attempts: list[Attempt]) -> None:
     figure = family_figure(attempts)
-    assert figure is not None
     axes = the_axes(figure)
     found = {int(text.partition(":")[0]): (text, place) for text, place in texts_of(axes).items()}
     assert sorted(found) == [attempt.number for attempt in attempts[1:]]
@@ -74,7 +73,6 @@ def test_the_tree_has_each_attempt_below_and_to_the_right_of_its_parent(attempts
 
 def test_texts_of_the_tree_stay_within_the_picture(attempts: list[Attempt]) -> None:
     figure = family_figure(attempts)
-    assert figure is not None
     figure.canvas.draw()
     for text in the_axes(figure).texts:
         box = text.get_window_extent()
@@ -90,7 +88,6 @@ def test_a_run_without_lineages_has_no_tree_and_a_long_one_only_what_led_on(atte
         many.append(Attempt(number, None, None, lineage=1, parent=parent))
     many[5] = Attempt(5, None, None, lineage=1, parent=9)  # a damaged log must not make a loop
     figure = family_figure(many)
-    assert figure is not None
     revised = {attempt.parent for attempt in many}
     shown = {int(text.partition(":")[0]) for text in texts_of(the_axes(figure))}
     assert 1 in shown
@@ -99,9 +96,7 @@ def test_a_run_without_lineages_has_no_tree_and_a_long_one_only_what_led_on(atte
 
 def test_the_front_is_drawn_with_its_numbers_and_what_falls_below_it_is_left_out(folder: Path) -> None:
     front = front_of(Logbook(folder).attempts(), Logbook(folder).summary())
-    assert front is not None
     figure = front_figure(front, "mean return")
-    assert figure is not None
     axes = the_axes(figure)
     lines = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()}
     assert lines["on the front"] == [[one.size, one.value] for one in front.members]
@@ -112,7 +107,6 @@ def test_the_front_is_drawn_with_its_numbers_and_what_falls_below_it_is_left_out
     numbers = {str(one.attempt.number) for one in (*front.members, front.best)}
     assert texts_of(axes).keys() == numbers
     alone = front_of(Logbook(folder).attempts()[:2])
-    assert alone is not None
     assert front_figure(alone, "") is None
 
 

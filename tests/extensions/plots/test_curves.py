@@ -13,7 +13,6 @@ from drawn import FAILED, LAKE, a_run, ended, the_axes
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from policygen.errors import PolicygenError
 from policygen.extensions.plots.curves import X_AXES, plot_runs, runs_figure
@@ -25,9 +24,12 @@ from policygen.tasks.task import Optimum
 
 
 def legend_of(axes: Axes) -> list[str]:
-    legend = axes.get_legend()
-    assert legend is not None
-    return [text.get_text() for text in legend.get_texts()]
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def drawn(*folders: Path, x: str = "attempt") -> Axes:
+    """The axes with the curves of these runs of one task."""
+    return the_axes(runs_figure(folders, x=x))
 
 
 def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
@@ -40,7 +42,7 @@ def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
 
 
 def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
-    axes = the_axes(runs_figure([a_run(tmp_path, [0.2, 0.1, FAILED, 0.5], seed=3)]))
+    axes = drawn(a_run(tmp_path, [0.2, 0.1, FAILED, 0.5], seed=3))
     assert axes.get_title() == "frozenlake: builtin (no language model), table policy, seed 3, unfinished"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt", "mean return per episode")
     assert line_called(axes, "attempt that became the best")[:2] == ([1, 4], [0.2, 0.5])
@@ -54,16 +56,16 @@ def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
 
 def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) -> None:
     run = a_run(tmp_path, [0.4, FAILED, 0.3, 0.6], proposed={1: 0.1, 4: 0.5})
-    axes = the_axes(runs_figure([run]))
+    axes = drawn(run)
     assert line_called(axes, "before tuning")[:2] == ([1, 4], [0.1, 0.5])
     (gains,) = [c for c in axes.collections if isinstance(c, LineCollection)]
     assert [segment.tolist() for segment in gains.get_segments()] == [[[1, 0.1], [1, 0.4]], [[4, 0.5], [4, 0.6]]]
-    labels = the_axes(runs_figure([a_run(tmp_path / "plain", [0.4])])).get_legend_handles_labels()[1]
+    labels = drawn(a_run(tmp_path / "plain", [0.4])).get_legend_handles_labels()[1]
     assert not [label for label in labels if label.startswith(("before tuning", "failed"))]
 
 
 def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
-    axes = the_axes(runs_figure([a_run(tmp_path, [FAILED, 0.0, FAILED])]))
+    axes = drawn(a_run(tmp_path, [FAILED, 0.0, FAILED]))
     x, y, line = line_called(axes, "failed attempt (2)")
     assert x == [1, 3]
     heights = line.get_transform().transform(np.column_stack([x, y]))[:, 1]
@@ -73,20 +75,20 @@ def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
 
 
 def test_lines_to_compare_with_are_those_that_task_and_warm_up_give(tmp_path: Path) -> None:
-    axes = the_axes(runs_figure([a_run(tmp_path, [0.1], random=0.0125)]))
+    axes = drawn(a_run(tmp_path, [0.1], random=0.0125))
     heights = {label: set(line_called(axes, label)[1]) for label in ("random actions", "solved", "known optimum")}
     assert heights == {"random actions": {0.0125}, "solved": {0.7}, "known optimum": {0.74016}}
     assert line_called(axes, "random actions")[2].get_linestyle() == ":"
     assert {"random actions: 0.0125", "solved: 0.7", "known optimum: 0.7402"} <= set(legend_of(axes))
     task = replace(LAKE, solved=None, optimum=None)
-    axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.3], task=task, random=None)]))
+    axes = drawn(a_run(tmp_path, [0.1, 0.3], task=task, random=None))
     assert legend_of(axes) == ["attempt that became the best", "best so far"]
-    assert the_axes(runs_figure([a_run(tmp_path, [], random=None, task=task)])).get_legend() is None
+    assert drawn(a_run(tmp_path, [], random=None, task=task)).get_legend() is None
 
 
 def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Path) -> None:
     final = FinalScore(0.4, 0.5, (0.3, 0.5), 100)
-    axes = the_axes(runs_figure([a_run(tmp_path, [0.2] * 11, final=final)]))
+    axes = drawn(a_run(tmp_path, [0.2] * 11, final=final))
     (bars,) = axes.containers
     marker, _, (arms,) = bars.lines
     assert marker.get_xdata()[0] > 11
@@ -96,13 +98,13 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
     assert "unfinished" not in axes.get_title()
     assert max(axes.get_xticks()) == 10  # the final score is no third attempt
     exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
-    assert "final score: 0.74 (exact)" in legend_of(the_axes(runs_figure([a_run(tmp_path, [0.74], final=exact)])))
+    assert "final score: 0.74 (exact)" in legend_of(drawn(a_run(tmp_path, [0.74], final=exact)))
 
 
 def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [FAILED])
     Logbook(folder).write_summary(Summary())
-    labels = legend_of(the_axes(runs_figure([folder])))
+    labels = legend_of(drawn(folder))
     assert "failed attempt (1)" in labels
     assert not any(label.startswith(("final", "best", "attempt")) for label in labels)
 
@@ -121,7 +123,7 @@ POSITIONS = {
 def test_what_scores_are_drawn_over(tmp_path: Path) -> None:
     run = a_run(tmp_path, [0.1, 0.2])
     for x, positions in POSITIONS.items():
-        axes = the_axes(runs_figure([run], x=x))
+        axes = drawn(run, x=x)
         assert line_called(axes, "best so far")[0] == positions
         assert axes.get_xlabel() == X_AXES[x]
     assert POSITIONS.keys() == X_AXES.keys()
@@ -138,7 +140,7 @@ def band_of(axes: Axes, index: int = 0) -> tuple[float, float]:
 
 def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.2, 0.4], seed=1), ended(tmp_path, [0.6, 0.6], seed=2)]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     assert set(line_called(axes, "random actions: 0.02")[1]) == {0.02}
     assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
     x, y, line = line_called(axes, "mean of n = 2 runs")
@@ -152,9 +154,9 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
 
 def test_from_four_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
-    three = the_axes(runs_figure([*folders[:2], folders[3]]))
+    three = drawn(*folders[:2], folders[3])
     assert line_called(three, "mean of n = 3 runs, 95% band")[1] == pytest.approx([0.02, 0.4])
 
 
@@ -165,7 +167,7 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
         ended(tmp_path, [0.3], llm="openai:gpt-5-mini", policy="linear"),
         ended(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
     ]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     assert axes.get_title() == "frozenlake: best so far of 7 runs"
     assert legend_of(axes)[3:7] == [
         "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
@@ -194,18 +196,21 @@ def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) 
     assert line_called(pond, "n = 1 run")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
 
 
-def thrifty(run: Path) -> Path:
-    """The run, as if it had asked no model."""
-    log, nothing = run / "attempts.jsonl", {"tokens_in": 0, "tokens_out": 0, "calls": 0}
-    records = [json.loads(line) | nothing for line in log.read_text().splitlines()]
+def recorded(run: Path, **changes: Any) -> Path:
+    """Change these fields of all attempts in the log of a run; return the run."""
+    log = run / "attempts.jsonl"
+    records = [json.loads(line) | changes for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     return run
 
 
+NO_MODEL = {"tokens_in": 0, "tokens_out": 0, "calls": 0}
+
+
 def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
     spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
-    saver = thrifty(ended(tmp_path, [0.3, 0.4]))
-    axes = the_axes(runs_figure([spender, saver], x="tokens"))
+    saver = recorded(ended(tmp_path, [0.3, 0.4]), **NO_MODEL)
+    axes = drawn(spender, saver, x="tokens")
     x, y, line = line_called(axes, "builtin")
     assert (x, y) == ([0], [0.4])
     assert line.get_markevery() == [0]
@@ -216,7 +221,7 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     finals = [FinalScore(0.5, 0.1, (0.4, 0.6), 100), FinalScore(0.7, 0.1, (0.6, 0.8), 100)]
     folders = [a_run(tmp_path, [0.6], seed=i, final=final) for i, final in enumerate(finals)]
     folders.append(a_run(tmp_path, [0.9], llm="manual", final=FinalScore(0.8, 0.1, (0.7, 0.9), 100)))
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     several, single = legend_of(axes)[-2:]
     assert several.startswith("final score on fresh seeds: 0.6 [")
     assert several.endswith("], mean of 2 runs")
@@ -225,9 +230,7 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
     assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
     assert axes.get_ylabel() == "mean return per episode, best so far"
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure)
-    assert figure.get_supxlabel().startswith("Curves are scores on each run's own search seeds")
+    assert axes.get_figure().get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
 LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
@@ -269,7 +272,7 @@ def test_labels_are_in_the_picture_and_keep_off_each_other(
 def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.2, 0.7], seed=1), ended(tmp_path, [0.1, 0.2, 0.3, 0.4], seed=2)]
     folders.append(ended(tmp_path, [0.5] * 6, seed=1, llm="manual"))
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     dashed = [line for line in axes.get_lines() if line.get_drawstyle() == "default" and len(line.get_xdata()) == 2]
     ways = {(*line.get_xdata(), *line.get_ydata()) for line in dashed if line.get_linestyle() == "--"}
     assert {(2, 6, 0.7, 0.7), (4, 6, 0.4, 0.4), (4, 6, 0.55, 0.55)} <= {tuple(round(v, 6) for v in way) for way in ways}
@@ -282,7 +285,7 @@ def thin_lines(axes: Axes) -> list[Any]:
 
 def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [400.0, 500.0], seed=i) for i in (1, 2)] + [a_run(tmp_path, [421.0], seed=3)]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     x, y, mean = line_called(axes, "mean of n = 2 runs, 95% band; 1 unfinished, not averaged")
     assert (x[-1], y[-1]) == (2, 500)
     (open_end,) = [line for line in thin_lines(axes) if list(line.get_ydata()) == [0.02, 421.0]]
@@ -296,7 +299,7 @@ def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path:
 
 def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> None:
     folders = [a_run(tmp_path, [0.1], seed=i, llm="manual") for i in range(3)] + [ended(tmp_path, [0.3])]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     assert axes.get_title() == "frozenlake: best so far of 1 run and 3 unfinished"
     assert legend_of(axes)[-4:-1] == [
         "manual, table policy: 3 unfinished, not averaged",
@@ -309,7 +312,7 @@ def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> N
 
 def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
     folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.4], [FAILED]))]
-    axes = the_axes(runs_figure(folders))
+    axes = drawn(*folders)
     words = "mean of n = 2 runs, 95% band; 1 without a policy, at the level of random actions"
     assert line_called(axes, words)[1] == pytest.approx([0.02, 0.21])
 
@@ -319,24 +322,15 @@ def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
 
 def test_what_cannot_be_plotted_is_a_sentence(tmp_path: Path) -> None:
     begun = Logbook.create(tmp_path, LAKE, RunConfig(task="frozenlake")).folder
-    run = thrifty(a_run(tmp_path, [0.1]))
+    run, unpriced = recorded(a_run(tmp_path, [0.1]), **NO_MODEL), recorded(a_run(tmp_path, [0.1]), usd=None)
     for folders, x, words in (
         ([run], "dollars", r"`dollars`.*attempt, calls, episodes, env_steps, tokens, seconds, usd"),
         ([run], "tokens", "spent no tokens; plot over one of attempt, episodes, env_steps, seconds"),
         ([], "attempt", "no run folders"),
         ([tmp_path / "nowhere"], "attempt", "nowhere is not a run folder"),
         ([begun], "attempt", f"{begun.name} has no attempts yet"),
+        ([unpriced], "usd", f"{unpriced.name} has costs of unknown price; plot over another --x"),
     ):
         with pytest.raises(PolicygenError, match=words):
             plot_runs(folders, tmp_path / "a.png", x=x)
     assert not (tmp_path / "a.png").exists()
-
-
-def test_runs_of_unknown_price_are_not_drawn_over_dollars(tmp_path: Path) -> None:
-    folder = a_run(tmp_path, [0.1])
-    log = folder / "attempts.jsonl"
-    log.write_text(
-        "".join(json.dumps(json.loads(line) | {"usd": None}) + "\n" for line in log.read_text().splitlines())
-    )
-    with pytest.raises(PolicygenError, match=f"{folder.name} has costs of unknown price; plot over another --x"):
-        plot_runs([folder], tmp_path / "a.png", x="usd")

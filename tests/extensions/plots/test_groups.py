@@ -13,7 +13,6 @@ from support import Line
 
 from policygen.extensions.plots.groups import (
     Group,
-    Member,
     grouped,
     read_member,
     repeated_runs,
@@ -25,7 +24,7 @@ from policygen.extensions.plots.groups import (
 from policygen.runs.steering import Steering
 
 
-def groups_of(*folders: Path) -> tuple[Group[Member], ...]:
+def groups_of(*folders: Path) -> tuple[Group, ...]:
     return grouped([read_member(folder) for folder in folders])
 
 

@@ -1,4 +1,4 @@
-"""The text maps: each character stands where its cell is, and every label says what it should."""
+"""Maps as text: the place of each character, labels, symbols and their key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toys import HALVES, TORQUE, Other, linear, table, toy
+from toys import HALVES, SQUARE, TORQUE, Other, linear, table, toy
 
 from policygen.extensions.plots.maps import MOST_CELLS, alphabet, marks, policy_map
 from policygen.policies.policy import Policy
@@ -15,29 +15,63 @@ from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator
 
+SIDE = int(MOST_CELLS**0.5) + 1
+WITHOUT_MAP = (
+    table(np.zeros(32, int), *[integer_dimension(name, 2) for name in "abcde"]),
+    table(np.zeros(SIDE * SIDE, int), integer_dimension("a", SIDE), integer_dimension("b", SIDE)),
+    Other(toy(), ()),
+)
 
-def test_two_counted_dimensions() -> None:
-    policy = table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3))
-    assert policy_map(policy).splitlines() == ["b down, c across", "", "   0 1 2", "0  ← ↓ →", "1  ↑ ← ←"]
 
-
-def test_bins_of_real_quantities_are_labelled_and_numbered() -> None:
-    policy = table([[0, 0, 2], [1, 1, 1], [3, 3, 3]], Dimension("a", HALVES), Dimension("b", HALVES))
-    assert policy_map(policy).splitlines() == [
-        "a [m] up, b across",
-        "b 0: below -0.5, 1: -0.5 to 0.5, 2: 0.5 and above",
-        "",
-        "                  0 1 2",
-        "2: 0.5 and above  ↑ ↑ ↑",
-        "1: -0.5 to 0.5    ↓ ↓ ↓",
-        "0: below -0.5     ← ← →",
-    ]
+@pytest.mark.parametrize(
+    ("policy", "lines"),
+    [
+        (
+            table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3)),
+            ["b down, c across", "", "   0 1 2", "0  ← ↓ →", "1  ↑ ← ←"],
+        ),
+        (
+            table([[0, 0, 2], [1, 1, 1], [3, 3, 3]], Dimension("a", HALVES), Dimension("b", HALVES)),
+            [
+                "a [m] up, b across",
+                "b 0: below -0.5, 1: -0.5 to 0.5, 2: 0.5 and above",
+                "",
+                "                  0 1 2",
+                "2: 0.5 and above  ↑ ↑ ↑",
+                "1: -0.5 to 0.5    ↓ ↓ ↓",
+                "0: below -0.5     ← ← →",
+            ],
+        ),
+        (
+            table([0, 2, 3], Dimension("a", HALVES)),
+            ["a [m] down", "", "0: below -0.5     ←", "1: -0.5 to 0.5    →", "2: 0.5 and above  ↑"],
+        ),
+        (
+            table([-2.0, -0.0, 0.123456, 1.5], *SQUARE, task=toy(TORQUE)),
+            ["b down, c across", "", "       0     1", "0     -2     0", "1  0.123   1.5"],
+        ),
+        (
+            linear("left = 0\nright = 2*a - 0.25*b + tanh(3*a*b) + 1.5", toy(Actuator("push", ("left", "right")))),
+            [
+                "term          left  right",
+                "a                0      2",
+                "b                0  -0.25",
+                "tanh(3*a*b)      0      1",
+                "constant         0    1.5",
+            ],
+        ),
+        *((policy, []) for policy in WITHOUT_MAP),
+    ],
+    ids=["counts", "bins", "a list", "numbers", "weights", "five dimensions", "many cells", "other kind"],
+)
+def test_a_policy_is_drawn_as_text(policy: Policy, lines: list[str]) -> None:
+    assert policy_map(policy).splitlines() == lines
 
 
 def test_three_dimensions_lie_side_by_side_while_the_width_lasts() -> None:
     actions = np.zeros((3, 2, 2), int)
     actions[2, 0, 1] = 3
-    policy = table(actions, Dimension("a", HALVES), integer_dimension("b", 2), integer_dimension("c", 2))
+    policy = table(actions, Dimension("a", HALVES), *SQUARE)
     wide = policy_map(policy).splitlines()
     assert wide == [
         "b down, c across, one map for each a [m]",
@@ -56,16 +90,11 @@ def test_three_dimensions_lie_side_by_side_while_the_width_lasts() -> None:
 def test_four_dimensions_start_a_line_for_each_bin_of_the_first() -> None:
     actions = np.zeros((2, 3, 2, 2), int)
     actions[1, 2, 0, 1] = 2
-    dimensions = [
-        integer_dimension("a", 2),
-        Dimension("b", HALVES),
-        integer_dimension("c", 2),
-        integer_dimension("d", 2),
-    ]
+    dimensions = [integer_dimension("a", 2), Dimension("d", HALVES), *SQUARE]
     lines = policy_map(table(actions, *dimensions)).splitlines()
-    assert lines[0] == "c down, d across, one map for each a [m] and b"
+    assert lines[0] == "b down, c across, one map for each a [m] and d"
     assert lines[2].split() == ["a:", "0"] * 3
-    assert lines[3] == "   b: below -0.5     b: -0.5 to 0.5    b: 0.5 and above"
+    assert lines[3] == "   d: below -0.5     d: -0.5 to 0.5    d: 0.5 and above"
     assert lines[8].split() == ["a:", "1"] * 3
     assert lines[11] == "0  ← ←               ← ←               ← →"
     assert "→" not in "".join(lines[:11] + lines[12:])
@@ -73,7 +102,6 @@ def test_four_dimensions_start_a_line_for_each_bin_of_the_first() -> None:
 
 def test_every_cell_of_cartpole_is_where_the_policy_says() -> None:
     task = load_task("cartpole")
-    assert task.grid is not None
     actions = np.random.default_rng(0).integers(0, 2, task.grid.size)
     body = [
         line for line in policy_map(TablePolicy.from_actions(task, actions)).splitlines() if "←" in line or "→" in line
@@ -83,22 +111,6 @@ def test_every_cell_of_cartpole_is_where_the_policy_says() -> None:
     # Lines are (position, angle), characters along a line are (velocity, spin).
     expected = np.where(actions == 0, "←", "→").reshape(3, 3, 6, 6).transpose(0, 2, 1, 3)
     assert (drawn == expected[::-1, ::-1]).all()  # quantities grow upwards, as in pictures
-
-
-SIDE = int(MOST_CELLS**0.5) + 1
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        table(np.zeros(32, int), *[integer_dimension(name, 2) for name in "abcde"]),
-        table(np.zeros(SIDE * SIDE, int), integer_dimension("a", SIDE), integer_dimension("b", SIDE)),
-        Other(toy(), ()),
-    ],
-    ids=["five dimensions", "many cells", "other kind"],
-)
-def test_what_cannot_be_read_as_text_has_no_map(policy: Policy) -> None:
-    assert policy_map(policy) == ""
 
 
 def test_wide_maps_drop_the_gaps_and_number_every_tenth_column_and_are_cut_to_the_width() -> None:
@@ -116,17 +128,6 @@ def test_wide_maps_drop_the_gaps_and_number_every_tenth_column_and_are_cut_to_th
         "   60",
     ]
     assert lines[-2] == "0  " + "←" * 5 + "→" + "←" * 4
-
-
-def test_one_dimension_is_a_list() -> None:
-    policy = table([0, 2, 3], Dimension("a", HALVES))
-    assert policy_map(policy).splitlines() == [
-        "a [m] down",
-        "",
-        "0: below -0.5     ←",
-        "1: -0.5 to 0.5    →",
-        "2: 0.5 and above  ↑",
-    ]
 
 
 def test_a_long_count_is_folded() -> None:
@@ -158,62 +159,38 @@ def test_a_long_count_is_folded() -> None:
 )
 def test_symbols(labels: tuple[str, ...], symbols: str) -> None:
     letters = alphabet(Actuator("move", labels), np.zeros(1))
-    assert letters is not None
     assert [letter.name for letter in letters] == list(labels)
     assert [letter.symbol for letter in letters] == symbols.split()
 
 
 def test_symbols_stay_distinct_whatever_the_names() -> None:
     letters = alphabet(Actuator("move", tuple(f"push {i}" for i in range(40))), np.zeros(1))
-    assert letters is not None
     assert {len(letter.symbol) for letter in letters} == {1}
     assert len({letter.symbol for letter in letters}) == 40
 
 
 def test_letters_and_named_levels_have_a_key_and_arrows_and_numbers_do_not() -> None:
-    square = (integer_dimension("b", 2), integer_dimension("c", 2))
     engines = toy(Actuator("engine", ("nothing", "left", "main", "right")))
-    lines = policy_map(table([0, 1, 2, 3], *square, task=engines)).splitlines()
+    lines = policy_map(table([0, 1, 2, 3], *SQUARE, task=engines)).splitlines()
     assert lines[3:] == ["0  n l", "1  m r", "", "n = nothing, l = left, m = main, r = right"]
-    assert "=" not in policy_map(table([0, 1, 2, 3], *square))
-    assert "=" not in policy_map(table([0, 1, 0, 0], *square, task=toy(Actuator("n", ("0", "1")))))
+    assert "=" not in policy_map(table([0, 1, 2, 3], *SQUARE))
+    assert "=" not in policy_map(table([0, 1, 0, 0], *SQUARE, task=toy(Actuator("n", ("0", "1")))))
     # 0.1 is not a float32, which is what actions are.
     task = toy(replace(TORQUE, levels=(("back", -2.0), ("off", 0.0), ("slow", 0.1), ("forth", 2.0))))
-    lines = policy_map(table([-2.0, 0.0, 0.1, 2.0], *square, task=task)).splitlines()
+    lines = policy_map(table([-2.0, 0.0, 0.1, 2.0], *SQUARE, task=task)).splitlines()
     assert lines[3:] == ["0  b o", "1  s f", "", "b = back, o = off, s = slow, f = forth"]
-
-
-def test_numbers_without_a_name_are_numbers() -> None:
-    policy = table([-2.0, -0.0, 0.123456, 1.5], integer_dimension("b", 2), integer_dimension("c", 2), task=toy(TORQUE))
-    assert policy_map(policy).splitlines() == [
-        "b down, c across",
-        "",
-        "       0     1",
-        "0     -2     0",
-        "1  0.123   1.5",
-    ]
 
 
 def test_each_actuator_has_its_own_map() -> None:
     task = toy(replace(TORQUE, name="hip"), replace(TORQUE, name="knee"))
     actions = np.stack([[0, 0.5, 1, 1], [-1, -1, 1, 1]], axis=1)
-    hip, knee = policy_map(table(actions, integer_dimension("b", 2), integer_dimension("c", 2), task=task)).split(
-        "\n\nknee:\n"
-    )
+    hip, knee = policy_map(table(actions, *SQUARE, task=task)).split("\n\nknee:\n")
     assert hip.splitlines()[0] == "hip:"
     assert hip.splitlines()[-2:] == ["0    0 0.5", "1    1   1"]
     assert knee.splitlines()[-2:] == ["0  -1 -1", "1   1  1"]
 
 
 def test_weights_show_small_ones_and_no_minus_zero() -> None:
-    policy = linear("left = 0\nright = 2*a - 0.25*b + tanh(3*a*b) + 1.5", toy(Actuator("push", ("left", "right"))))
-    assert policy_map(policy).splitlines() == [
-        "term          left  right",
-        "a                0      2",
-        "b                0  -0.25",
-        "tanh(3*a*b)      0      1",
-        "constant         0    1.5",
-    ]
     small = policy_map(linear("torque = 0.00012*a - 0*b - 12345.6*c"))
     assert [line.split()[1] for line in small.splitlines()[1:]] == ["0.00012", "0", "-1.235e+04", "0"]
 
@@ -233,7 +210,6 @@ def test_many_outputs_are_cut_into_blocks() -> None:
 
 def always(name: str, action: int) -> TablePolicy:
     task = load_task(name)
-    assert task.grid is not None
     return TablePolicy.from_actions(task, np.full(task.grid.size, action))
 
 

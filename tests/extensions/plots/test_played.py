@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import the_axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support import Line
 
@@ -19,7 +20,6 @@ from policygen.extensions.plots.played import (
     deciding_quantities,
     decision_figure,
     play_episodes,
-    traces,
 )
 from policygen.extensions.plots.policy_figures import policy_figure
 
@@ -42,9 +42,7 @@ def test_the_quantities_that_suffice_to_decide(task: str, text: str, names: tupl
 def test_a_map_shows_what_the_policy_does() -> None:
     text = "right = velocity\nleft = -velocity\nnone = 0.001*position"
     policy = policygen.parse(text, "mountaincar", "linear")
-    figure = decision_figure(policy)
-    assert figure is not None
-    (axes,) = figure.axes
+    axes = the_axes(decision_figure(policy))
     (mesh,) = axes.collections
     shown = np.asarray(mesh.get_array()).reshape(POINTS, POINTS)
     x, y = (np.linspace(*limits, POINTS) for limits in (axes.get_xlim(), axes.get_ylim()))
@@ -52,7 +50,6 @@ def test_a_map_shows_what_the_policy_does() -> None:
         assert shown[i, j] == policy.act_one([x[j], y[i]])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("position", "velocity")
     legend = axes.get_legend()
-    assert legend is not None
     assert {text.get_text() for text in legend.get_texts()} == {
         policy.task.actuators[0].labels[k] for k in np.unique(shown).astype(int)
     }
@@ -64,7 +61,6 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
     with Simulator(policy.task) as simulator:
         episodes = simulator.play(policy, [1, 2])
     figure = decision_figure(policy, episodes)
-    assert figure is not None
     (axes,) = figure.axes
     lean = np.concatenate([e.observations[:-1, 2] + 0.2 * e.observations[:-1, 3] for e in episodes])
     position = np.concatenate([e.observations[:-1, 0] for e in episodes])
@@ -75,7 +71,6 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
     paths = [line for line in axes.get_lines() if line.get_color() == "black" and line.get_marker() == "None"]
     assert [len(line.get_xdata()) for line in paths] == [e.length for e in episodes]
     narrow = decision_figure(policy, episodes, narrow=True)
-    assert narrow is not None
     renderer = FigureCanvasAgg(narrow).get_renderer()
     narrow.draw(renderer)
     box = narrow.get_tightbbox(renderer)
@@ -84,7 +79,6 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
 
 def test_numbers_have_a_scale_and_a_table_whose_picture_is_the_map_has_no_other() -> None:
     figure = decision_figure(policygen.parse("force = 3*velocity + 0.1*position", "mountaincar-continuous", "linear"))
-    assert figure is not None
     assert figure.axes[-1].get_label() == "<colorbar>"
     text = (
         "bins position: -0.5\nbins velocity: 0\n| position | velocity | action |\n| * | 0 | left |\n| * | * | right |"
@@ -99,12 +93,11 @@ COUNTING = "let turn = mod(prev(turn, -1) + 1, 4)\nbins turn: 0.5, 1.5\n| turn |
 
 
 def test_traces_are_what_the_episode_left() -> None:
-    policy = policygen.parse(CLOCKED, "pendulum")
-    found = traces(policy, play_episodes(policy)[0][0])
-    assert set(found) == {"phase", "torque"}
-    assert np.isnan(found["phase"][0])
-    assert found["phase"][1:4].tolist() == [0.5, 1.0, 1.5]
-    assert len(found["torque"]) == 200
+    figure = policy_figure(policygen.parse(CLOCKED, "pendulum"))
+    phase, torque = (np.asarray(axes.lines[0].get_ydata()) for axes in figure.axes[-2:])
+    assert np.isnan(phase[0])
+    assert phase[1:4].tolist() == [0.5, 1.0, 1.5]
+    assert len(torque) == 200
 
 
 @pytest.mark.parametrize(("text", "task", "names"), [(CLOCKED, "pendulum", 2), (COUNTING, "frozenlake", 1)])
@@ -130,7 +123,6 @@ def test_a_long_episode_is_cut_and_says_so() -> None:
 def test_a_policy_of_one_observation_has_a_curve_of_its_output() -> None:
     policy = policygen.parse("right = velocity\nleft = -velocity\nnone = 0", "mountaincar", "linear")
     figure = decision_figure(policy, play_episodes(policy)[0])
-    assert figure is not None
     (axes,) = figure.axes
     curve = axes.get_lines()[0]
     for x, y in list(zip(curve.get_xdata(), curve.get_ydata(), strict=True))[::40]:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
-from toys import HALVES, TORQUE, Other, linear, table, toy
+from toys import HALVES, SQUARE, TORQUE, Other, linear, table, toy
 
 import policygen
 from policygen.episodes.simulator import Simulator
@@ -93,7 +93,7 @@ def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> No
 
 
 def test_texts_can_be_read_on_their_colour() -> None:
-    _, (axes,) = parts(table([0, 1, 2, 3], integer_dimension("b", 2), integer_dimension("c", 2)))
+    _, (axes,) = parts(table([0, 1, 2, 3], *SQUARE))
     for text in axes.texts[-4:]:
         column, row = (int(at - 0.5) for at in text.get_position())
         luminances = []
@@ -104,9 +104,7 @@ def test_texts_can_be_read_on_their_colour() -> None:
 
 
 def test_many_facets_are_wrapped_and_the_rest_is_hidden_or_left_out() -> None:
-    figure, facets = parts(
-        table(np.zeros(20), integer_dimension("a", 5), integer_dimension("b", 2), integer_dimension("c", 2))
-    )
+    figure, facets = parts(table(np.zeros(20), integer_dimension("a", 5), *SQUARE))
     assert len(facets) == 5
     assert len(figure.axes) == 6
     assert [axes.get_subplotspec().rowspan.start for axes in facets] == [0, 0, 0, 1, 1]
@@ -118,18 +116,12 @@ def test_many_facets_are_wrapped_and_the_rest_is_hidden_or_left_out() -> None:
 def test_more_dimensions_are_rows_and_columns_of_facets() -> None:
     actions = np.zeros((3, 2, 2))
     actions[2, 0, 1] = 3
-    _, facets = parts(table(actions, Dimension("a", HALVES), integer_dimension("b", 2), integer_dimension("c", 2)))
+    _, facets = parts(table(actions, Dimension("a", HALVES), *SQUARE))
     assert facets[2].get_title().replace("\n", " ") == "a [m]: 0.5 and above"
     assert [written(axes)[0] for axes in facets] == ["← ←", "← ←", "← ↑"]
     actions = np.zeros((3, 2, 2, 2))
     actions[2, 1, 0, 1] = 3
-    dimensions = [
-        Dimension("a", HALVES),
-        integer_dimension("b", 2),
-        integer_dimension("c", 2),
-        integer_dimension("d", 2),
-    ]
-    _, facets = parts(table(actions, *dimensions))
+    _, facets = parts(table(actions, Dimension("a", HALVES), *SQUARE, integer_dimension("d", 2)))
     assert [axes.get_title() for axes in facets] == ["b: 0", "b: 1", "", "", "", ""]
     beside = [next(t.get_text() for t in axes.texts if t.get_rotation() == 270).replace("\n", " ") for axes in facets]
     # The first dimension grows upwards like the quantities inside a facet.
@@ -167,9 +159,7 @@ def test_one_dimension_is_a_strip_and_a_long_one_is_folded() -> None:
 
 
 def test_numbers_have_a_colour_bar_over_the_action_space() -> None:
-    figure, (axes,) = parts(
-        table([-2.0, -0.5, 0.5, 2.0], integer_dimension("b", 2), integer_dimension("c", 2), task=toy(TORQUE))
-    )
+    figure, (axes,) = parts(table([-2.0, -0.5, 0.5, 2.0], *SQUARE, task=toy(TORQUE)))
     assert colour_bar(figure).get_ylabel() == "torque"
     assert colour_bar(figure).get_ylim() == (-2, 2)
     assert written(axes) == ["-2 -0.5", "0.5 2"]
@@ -183,9 +173,7 @@ def test_numbers_have_a_colour_bar_over_the_action_space() -> None:
 
 def test_named_levels_are_marked_on_the_colour_bar() -> None:
     task = toy(replace(TORQUE, levels=(("back", -2.0), ("off", 0.0), ("forth", 2.0))))
-    figure, (axes,) = parts(
-        table([-2.0, 0.0, 2.0, 0.0], integer_dimension("b", 2), integer_dimension("c", 2), task=task)
-    )
+    figure, (axes,) = parts(table([-2.0, 0.0, 2.0, 0.0], *SQUARE, task=task))
     bar = colour_bar(figure)
     assert [text.get_text() for text in bar.get_yticklabels()] == ["back (-2)", "off (0)", "forth (2)"]
     assert bar.get_yticks().tolist() == [-2, 0, 2]
@@ -212,7 +200,6 @@ def test_large_tables_are_coloured_but_not_written_into() -> None:
 @pytest.mark.parametrize("name", ["cartpole", "pendulum"])
 def test_no_labels_overlap_or_leave_the_picture(name: str) -> None:
     task = load_task(name)
-    assert task.grid is not None
     figure, facets = parts(TablePolicy.from_actions(task, np.arange(task.grid.size) % 2))
     figure.draw_without_rendering()
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -233,7 +220,6 @@ def test_no_labels_overlap_or_leave_the_picture(name: str) -> None:
 @pytest.mark.parametrize(("name", "letters"), [("frozenlake", "HHHHG"), ("cliffwalking", "CCCCCCCCCCG")])
 def test_cells_without_action_have_a_letter_and_no_colour(name: str, letters: str) -> None:
     task = load_task(name)
-    assert task.grid is not None
     figure = policy_figure(TablePolicy.from_actions(task, np.ones(task.grid.size)))
     axes = figure.subfigs[0].axes[0]
     blank = np.ma.getmaskarray(np.ma.masked_invalid(axes.collections[0].get_array()))
@@ -292,7 +278,6 @@ KINDS = {"linear": "torque = tilt", "table": "bins tilt: 0\n| tilt | torque |\n|
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_are_defined_below_the_picture(kind: Literal["table", "linear"]) -> None:
     policy = parse(LETS + KINDS[kind], toy(TORQUE), kind).policy
-    assert policy is not None
     figure = policy_figure(policy)
     figure.draw_without_rendering()
     below = figure.get_supxlabel()
@@ -337,15 +322,6 @@ def test_a_bar_is_the_weight_times_the_usual_size_of_its_term() -> None:
         f"velocity  ±{usual[1]:.2g}",
         f"position  ±{usual[0]:.2g}",
     ]
-
-
-def test_several_outputs_share_one_scale_of_contributions() -> None:
-    policy = policygen.parse("left = -angle - 0.5*spin\nright = angle + 0.5*spin", "cartpole", "linear")
-    figure = policy_figure(policy)
-    matrix = figure.axes[0].collections[0].get_array()
-    assert (matrix[:, 0] == -matrix[:, 1]).all()
-    assert 0 < matrix[0, 1] < 0.2
-    assert "weight × usual size" in everything_written(figure)
 
 
 def test_a_map_of_two_quantities_and_their_episodes_stands_beside_the_picture() -> None:

@@ -26,7 +26,6 @@ STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
 
 def played(task: Task, count: int = 4) -> list[Trajectory]:
     policy = parse(STEADY, task, "linear").policy
-    assert policy is not None
     with Players(task, 1) as players:
         return players.play(policy, range(count))
 
@@ -36,14 +35,8 @@ def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
     episodes = played(task)
     figure = signals_figure(task, best_median_worst(episodes))
     grid = np.array(figure.axes).reshape(-1, 3)
-    assert [axes.get_ylabel() for axes in grid[:, 0]] == [
-        "position [m]",
-        "velocity [m/s]",
-        "angle [rad]",
-        "spin [rad/s]",
-        "action",
-        "abs(angle) + abs(spin)",
-    ]
+    observed = ["position [m]", "velocity [m/s]", "angle [rad]", "spin [rad/s]"]
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action", "abs(angle) + abs(spin)"]
     position, angle, calm = grid[0, 0], grid[2, 0], grid[5, 0]
     assert [line.get_ydata()[0] for line in position.lines[1:]] == [0.2, -0.2]
     assert [line.get_ydata()[0] for line in angle.lines[1:]] == [0.2]
@@ -76,12 +69,8 @@ def test_best_median_and_worst_are_chosen_by_return() -> None:
     by_return = [
         replace(one, episode_return=float(value)) for one, value in zip(episodes, (3, 9, 1, 5, 7), strict=True)
     ]
-    chosen = best_median_worst(by_return)
-    assert [(title, one.episode_return) for title, one in chosen] == [
-        ("best of 5", 9),
-        ("median of 5", 5),
-        ("worst of 5", 1),
-    ]
+    chosen = {title: one.episode_return for title, one in best_median_worst(by_return)}
+    assert chosen == {"best of 5": 9, "median of 5": 5, "worst of 5": 1}
     assert [title for title, _ in best_median_worst(by_return[:1])] == ["worst of 1"]
     assert best_median_worst([]) == []
 
@@ -102,13 +91,7 @@ def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace:
     done = line("plot-episode", "steady.txt", "--task", "mine.toml", "--episodes", 5, "-o", "e.png")
     assert done.code == 0, done.err
     assert Path("e.png").read_bytes().startswith(b"\x89PNG")
-    assert [text.split(":")[0] for text in done.out.splitlines()] == [
-        "e.png",
-        "best of 5",
-        "median of 5",
-        "worst of 5",
-        "furthest from rail",
-        "requirement rail",
-    ]
+    titles = ["best of 5", "median of 5", "worst of 5", "furthest from rail", "requirement rail"]
+    assert [text.split(":")[0] for text in done.out.splitlines()] == ["e.png", *titles]
     refused = line("plot-episode", "steady.txt", "--task", "mine.toml", "-o", "e.txt")
     assert (refused.code, "e.txt" in refused.err) == (2, True)
