@@ -13,8 +13,7 @@ from policygen.errors import PolicyError
 from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
-from policygen.policies.lines import Problems
-from policygen.policies.parts import Scope, read_parts
+from policygen.policies.parts import Parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
 from policygen.policies.read_equations import read_plant
 from policygen.quantities.text import format_number, to_digits
@@ -142,10 +141,10 @@ def equations_of(record: PlantRecord, task: Task) -> Equations:
     Raises:
         PolicyError: the text is damaged.
     """
-    scope, problems = Scope(task, None, {}, False), Problems()
-    plant = read_plant(read_parts(record.text, scope, problems), scope, problems)
-    if plant is None or len(problems):
-        raise PolicyError(f"damaged plant: {'; '.join(map(str, problems)) or 'it has no lines'}")
+    parts = Parts(record.text, task)
+    plant = read_plant(parts)
+    if plant is None or parts.problems:
+        raise PolicyError(f"damaged plant: {'; '.join(map(str, parts.problems)) or 'it has no lines'}")
     return Equations(task, plant)
 
 

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from policygen.errors import PolicyError, UsageError
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, Problems, resigns
-from policygen.policies.parts import Parts, Reading, Scope, read_parts
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, resigns
+from policygen.policies.parts import Parts
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
-from policygen.policies.read_equations import only_shapes, read_equations, read_plant, read_shaping, shaping_of
+from policygen.policies.read_equations import only_shapes, read_equations, read_plant, read_shaping
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
 from policygen.policies.written import arranged
-from policygen.quantities.tree import Node, read_by
+from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20  # listed; the others are counted
 # For each kind of policy the function that makes it from the parts of a text.
-READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read_table, "linear": read_equations}
+READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "linear": read_equations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def parse(
     incumbent: Policy | None = None,
     *,
     free_grid: bool = True,
-    definitions: Mapping[str, Node] | None = None,
+    definitions: Mapping[str, Node] = MappingProxyType({}),
     learner: bool = False,
 ) -> ParseResult:
     """Read the last policy in a text.
@@ -81,54 +82,43 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return ParseResult(None, (), resigned=True)
-    scope, problems = Scope(task, incumbent, definitions or {}, free_grid), Problems()
-    parts = read_parts(text, scope, problems)
+    parts = Parts(text, task, incumbent, definitions, free_grid)
     if kind is None:
-        kind = (
-            "table" if parts.rows or parts.header or (parts.params and not parts.equations and task.grid) else "linear"
-        )
+        in_cells = parts.rows or parts.header or (parts.params and not parts.equations and task.grid)
+        kind = "table" if in_cells else "linear"
     if kind not in READERS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
-    plant = read_plant(parts, scope, problems)
-    shaping = read_shaping(parts, scope, problems, learner=learner)
-    # A name that only a plant, objective or potential reads is a feature, not a misspelt output.
-    used = read_by(shaping.values()) | {name for name, _ in (plant.lets if plant is not None else ())}
-    parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in used})
-    read = Reading(incumbent)
+    plant = read_plant(parts)
+    shaping = read_shaping(parts, learner=learner)
+    policy, problems = incumbent, parts.problems
     try:
-        if incumbent is None or incumbent.kind != kind or not only_shapes(parts, scope):
-            read = READERS[kind](parts, scope, problems)
-            read = replace(read, policy=_as_written(read, parts, incumbent))
+        if incumbent is None or incumbent.kind != kind or not only_shapes(parts):
+            policy = _as_written(READERS[kind](parts), parts)
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
-    guidance = shaping_of(shaping, parts, scope, problems)
+    if policy is not None and not problems:
+        written = policy.to_text()  # it may be longer than the text that it is from
+        longest = max(map(len, written.splitlines()), default=0)
+        if longest > MAX_LINE:
+            problems.add(
+                None, f"a line of the policy has {longest:,} characters", f"at most {MAX_LINE:,} are read back"
+            )
+        elif len(written) > MAX_CHARACTERS:
+            found = f"the policy has {len(written):,} characters"
+            problems.add(None, found, f"at most {MAX_CHARACTERS:,} are read back")
     if problems:
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
             problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
-        return ParseResult(None, tuple(problems), read.coverage)
-    if read.policy is not None and (problem := _unreadable(read.policy)):
-        return ParseResult(None, (problem,), read.coverage)
-    return ParseResult(read.policy, (), read.coverage, shaping=guidance, plant=plant)
+        return ParseResult(None, tuple(problems), parts.coverage)
+    return ParseResult(policy, (), parts.coverage, shaping=shaping, plant=plant)
 
 
-def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:
-    """Return the policy that was read, with its text as its author wrote it."""
-    if (policy := read.policy) is None:
+def _as_written(policy: Policy | None, parts: Parts) -> Policy | None:
+    """Return the policy with its text as its author wrote it."""
+    if policy is None:
         return None
-    written = {**parts.form, **read.form}.values()
     standard = policy.to_text(plain=True).splitlines()
-    old = incumbent.to_text().splitlines() if incumbent is not None else []
-    lines = arranged(standard, written, old, policy.task.actuators)
+    old = parts.incumbent.to_text().splitlines() if parts.incumbent is not None else []
+    lines = arranged(standard, parts.form.values(), old, policy.task.actuators)
     return policy if lines == standard else replace(policy, written=tuple(lines))
-
-
-def _unreadable(policy: Policy) -> Problem | None:
-    """Return a problem if the policy's text is too long to be read back; it may be longer than the text it is from."""
-    text = policy.to_text()
-    longest = max(map(len, text.splitlines()), default=0)
-    if longest > MAX_LINE:
-        return Problem(None, f"a line of the policy has {longest:,} characters", f"at most {MAX_LINE:,} are read back")
-    if len(text) > MAX_CHARACTERS:
-        return Problem(None, f"the policy has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read back")
-    return None

@@ -16,8 +16,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
-from policygen.policies.lines import Problem, Problems
-from policygen.policies.parts import Scope, most_features, read_parts
+from policygen.policies.lines import Problem
+from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
@@ -347,7 +347,7 @@ def render_repair(
 def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
     """Return the columns that a malformed table may have, and the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
-    parts = read_parts(reply, Scope(context.task, context.incumbent), Problems())
+    parts = Parts(reply, context.task, context.incumbent)
     if config.grid == "free" and parts.bins:
         header = {cell.lower() for cell in parts.header.cells} if parts.header is not None else None
         columns = list(dict.fromkeys([*columns, *parts.bins]))
