@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policygen.outgoing import plain
 from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment, with_comment
@@ -17,32 +17,29 @@ from policygen.tasks.spaces import Actuator
 
 MOST_COMMENT = 200  # characters of one comment
 MOST_COMMENTS = 10_000  # characters of all comments of a policy
-TABLE = "|"  # the key of all rows and their header: the order of rows is the policy's own
+TABLE = "|"
 Actuators = Sequence[Actuator]
 _LINE = re.compile(r"(?:(let|bins)\s+)?(\w+)\s*[:=]\s*(.*)")
 
 
-@dataclass
-class Form:
-    """The author's form of a text: line order, expressions as written, comments.
+class Line(NamedTuple):
+    """One line of a policy in its author's form."""
 
-    Attributes:
-        order: the keys of the lines: `let NAME`, `bins NAME`, the name of an output, and `TABLE` once for all rows.
-        expressions: the expressions as written, by key.
-        above: comments and blank lines above a line, by key. The key of a row is its bins and labels: `| 0 | left`.
-        comments: the comment at the end of a line, by key.
-        end: comments and blank lines below the last line.
+    expression: str  # the right-hand side as written
+    above: list[str]  # the comments and blank lines above the line
+    comment: str  # the comment at its end
+
+
+# The lines in the author's order, by key: `let NAME`, `bins NAME`, the name of an output, `TABLE` for the header, and
+# the bins and labels of a row, such as `| 0 | left`.
+Form = dict[str, Line]
+
+
+def _form_of(lines: Iterable[str], actuators: Actuators) -> tuple[Form, list[str]]:
+    """Return the form of a policy's lines, and the comments and blank lines below them; the lines have no markup.
+
+    Of two lines with one key the last counts.
     """
-
-    order: list[str] = field(default_factory=list)
-    expressions: dict[str, str] = field(default_factory=dict)
-    above: dict[str, list[str]] = field(default_factory=dict)
-    comments: dict[str, str] = field(default_factory=dict)
-    end: list[str] = field(default_factory=list)
-
-
-def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
-    """Return the form of the lines of a policy, which have no markup; of two lines with one key the last counts."""
     form, waiting, left = Form(), list[str](), MOST_COMMENTS
     for line in lines:
         text, comment = split_comment(line)
@@ -50,20 +47,18 @@ def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
         comment = comment if len(comment) <= MOST_COMMENT else f"{comment[: MOST_COMMENT - 3].rstrip()}..."
         left -= len(comment)
         comment = comment if left >= 0 else ""
-        key = _key(text, actuators)
-        if not key:
-            if comment or not (text or line.strip()):
-                waiting.append(f"# {comment}" if comment else "")
-            continue
-        order = TABLE if key.startswith(TABLE) else key
-        if order != TABLE and order in form.order:
-            form.order.remove(order)
-        if order not in form.order:
-            form.order.append(order)
-        form.expressions[key] = text.partition("=")[2].strip()
-        form.above[key], form.comments[key], waiting = waiting, comment, []
-    form.end = waiting
-    return form
+        if key := _key(text, actuators):
+            if not key.startswith(TABLE):
+                form.pop(key, None)
+            form[key], waiting = Line(text.partition("=")[2].strip(), waiting, comment), []
+        elif comment or not (text or line.strip()):
+            waiting.append(f"# {comment}" if comment else "")
+    return form, waiting
+
+
+def _order(form: Form) -> list[str]:
+    """Return the keys in order, with `TABLE` once for all rows: the order of rows is the policy's own."""
+    return list(dict.fromkeys(TABLE if key.startswith(TABLE) else key for key in form))
 
 
 def _key(text: str, actuators: Actuators) -> str:
@@ -77,16 +72,6 @@ def _key(text: str, actuators: Actuators) -> str:
         return "| " + " | ".join([*bins, *labels]) if any(map(looks_like_bins, bins)) else TABLE
     found = _LINE.match(text)
     return " ".join(filter(None, found.groups()[:2])) if found else ""
-
-
-def _merged(old: Form, new: Form) -> Form:
-    """Return the old form updated by the new one; an old comment stays if the new line has none."""
-    above, comments = ({**getattr(old, part)} for part in ("above", "comments"))
-    above |= {key: lines for key, lines in new.above.items() if any(lines) or key not in above}
-    comments |= {key: comment for key, comment in new.comments.items() if comment or key not in comments}
-    return Form(
-        _with_others(old.order, new.order), {**old.expressions, **new.expressions}, above, comments, old.end or new.end
-    )
 
 
 def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
@@ -111,34 +96,34 @@ def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str]
         written: the author's lines, without markup.
         old: the lines of the policy that the author revised; empty if there is none.
     """
-    form = _form_of(written, actuators)
-    if old and not {key for line in standard if (key := _key(line, actuators))} <= form.above.keys():
-        form = _merged(_form_of(old, actuators), form)
+    form, end = _form_of(written, actuators)
+    order = _order(form)
+    if old and not {key for line in standard if (key := _key(line, actuators))} <= form.keys():
+        before, old_end = _form_of(old, actuators)
+        order, end = _with_others(_order(before), order), old_end or end
+        for key, line in before.items():
+            new = form.get(key, line)  # an old comment stays if the new line has none
+            above = new.above if any(new.above) else line.above
+            form[key] = Line(new.expression, above, new.comment or line.comment)
     blocks: dict[str, list[str]] = {}
-    for line in standard:
-        key = TABLE if line.startswith("|") else _key(line, actuators)
-        blocks.setdefault(key, []).append(line)
+    for text in standard:
+        blocks.setdefault(TABLE if text.startswith("|") else _key(text, actuators), []).append(text)
     lines: list[str] = []
     kept: list[str] = []  # comments above a removed line that a blank line separates from it
-    for key in _with_others(form.order, blocks):
-        above = form.above.get(key, [])
+    for key in _with_others(order, blocks):
+        above = form[key].above if key in form else []
         if key not in blocks:
             kept += above[: max((i + 1 for i, line in enumerate(above) if not line), default=0)]
             continue
-        lines += [*kept, *above]
+        lines += kept
         kept = []
-        for i, line in enumerate(blocks[key]):
-            own = key if key != TABLE or i == 0 else _key(line, actuators)
-            lines += form.above.get(own, []) if i else []
-            lines.append(_line(line, form.expressions.get(own, ""), form.comments.get(own, "")))
-    lines += [*kept, *form.end]
+        for i, text in enumerate(blocks[key]):
+            own = form.get(key if i == 0 else _key(text, actuators), Line("", [], ""))
+            name, equals, now = text.partition(" = ")
+            if own.expression and equals and key != TABLE:
+                text = name + equals + with_new_numbers(own.expression, now)
+            lines += [*own.above, with_comment(text, own.comment)]
+    lines += [*kept, *end]
     # One blank line is enough, and none at either end.
     lines = [line for before, line in zip(["", *lines], lines, strict=False) if line or before]
     return lines[:-1] if lines and not lines[-1] else lines
-
-
-def _line(standard: str, expression: str, comment: str) -> str:
-    name, equals, now = standard.partition(" = ")
-    if expression and equals and not standard.startswith("|"):
-        standard = name + equals + with_new_numbers(expression, now)
-    return with_comment(standard, comment)
