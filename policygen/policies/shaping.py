@@ -5,16 +5,15 @@ Both are written beside a policy but are not part of it. They guide the search; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.features import Lets, Reader, decision_columns, parse_lets
+from policygen.policies.features import Reader, decision_columns, parse_lets
 from policygen.quantities.compiled import BatchFunction, compile_batch, finite
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
@@ -52,77 +51,44 @@ class Shaping:
         return "\n".join(self.lines)
 
 
-@dataclass(frozen=True)
 class Measure:
     """The objective and the potential of a `Shaping`, compiled for computation.
+
+    Attributes:
+        objective, potential: the expressions; None without one.
+        terms: the terms of the objective as text; the objective is their sum.
 
     Raises:
         PolicyError: the shaping does not fit the task.
     """
 
-    task: Task
-    shaping: Shaping
-
-    def __post_init__(self) -> None:
+    def __init__(self, task: Task, shaping: Shaping) -> None:
+        self.task, texts, names = task, task.text_names, (*decision_names(task), REWARD)
         try:
-            _ = self.objective, self.potential
+            lets, known = parse_lets(shaping.lets, task, "objective")
+            objective = parse_expression(shaping.objective or "0", [*known, *names], texts=texts)
+            potential = parse_expression(shaping.potential or "0", known, texts=texts)
         except ExpressionError as error:
             raise PolicyError(f"damaged objective: {error}") from None
-        if self._potential_reader.remembered or REWARD in self._objective_reader.previous:
+        self._reader, self._potential_reader = (
+            Reader(task, lets, names_in(node) & frozenset(known), remembered_in(node))
+            for node in (objective, potential)
+        )
+        if self._potential_reader.remembered or REWARD in self._reader.previous:
             raise PolicyError("damaged objective: it reads a previous value that it may not")
-
-    @cached_property
-    def _defined(self) -> tuple[Lets, list[str]]:
-        """The features of the shaping, and the names of all quantities."""
-        return parse_lets(self.shaping.lets, self.task, "objective")
-
-    @cached_property
-    def objective(self) -> Node | None:
-        """The objective as an expression; None without one."""
-        text = self.shaping.objective
-        known = [*self._defined[1], *decision_names(self.task), REWARD]
-        return parse_expression(text, known, texts=self.task.text_names) if text else None
-
-    @cached_property
-    def potential(self) -> Node | None:
-        """The potential as an expression; None without one."""
-        text = self.shaping.potential
-        return parse_expression(text, self._defined[1], texts=self.task.text_names) if text else None
-
-    def _reader(self, node: Node | None) -> Reader:
-        if node is None:
-            return Reader(self.task, (), frozenset())
-        lets, known = self._defined
-        return Reader(self.task, lets, names_in(node) & frozenset(known), remembered_in(node))
-
-    @cached_property
-    def _objective_reader(self) -> Reader:
-        return self._reader(self.objective)
-
-    @cached_property
-    def _potential_reader(self) -> Reader:
-        return self._reader(self.potential)
+        self.objective = objective if shaping.objective else None
+        self.potential = potential if shaping.potential else None
+        terms = summands(objective) if shaping.objective else []
+        self.terms = tuple(map(to_text, terms))
+        self._decided = decision_columns(task)
+        # The objective, then each of its terms, as functions of quantities, parts of the decision and the reward.
+        self._functions = [compile_batch(node, (*self._reader.names, *names)) for node in (objective, *terms)]
+        self._potential_function = compile_batch(potential, self._potential_reader.names)
 
     @property
     def remembers(self) -> tuple[str, ...]:
         """Names of the values of the previous step that the objective reads; usually empty."""
-        return self._objective_reader.remembered
-
-    @cached_property
-    def terms(self) -> tuple[str, ...]:
-        """The terms of the objective as text; the objective is their sum."""
-        return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
-
-    @cached_property
-    def _decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
-        return decision_columns(self.task)
-
-    @cached_property
-    def _functions(self) -> tuple[BatchFunction, ...]:
-        """The objective, then each of its terms, as functions of quantities, parts of the decision and the reward."""
-        assert self.objective is not None
-        names = (*self._objective_reader.names, *decision_names(self.task), REWARD)
-        return tuple(compile_batch(node, names) for node in (self.objective, *summands(self.objective)))
+        return self._reader.remembered
 
     def objectives(
         self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
@@ -134,7 +100,7 @@ class Measure:
             actions: shape (n,) or (n, m).
             rewards: shape (n,).
         """
-        quantities = self._objective_reader.columns(np.asarray(observations, np.float64).T)
+        quantities = self._reader.columns(np.asarray(observations, np.float64).T)
         return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
 
     def sums(self, episodes: Sequence[Any]) -> Column:
@@ -146,7 +112,7 @@ class Measure:
         return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
-        reader, played = self._objective_reader, [t for t in episodes if t.length]
+        reader, played = self._reader, [t for t in episodes if t.length]
         sums = np.zeros((len(functions), len(episodes)))
         if not played:
             return sums
@@ -173,19 +139,11 @@ class Measure:
         with np.errstate(all="ignore"):
             return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
 
-    @cached_property
-    def _potential_function(self) -> BatchFunction:
-        assert self.potential is not None
-        return compile_batch(self.potential, self._potential_reader.names)
-
     def potentials(self, observations: npt.NDArray[Any]) -> Column:
         """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
-        n = len(observations)
-        if self.potential is None:
-            return np.zeros(n)
         quantities = self._potential_reader.columns(np.asarray(observations, np.float64).T)
         with np.errstate(all="ignore"):
-            return finite(np.broadcast_to(self._potential_function(quantities), n).astype(np.float64))
+            return finite(np.broadcast_to(self._potential_function(quantities), len(observations)).astype(np.float64))
 
 
 def summands(node: Node) -> list[Node]:
