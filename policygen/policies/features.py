@@ -169,6 +169,12 @@ class Reader:
             memory = self.next_memory_of_row(rows[-1], action) if action is not None else memory
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
+    def along_all(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
+        """Return all quantities at the steps of some episodes, concatenated; see `along` for their arrays."""
+        if not self.remembered:
+            return self.columns(np.concatenate([observations for observations, _ in episodes]).T)
+        return [np.concatenate(columns) for columns in zip(*(self.along(*each) for each in episodes), strict=True)]
+
     def refusal(self, observation: Any) -> PolicyError:
         """Return the error for an input that is not one observation of the policy, or lacks the memory."""
         try:
@@ -212,9 +218,7 @@ class CellReader(Reader):
 
     def cells_along(self, *episodes: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
         """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
-        if not self.remembered:
-            return self.cells(np.concatenate([observations for observations, _ in episodes]))
-        quantities = [np.concatenate(columns) for columns in zip(*(self.along(*e) for e in episodes), strict=True)]
+        quantities = self.along_all(episodes)
         return self.grid.cells([quantities[i] for i in self.positions])
 
     @cached_property
@@ -241,14 +245,14 @@ def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     """
     for k, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
         if actuator.name == name or name in outputs:
-            label = outputs.index(name) if actuator.name != name else None
-            return _part(None if task.action_space == "discrete" else k, label)
-    raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+            break
+    else:
+        raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+    label = outputs.index(name) if actuator.name != name else None
+    is_discrete = task.action_space == "discrete"
 
-
-def _part(index: int | None, label: int | None) -> Callable[[Any, Any], Any]:
     def part(quantities: Any, action: Any) -> Any:
-        own = action if index is None else action[..., index]
+        own = action if is_discrete else action[..., k]
         return own if label is None else (own == label) * 1.0
 
     return part

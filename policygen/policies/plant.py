@@ -35,7 +35,7 @@ from policygen.quantities.tree import (
     remembered_in,
     replaced,
     with_constants,
-    with_named_constants,
+    with_numbers,
     with_plain_signs,
 )
 from policygen.tasks.task import Task, decision_names, output_names
@@ -252,7 +252,7 @@ class Equations:
         numbers = (f"#{i}" for i in itertools.count())
         # The lines, with `#0`, `#1`, ... for the numbers that fitting may change.
         numbered = {
-            name: node if name == ENDS else with_named_constants(node, numbers, KEPT)
+            name: node if name == ENDS else with_numbers(node, lambda _: Name(next(numbers)), KEPT)
             for name, node in self.nodes.items()
         }
         long: dict[str, Node] = {}

@@ -112,15 +112,10 @@ class Measure:
         return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
-        reader, played = self._reader, [t for t in episodes if t.length]
-        sums = np.zeros((len(functions), len(episodes)))
+        played, sums = [t for t in episodes if t.length], np.zeros((len(functions), len(episodes)))
         if not played:
             return sums
-        if reader.remembered:
-            parts = [reader.along(t.observations[:-1].astype(np.float64), t.actions) for t in played]
-            quantities = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        else:
-            quantities = reader.columns(np.concatenate([t.observations[:-1] for t in played]).astype(np.float64).T)
+        quantities = self._reader.along_all([(t.observations[:-1].astype(np.float64), t.actions) for t in played])
         actions, rewards = (np.concatenate([getattr(t, name) for t in played]) for name in ("actions", "rewards"))
         computed = self._computed(functions, quantities, actions, rewards)
         starts = np.cumsum([0, *(t.length for t in played[:-1])])

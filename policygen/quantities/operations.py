@@ -88,10 +88,6 @@ def _divide(a: float, b: float) -> float:
     return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a)
 
 
-def _modulo(a: float, b: float) -> float:
-    return a % b if b != 0.0 and math.isfinite(a) else math.nan
-
-
 def _array_power(a: Any, b: Any) -> Any:
     return np.power(np.add(a, 0.0), b)
 
@@ -115,18 +111,19 @@ def _log(x: float) -> float:
     return -math.inf if x == 0.0 else math.nan
 
 
-def _smallest(*values: float) -> float:
-    for value in values:
-        if value != value:
-            return math.nan
-    return min(values)
+def _unless_nan(function: Callable[..., float]) -> Scalar:
+    """Extend `min` or `max` so that NaN among its arguments gives NaN."""
+
+    def extended(*values: float) -> float:
+        for value in values:
+            if value != value:
+                return math.nan
+        return function(values)
+
+    return extended
 
 
-def _largest(*values: float) -> float:
-    for value in values:
-        if value != value:
-            return math.nan
-    return max(values)
+_smallest, _largest = _unless_nan(min), _unless_nan(max)
 
 
 def _clip(x: float, low: float, high: float) -> float:
@@ -153,7 +150,7 @@ ROWS = (
     Operation("/", 2, 2, lambda a, b: np.divide(a, np.add(b, 0.0)), _divide, level=6, groups="left", syntax=ast.Div),
     Operation("neg", 1, 1, np.negative, operator.neg, level=NEGATION_LEVEL, syntax=ast.USub),
     Operation("^", 2, 2, _array_power, _power, level=8, groups="right", syntax=ast.Pow, aliases=("pow",)),
-    Operation("mod", 2, 2, np.mod, _modulo, syntax=ast.Mod),
+    Operation("mod", 2, 2, np.mod, lambda a, b: a % b if b != 0.0 and math.isfinite(a) else math.nan, syntax=ast.Mod),
     Operation("sin", 1, 1, np.sin, _guarded(math.sin)),
     Operation("cos", 1, 1, np.cos, _guarded(math.cos)),
     Operation("tan", 1, 1, np.tan, _guarded(math.tan)),

@@ -156,15 +156,17 @@ class _Converter:
         match tree:
             case ast.Constant(value=literal):
                 self.places.append(_start_and_end(tree))
-                return self._number(literal)
+                return _number(literal)
+            case ast.Name(id=name) if name in CONSTANTS and name not in self.names:
+                self.places.append(_start_and_end(tree))
+                return Number(CONSTANTS[name])
             case ast.Name(id=name):
-                node = self._name(name)
-                if isinstance(node, Number):
-                    self.places.append(_start_and_end(tree))
-                return node
+                if name not in self.names and name not in self.unknown:
+                    self.unknown.append(name)
+                return Name(name)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
                 self.places.append(_start_and_end(tree))
-                return Number(-self._number(literal).value)
+                return Number(-_number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
                 if not isinstance(inner, Number) or inner.limits is not None:
@@ -204,31 +206,13 @@ class _Converter:
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
                 return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
-                return self._call(self._function(function), arguments, depth)
+                if function not in FUNCTIONS:
+                    raise ExpressionError(unknown_name(function, FUNCTION_NAMES, what="function"))
+                return self._call(FUNCTIONS[function], arguments, depth)
         raise ExpressionError(
             f"`{type(tree).__name__}` is not arithmetic; allowed are numbers, names, + - * / ^, comparisons and the "
             f"functions {', '.join(FUNCTION_NAMES)}"
         )
-
-    def _number(self, value: object) -> Number:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ExpressionError(f"`{_shortened(str(value))}` is not a number; write for example `0.5`")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise ExpressionError("a number is too large; the largest is about 1e308")
-        return Number(number)
-
-    def _name(self, name: str) -> Node:
-        if name in self.names:
-            return Name(name)
-        if name in CONSTANTS:
-            return Number(CONSTANTS[name])
-        if name not in self.unknown:
-            self.unknown.append(name)
-        return Name(name)
 
     def _previous(self, arguments: Sequence[ast.expr], depth: int) -> Node:
         match arguments:
@@ -284,11 +268,6 @@ class _Converter:
                 raise ExpressionError(unknown_name(name, self.texts, what="text"))
         raise ExpressionError(_HOW_CONTAINS)
 
-    def _function(self, name: str) -> Operation:
-        if name not in FUNCTIONS:
-            raise ExpressionError(unknown_name(name, FUNCTION_NAMES, what="function"))
-        return FUNCTIONS[name]
-
     def _call(self, operation: Operation, arguments: Sequence[ast.expr], depth: int) -> Node:
         fewest, most = operation.fewest, operation.most
         if not fewest <= len(arguments) <= most:
@@ -296,6 +275,18 @@ class _Converter:
             raise ExpressionError(f"{operation.name}() takes {expected} arguments, here it has {len(arguments)}")
         depths = itertools.chain((depth + _nests(operation),), itertools.repeat(depth + 1))
         return Call(operation.name, tuple(map(self.convert, arguments, depths)))
+
+
+def _number(value: object) -> Number:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ExpressionError(f"`{_shortened(str(value))}` is not a number; write for example `0.5`")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ExpressionError("a number is too large; the largest is about 1e308")
+    return Number(number)
 
 
 def is_name(text: str) -> bool:

@@ -119,10 +119,11 @@ def _linear_terms(node: Node) -> Mapping[Node | None, float]:
             return {None: value}
         case Call("neg", (operand,)):
             return _scaled(linear_terms(operand), -1.0)
-        case Call("+", (left, right)):
-            return _summed(linear_terms(left), linear_terms(right))
-        case Call("-", (left, right)):
-            return _summed(linear_terms(left), _scaled(linear_terms(right), -1.0))
+        case Call("+" | "-" as sign, (left, right)):
+            total = dict(linear_terms(left))
+            for term, coefficient in linear_terms(right).items():
+                total[term] = total.get(term, 0.0) + (coefficient if sign == "+" else -coefficient)
+            return total
         case Call("*", (left, right)):
             for one, other in ((left, right), (right, left)):
                 terms = linear_terms(one)
@@ -137,13 +138,6 @@ def _linear_terms(node: Node) -> Mapping[Node | None, float]:
 
 def _scaled(terms: Mapping[Node | None, float], factor: float) -> dict[Node | None, float]:
     return {term: factor * coefficient for term, coefficient in terms.items()}
-
-
-def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float]) -> dict[Node | None, float]:
-    total = dict(left)
-    for term, coefficient in right.items():
-        total[term] = total.get(term, 0.0) + coefficient
-    return total
 
 
 _TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
@@ -219,23 +213,23 @@ def with_constants(node: Node, values: Iterator[float], kept: Collection[float] 
         low, high = old.limits
         return Number(min(max(next(values), low), high), old.limits)
 
-    return _with_numbers(node, new, kept)
+    return with_numbers(node, new, kept)
 
 
-def with_named_constants(node: Node, names: Iterator[str], kept: Collection[float] = ()) -> Node:
-    """Return the expression with its `constants` replaced by quantities of these names, in the same order."""
-    return _with_numbers(node, lambda _: Name(next(names)), kept)
+def with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[float] = (), free: bool = True) -> Node:
+    """Return the expression with each number that `constants` returns replaced by the result of `new`, in order.
 
-
-def _with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[float], free: bool = True) -> Node:
+    Args:
+        free: whether plain numbers are replaced; else only those in `tune(...)` are.
+    """
     match node:
         case Number():
             return new(node) if _is_tunable(node, free, kept) else node
         case Previous(name, start):
-            return Previous(name, _with_numbers(start, new, kept, free)) if start != NOTHING else node
+            return Previous(name, with_numbers(start, new, kept, free)) if start != NOTHING else node
         case Call(function, arguments):
             each = enumerate(arguments)
-            changed = (_with_numbers(one, new, kept, free and _is_free(function, i)) for i, one in each)
+            changed = (with_numbers(one, new, kept, free and _is_free(function, i)) for i, one in each)
             return Call(function, tuple(changed))
     return node
 

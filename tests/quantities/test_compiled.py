@@ -17,7 +17,7 @@ from policygen.quantities.compiled import (
     slot_of,
 )
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import constants, with_named_constants
+from policygen.quantities.tree import Name, constants, with_numbers
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -90,7 +90,7 @@ def test_together_expressions_are_what_each_is_alone(variants):
     values = [value for node in nodes for value in constants(node)]
     names = [*NAMES, slot_of("x"), *(f"#{i}" for i in range(len(values)))]
     numbers = iter(names[len(NAMES) + 1 :])
-    named = [with_named_constants(node, numbers) for node in nodes]
+    named = [with_numbers(node, lambda _: Name(next(numbers))) for node in nodes]
     columns = [*rng.uniform(0.5, 2, (len(NAMES), 30)), np.where(rng.random(30) < 0.5, np.nan, 1.5)]
     columns += [value * rng.uniform(0.5, 2, variants) for value in values]
     together = compile_together(named, names)
