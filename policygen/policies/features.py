@@ -243,11 +243,11 @@ def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     Raises:
         PolicyError: no part has this name.
     """
-    for k, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
-        if actuator.name == name or name in outputs:
-            break
-    else:
+    each = enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True))
+    found = [(k, a, outputs) for k, (a, outputs) in each if a.name == name or name in outputs]
+    if not found:
         raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+    k, actuator, outputs = found[0]
     label = outputs.index(name) if actuator.name != name else None
     is_discrete = task.action_space == "discrete"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.features import Columns, Lets
-from policygen.policies.policy import Actions, Policy
+from policygen.policies.policy import Actions, Policy, let_lines
 from policygen.quantities.compiled import (
     BatchFunction,
     ScalarFunction,
@@ -22,7 +22,7 @@ from policygen.quantities.compiled import (
     finite_scalar,
 )
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Name, Node, linear_terms, names_in
+from policygen.quantities.tree import Name, Node, linear_terms
 from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
@@ -57,27 +57,20 @@ class LinearPolicy(Policy):
     @cached_property
     def terms(self) -> tuple[Node, ...]:
         """The expressions that the outputs are linear in, in order of first use."""
-        seen: dict[Node, None] = {}
-        for _, node in self.equations:
-            seen.update(dict.fromkeys(term for term in linear_terms(node) if term is not None))
-        return tuple(seen)
+        every = (term for _, node in self.equations for term in linear_terms(node) if term is not None)
+        return tuple(dict.fromkeys(every))
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
         """Coefficients of the terms, shape (terms, outputs)."""
-        per_output = [linear_terms(node) for _, node in self.equations]
-        return np.array([[terms.get(term, 0.0) for terms in per_output] for term in self.terms]).reshape(
-            len(self.terms), len(self.equations)
-        )
+        outputs = [linear_terms(node) for _, node in self.equations]
+        rows = [[terms.get(term, 0.0) for terms in outputs] for term in self.terms]
+        return np.array(rows).reshape(len(self.terms), len(outputs))
 
     @cached_property
     def bias(self) -> npt.NDArray[np.float64]:
         """Constant of each output, shape (outputs,)."""
         return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
-
-    def names_read(self) -> frozenset[str]:
-        """Return the quantities whose current values the equations read directly."""
-        return frozenset().union(*(names_in(node) for _, node in self.equations))
 
     def formulas(self) -> list[tuple[str, Node]]:
         """Return the equations, as (output, expression)."""
@@ -87,8 +80,8 @@ class LinearPolicy(Policy):
     def _raw_weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the observations, shape (d, outputs); None if a term is not an observation."""
         names = self.task.observation_names
-        plain = all(isinstance(term, Name) and term.name in names for term in self.terms)
-        return self.plain_weights(names) if plain else None
+        is_plain = all(isinstance(term, Name) and term.name in names for term in self.terms)
+        return self.plain_weights(names) if is_plain else None
 
     def plain_weights(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the weights of the terms that are one of these quantities, shape (names, outputs); others are 0."""
@@ -113,10 +106,10 @@ class LinearPolicy(Policy):
         return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
     @cached_property
-    def _spans(self) -> tuple[tuple[int, int, bool], ...]:
-        """For each actuator the index of its first output, the index after its last one, and whether it is a choice."""
-        each = zip(output_slices(self.task), self.task.actuators, strict=True)
-        return tuple((own.start, own.stop, actuator.is_choice) for own, actuator in each)
+    def _spans(self) -> tuple[tuple[slice, bool], ...]:
+        """For each actuator the slice of its outputs, and whether it is a choice."""
+        is_choice = (actuator.is_choice for actuator in self.task.actuators)
+        return tuple(zip(output_slices(self.task), is_choice, strict=True))
 
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
         """Return scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
@@ -144,13 +137,11 @@ class LinearPolicy(Policy):
         return features
 
     def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        n = len(columns[0])
-        features = self.term_columns(columns)
+        n, terms = len(columns[0]), self.term_columns(columns)
         with np.errstate(all="ignore"):
             if n >= MATRIX_PRODUCT_FROM:
-                large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
-                return large
-            return weighed_sum(features, self.weights, np.tile(self.bias, (n, 1)))
+                return np.asarray(terms.T @ self.weights + self.bias)
+            return weighed_sum(terms, self.weights, np.tile(self.bias, (n, 1)))
 
     def act_columns(self, columns: Columns) -> Actions:
         """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
@@ -173,8 +164,7 @@ class LinearPolicy(Policy):
         if self.task.action_space == "box":
             return self.task.limits.to_actions(outputs)
         decided = [
-            np.argmax(outputs[:, start:end], axis=1) if is_choice else outputs[:, start]
-            for start, end, is_choice in self._spans
+            np.argmax(outputs[:, own], axis=1) if is_choice else outputs[:, own.start] for own, is_choice in self._spans
         ]
         if self.task.action_space == "discrete":
             return decided[0]
@@ -190,22 +180,21 @@ class LinearPolicy(Policy):
 
     def _act_on(self, quantities: Sequence[float]) -> Any:
         terms = [finite_scalar(function(quantities)) for function in self._scalar_terms]
-        values = [
-            finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
-            for bias, weights in self._scalar_weights
-        ]
+        sums = [sum([weight * terms[i] for i, weight in weights]) + bias for bias, weights in self._scalar_weights]
+        values = list(map(finite_scalar, sums))
         if self.task.action_space == "box":
             return self.task.limits.to_action(values)
         decided: list[float] = []
-        for start, end, is_choice in self._spans:
-            own = values[start:end]
+        for span, is_choice in self._spans:
+            own = values[span]
             decided.append(own.index(max(own)) if is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
         return self.task.limits.to_action(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
-        return "\n".join(self._definitions(whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
+        lets = let_lines(self.reader.needed if whole else self.lets)
+        return "\n".join(lets + [f"{name} = {to_text(node)}" for name, node in self.equations])
 
     def _to_record(self) -> dict[str, Any]:
         return {"equations": {name: to_text(node) for name, node in self.equations}}
@@ -213,14 +202,9 @@ class LinearPolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> LinearPolicy:
         read = checked(_LinearRecord, record, "damaged policy")
-        return cls(
-            task,
-            lets,
-            tuple(
-                (name, parse_expression(text, names, decision_names(task), task.text_names))
-                for name, text in read.equations.items()
-            ),
-        )
+        decided, texts = decision_names(task), task.text_names
+        equations = ((name, parse_expression(text, names, decided, texts)) for name, text in read.equations.items())
+        return cls(task, lets, tuple(equations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from policygen.outgoing import as_html
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.text import to_text
-from policygen.quantities.tree import Node, remembered_in
+from policygen.quantities.tree import Node, names_in, remembered_in
 from policygen.tasks.actions import shaped
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
@@ -176,10 +176,6 @@ class Policy(ABC):
     def _to_text(self, *, whole: bool) -> str:
         """Return the text of the policy in standard form; for `whole` see `to_text`."""
 
-    def _definitions(self, whole: bool) -> list[str]:
-        """Return the lines that define the policy's features; if `whole`, also the task's that the policy needs."""
-        return let_lines(self.reader.needed if whole else self.lets)
-
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
         """Return the content of a saved file other than the task."""
@@ -212,31 +208,23 @@ class Policy(ABC):
         Raises:
             PolicyError: the observations do not have d numbers each, or the memory is missing or has another shape.
         """
-        rows = np.asarray(observations)
-        expected = self.task.width
-        if self.remembers:
-            return self._act_and_remember(rows, memory)
-        if rows.ndim == 1 and len(rows) == expected:
-            return np.asarray(self.act_one(rows))
-        if rows.ndim != 2 or rows.shape[1] != expected:
-            raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
-        return self.act_columns(rows.T)
-
-    def _act_and_remember(self, rows: npt.NDArray[Any], memory: npt.NDArray[np.float64] | None) -> Actions:
-        d, m = self.task.width, len(self.remembers)
+        rows, d, m = np.asarray(observations), self.task.width, len(self.remembers)
+        expected, fits = f"expected observations of shape (n, {d})", rows.ndim == 2 and rows.shape[1] == d
+        if not m:
+            if rows.ndim == 1 and len(rows) == d:
+                return np.asarray(self.act_one(rows))
+            if not fits:
+                raise PolicyError(f"{expected}, got {rows.shape}")
+            return self.act_columns(rows.T)
         if memory is None:
             raise self.reader.refusal(rows)
-        if rows.ndim != 2 or rows.shape[1] != d or memory.shape != (len(rows), m):
-            raise PolicyError(
-                f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), "
-                f"got {rows.shape} and {memory.shape}"
-            )
+        if not fits or memory.shape != (len(rows), m):
+            raise PolicyError(f"{expected} and a memory of shape (n, {m}), got {rows.shape} and {memory.shape}")
         quantities = self.reader.columns([*rows.T, *memory.T])
         actions = self.act_on_quantities(quantities)
         # Computed before any assignment: a value may depend on the old memory.
-        memory[:] = np.stack(
-            [np.broadcast_to(v, len(rows)) for v in self.reader.next_memory(quantities, actions)], axis=1
-        )
+        values = [np.broadcast_to(value, len(rows)) for value in self.reader.next_memory(quantities, actions)]
+        memory[:] = np.stack(values, axis=1)
         return actions
 
     @cached_property
@@ -270,18 +258,18 @@ class Policy(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions, cached on the object, cannot be pickled; the copy compiles them again.
-        made_of = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
-        return partial(type(self), written=self.written), tuple(made_of)
+        values = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
+        return partial(type(self), written=self.written), tuple(values)
 
     @cached_property
     def reader(self) -> Reader:
         """The reader that computes the quantities the policy needs."""
-        previous = frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
-        return Reader(self.task, self.lets, self.names_read(), previous)
+        previous = (remembered_in(node) for _, node in self.formulas())
+        return Reader(self.task, self.lets, self.names_read(), frozenset().union(*previous))
 
-    @abstractmethod
     def names_read(self) -> frozenset[str]:
         """Return the names of the quantities that the decision reads directly, not through features."""
+        return frozenset().union(*(names_in(node) for _, node in self.formulas()))
 
     def formulas(self) -> list[tuple[str, Node]]:
         """Return the policy's expressions other than features, as (name, expression); a table has none."""
@@ -347,8 +335,8 @@ class Policy(ABC):
 class MemoryDecider:
     """The decider of a policy with memory, for several episodes side by side, each with its own memory.
 
-    It decides row by row, like a `Controller`, because numpy's sine of a batch may differ in the last bit from the sine
-    of one number. So an episode is the same however many are played side by side.
+    It decides row by row, because numpy's sine of a batch may differ in the last bit from the sine of one number. So
+    an episode is the same however many are played side by side.
     """
 
     def __init__(self, policy: Policy, episodes: int) -> None:
@@ -397,13 +385,12 @@ class Controller:
         Raises:
             PolicyError: the observation does not have the structure of the task's observations.
         """
-        task = self.policy.task
-        row = row_of(task, observation)
-        if not self.memory:
-            action = self.policy.act_one(row)
-        else:
+        row, layout = row_of(self.policy.task, observation), self.policy.task.action_layout
+        if self.memory:
             action, self.memory = self._step(row.tolist(), self.memory)
-        return action if task.action_layout is None else shaped(task.action_layout, action)
+        else:
+            action = self.policy.act_one(row)
+        return action if layout is None else shaped(layout, action)
 
 
 def size_of(plain_text: str) -> int:

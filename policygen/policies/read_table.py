@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from policygen.errors import UsageError
 from policygen.policies.cells import action_text, bins_text, read_action, read_bins, row_line, with_comment
 from policygen.policies.features import depends_on
 from policygen.policies.parts import NOTHING_FOUND, Parts
-from policygen.policies.rows import Rule, dense_table, visible
+from policygen.policies.rows import Rule, dense_table, uncovered, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number
@@ -44,12 +42,10 @@ def read_table(parts: Parts) -> TablePolicy | None:
     _, covered = dense_table(rules, grid.shape, len(task.actuators))
     parts.coverage = 0.0 if redefined else float(covered.mean())
     kept = old is not None and old.grid == grid and all(parts.lets.get(n, node) == node for n, node in old.lets)
-    if not covered.all() and kept and old is not None:
+    found = uncovered(grid, covered)
+    if found and kept and old is not None:
         rules = [*rules, *old.rules]
-    elif not covered.all():
-        first = grid.bins_of(int(np.argmin(covered)))
-        where = ", ".join(f"{name} {index}" for name, index in zip(grid.names, first, strict=True))
-        found = f"{int((~covered).sum()):,} of {grid.size:,} cells have no row (the first is {where})"
+    elif found:
         problems.add(None, found, f"add rows, or end with a row for all others: `{_example_row(parts, grid)}`")
         return None
     lets = parts.in_order_of_need({**parts.offered, **parts.inherited, **parts.lets}, grid.names)

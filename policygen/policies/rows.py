@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.quantities.grid import Grid
+
 Box = tuple[tuple[int, ...], ...]  # the bins in each dimension
 Leaf = tuple[Box, int]  # cells with the same action: their bins, and the index of the action
 
@@ -41,6 +43,14 @@ def _block(rule: Rule) -> Any:
     if all(bins == tuple(range(at.start, at.stop)) for bins, at in zip(rule.bins, ranges, strict=True)):
         return tuple(ranges)
     return np.ix_(*rule.bins)
+
+
+def uncovered(grid: Grid, covered: npt.NDArray[np.bool_]) -> str:
+    """Describe the cells of a grid that have no row, given the mask of `dense_table`; empty if all have one."""
+    if covered.all():
+        return ""
+    first = ", ".join(f"{n} {b}" for n, b in zip(grid.names, grid.bins_of(int(np.argmin(covered))), strict=True))
+    return f"{int((~covered).sum()):,} of {grid.size:,} cells have no row (the first is {first})"
 
 
 def nearest_seen(

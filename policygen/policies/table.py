@@ -14,8 +14,8 @@ from numpy import ndarray
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_line, bins_text, row_line
 from policygen.policies.features import CellReader, Columns, Lets, cell_reader
-from policygen.policies.policy import Actions, Policy
-from policygen.policies.rows import Rule, compressed, dense_table
+from policygen.policies.policy import Actions, Policy, let_lines
+from policygen.policies.rows import Rule, compressed, dense_table, uncovered
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import unknown_name
 from policygen.tasks.checked import checked
@@ -43,12 +43,8 @@ class TablePolicy(Policy):
             raise PolicyError(unknown_name(unknown[0], self.reader.names))
         for number, rule in enumerate(self.rules, start=1):
             self._check(number, rule)
-        if not self.covered.all():
-            missing = self.grid.bins_of(int(np.argmin(self.covered)))
-            raise PolicyError(
-                f"{int((~self.covered).sum()):,} of {self.grid.size:,} cells have no row, "
-                f"the first is {', '.join(f'{n} {b}' for n, b in zip(self.grid.names, missing, strict=True))}"
-            )
+        if without_row := uncovered(self.grid, self.dense[1]):
+            raise PolicyError(without_row)
 
     def _check(self, number: int, rule: Rule) -> None:
         if len(rule.bins) != len(self.grid.shape) or len(rule.action) != len(self.task.actuators):
@@ -61,9 +57,8 @@ class TablePolicy(Policy):
             if actuator.is_choice and value not in range(len(actuator.labels)):
                 raise PolicyError(f"row {number}: {actuator.name} is 0 to {len(actuator.labels) - 1}, here {value:g}")
             if not actuator.is_choice and not actuator.low <= value <= actuator.high:
-                raise PolicyError(
-                    f"row {number}: {actuator.name} lies in {actuator.low:g} to {actuator.high:g}, here {value:g}"
-                )
+                bounds = f"{actuator.low:g} to {actuator.high:g}"
+                raise PolicyError(f"row {number}: {actuator.name} lies in {bounds}, here {value:g}")
 
     @classmethod
     def from_actions(
@@ -94,11 +89,6 @@ class TablePolicy(Policy):
     def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """The action of every cell as numbers, shape (cells, actuators), and whether it has a row, shape (cells,)."""
         return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
-
-    @property
-    def covered(self) -> npt.NDArray[np.bool_]:
-        """A mask of the cells that have a row, shape (cells,)."""
-        return self.dense[1]
 
     @cached_property
     def actions(self) -> Actions:
@@ -153,7 +143,7 @@ class TablePolicy(Policy):
         return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
 
     def _to_text(self, *, whole: bool) -> str:
-        lines = self._definitions(whole)
+        lines = let_lines(self.reader.needed if whole else self.lets)
         if whole or self.grid != self.task.grid:
             lines += map(bins_line, self.grid.dimensions)
         rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]

@@ -33,23 +33,6 @@ def slot_of(name: str) -> str:
     return f"prev({name})"
 
 
-def _previous_batch(index: int, start: BatchFunction) -> BatchFunction:
-    def previous(columns: Sequence[Array]) -> Array:
-        before = columns[index]
-        unknown = np.isnan(before)
-        return np.where(unknown, start(columns), before) if unknown.any() else before
-
-    return previous
-
-
-def _previous_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
-    def previous(row: Sequence[float]) -> float:
-        before = row[index]
-        return before if before == before else start(row)
-
-    return previous
-
-
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
     """Compile to a function of float64 columns, one per name and each of shape (n,), that returns a float64 array.
 
@@ -80,16 +63,13 @@ def compile_together(
         definitions: further names that the expressions may read, each defined over those before it; computed once, if
             needed.
     """
-    places: dict[Node, int] = {}
-    for index, name in enumerate(names):
-        places[Name(name)] = index
+    places: dict[Node, int] = {Name(name): index for index, name in enumerate(names)}
     steps: list[tuple[Callable[..., Any], tuple[int, ...], bool]] = []
 
     def place_of(node: Node) -> int:
         node = _numbers_last(node)
         if node not in places:
-            terms = _weighted_terms(node)
-            is_long = len(terms) >= LONG_SUM
+            is_long = len(terms := _weighted_terms(node)) >= LONG_SUM
             function, parts = _weighted_sum(terms) if is_long else _shared_step(node)
             arguments = tuple(map(place_of, parts))
             places[node] = len(names) + len(steps)
@@ -214,10 +194,21 @@ def _compiled(node: Node, names: tuple[str, ...], *, batch: bool) -> Callable[[S
         case Name(name):
             return itemgetter(names.index(name))
         case Previous(name, start):
-            compile_previous = _previous_batch if batch else _previous_scalar
-            return compile_previous(names.index(slot_of(name)), _compiled(start, names, batch=batch))
+            index, first = names.index(slot_of(name)), _compiled(start, names, batch=batch)
+
+            def previous_of_columns(columns: Sequence[Array]) -> Array:
+                unknown = np.isnan(before := columns[index])
+                return np.where(unknown, first(columns), before) if unknown.any() else before
+
+            def previous_of_row(row: Sequence[float]) -> float:
+                before = row[index]
+                return before if before == before else float(first(row))
+
+            return previous_of_columns if batch else previous_of_row
         case Contains(name, phrase):
-            found, where = contains_batch if batch else contains_scalar, _columns_of(name, names)
+            found, begin = contains_batch if batch else contains_scalar, names.index(column_of(name, 0))
+            own = {column_of(name, i) for i in range(len(names))}
+            where = slice(begin, begin + len(own.intersection(names)))  # the columns of a text are side by side
             return lambda values: found(values[where], phrase)
         case Call("fixed", (inner,)):
             return _compiled(inner, names, batch=batch)
@@ -232,15 +223,6 @@ def _compiled(node: Node, names: tuple[str, ...], *, batch: bool) -> Callable[[S
                 return lambda values: operation(left(values), right(values))
             return lambda values: operation(*[part(values) for part in parts])
     raise AssertionError(node)
-
-
-def _columns_of(name: str, names: tuple[str, ...]) -> slice:
-    """Return the slice of a text's columns."""
-    first = names.index(column_of(name, 0))
-    end = first + 1
-    while end < len(names) and names[end] == column_of(name, end - first):
-        end += 1
-    return slice(first, end)
 
 
 def finite(values: Array) -> Array:

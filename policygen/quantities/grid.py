@@ -23,10 +23,9 @@ from policygen.quantities.text import format_number
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
 BLOCK_ROWS = 32_768  # rows computed together: their arrays fit in the processor's cache
-# A column is compared with every edge if there are at most this many edges; a binary search is faster for more.
-COMPARE_AT_MOST = 160
-# With fewer values per edge, the binary search is faster: each comparison of arrays has a fixed cost.
-_VALUES_PER_EDGE = 40
+# A column is compared with each edge if there are at most this many edges, and this many values per edge; otherwise a
+# binary search is faster, because each comparison of arrays has a fixed cost.
+COMPARE_AT_MOST, _VALUES_PER_EDGE = 160, 40
 
 
 @dataclass(frozen=True)
@@ -115,24 +114,15 @@ class Grid:
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
     @cached_property
-    def _index_dtype(self) -> np.dtype[Any]:
-        """The narrowest unsigned dtype that holds a cell index; numpy computes faster with narrow integers."""
-        return np.min_scalar_type(self.size - 1)
-
-    @cached_property
-    def _edges_and_strides(self) -> tuple[tuple[tuple[float, ...], Any], ...]:
-        """The rounded edges and the stride of each dimension."""
-        strides = np.array(self._strides).astype(self._index_dtype)
-        return tuple((d.rounded_edges, stride) for d, stride in zip(self.dimensions, strides, strict=True))
+    def _narrow_strides(self) -> npt.NDArray[Any]:
+        """The strides in the narrowest dtype that holds a cell index; numpy computes faster with narrow integers."""
+        return np.array(self._strides).astype(np.min_scalar_type(self.size - 1))
 
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
-        """Return the cell indices of n states.
+        """Return the cell indices of n states, shape (n,).
 
         Args:
             columns: one array of real numbers per dimension, shape (n,); contiguous columns are fastest.
-
-        Returns:
-            Indices of shape (n,), int32.
         """
         out = np.empty(len(columns[0]), np.int32)
         for block, cells in self._blocks(columns):
@@ -150,7 +140,7 @@ class Grid:
     def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield each block of rows and an array of its cell indices, which the next block overwrites."""
         n = len(columns[0])
-        cells, product = np.empty((2, min(n, BLOCK_ROWS)), self._index_dtype)
+        cells, product = np.empty((2, min(n, BLOCK_ROWS)), self._narrow_strides.dtype)
         below, total = np.empty((2, min(n, BLOCK_ROWS)), np.bool_)
         for start in range(0, n, BLOCK_ROWS):
             block = slice(start, min(start + BLOCK_ROWS, n))
@@ -158,9 +148,9 @@ class Grid:
                 cells, product, below, total = (a[: block.stop - start] for a in (cells, product, below, total))
             # Begin at the last cell and subtract: NaN is below no edge, and so gets the top bin.
             cells.fill(self.size - 1)
-            for (edges, stride), column in zip(self._edges_and_strides, columns, strict=True):
-                if edges:
-                    above = _edges_above(column[block], edges, below, total)
+            for dimension, stride, column in zip(self.dimensions, self._narrow_strides, columns, strict=True):
+                if dimension.edges:
+                    above = _edges_above(column[block], dimension.rounded_edges, below, total)
                     cells -= np.multiply(above, stride, out=product, casting="unsafe")
             yield block, cells
 

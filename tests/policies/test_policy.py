@@ -278,7 +278,7 @@ DAMAGED = [
     ("rules.0", [[0.0]], "row 1 does not have one entry per quantity and actuator"),
     ("rules.0", [[0], [0.5]], "row 1: action is 0 to 3, here 0.5"),
     ("rules.0", [[0], [4]], "row 1: action is 0 to 3, here 4"),
-    ("rules.1", [[1], [0]], "1 of 2 cells have no row, the first is far 0"),
+    ("rules.1", [[1], [0]], r"1 of 2 cells have no row \(the first is far 0\)"),
     ("equations.left", "row.real", "damaged policy: `Attribute` is not arithmetic"),
     ("equations.left", KeyError, "needs one equation each"),
     ("task.actuators", [], "`actuators`: list should have at least 1"),
