@@ -20,8 +20,8 @@ MOST_CELL_CHARACTERS = 80  # of an action, when it is compared with other spelli
 _COMMENT = re.compile(r"\s#+(.*)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "=": operator.eq, "==": operator.eq},
     **{">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le},
+    **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "==": operator.eq, "=": operator.eq},
 }
 NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
@@ -50,7 +50,7 @@ def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
     text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
-    if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)\s*(\d{1,7})", text):
+    if match := re.fullmatch(rf"({'|'.join(_COMPARISONS)})\s*(\d{{1,7}})", text):
         test, bound = _COMPARISONS[match[1]], int(match[2])
         if bound >= size:
             return "is out of range"
@@ -97,15 +97,13 @@ def read_action(cell: str, actuator: Actuator) -> float | str:
 
 
 def _single_action(text: str, actuator: Actuator) -> float | str:
-    names = actuator.labels if actuator.is_choice else tuple(name for name, _ in actuator.levels)
-    values = list(range(len(names))) if actuator.is_choice else [value for _, value in actuator.levels]
-    by_name = {name.lower(): float(value) for name, value in zip(names, values, strict=True)}
+    named = {label: i for i, label in enumerate(actuator.labels)} if actuator.is_choice else dict(actuator.levels)
+    by_name = {name.lower(): float(value) for name, value in named.items()}
+    for name in (text.lower(), "_".join(text.lower().split())):  # `take lamp` for `take_lamp`
+        if name in by_name:
+            return by_name[name]
+    names, number = list(named), ascii_signs(text)
     expected = f"expected one of {', '.join(names)}" if names else ""
-    if text.lower() in by_name:
-        return by_name[text.lower()]
-    if (joined := "_".join(text.lower().split())) in by_name:  # `take lamp` for `take_lamp`
-        return by_name[joined]
-    number = ascii_signs(text)
     if actuator.is_choice:
         if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):
             return float(number)

@@ -85,14 +85,14 @@ def statements(text: str, task: Task) -> Iterator[Statement]:
     """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
     blocks, everything = _blocks(_with_names(text, task))
     # The last fenced block with a policy's line; without such a block, the whole text.
-    with_policy = (block for block in reversed(blocks) if any(_may_be_policy(line) for _, line in block))
+    with_policy = (
+        block
+        for block in reversed(blocks)
+        if any("|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) for _, line in block)
+    )
     for number, raw in next(with_policy, everything):
         if (statement := _statement(number, raw)) is not None:
             yield statement
-
-
-def _may_be_policy(line: str) -> bool:
-    return "|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) is not None
 
 
 def resigns(text: str) -> bool:
@@ -142,19 +142,17 @@ def _plain(cell: str) -> str:
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
     """Return the numbered lines of each fenced block, and of the whole text without the fences."""
     blocks: list[list[tuple[int, str]]] = []
-    current: list[tuple[int, str]] | None = None
     everything: list[tuple[int, str]] = []
+    is_inside = False
     for number, line in enumerate(text.splitlines(), start=1):
         if _FENCE.match(line):
-            if current is None:
-                current = []
-                blocks.append(current)
-            else:
-                current = None
+            is_inside = not is_inside
+            if is_inside:
+                blocks.append([])
             continue
         everything.append((number, line))
-        if current is not None:
-            current.append((number, line))
+        if is_inside:
+            blocks[-1].append((number, line))
     return blocks, everything
 
 
@@ -178,13 +176,8 @@ def _with_names(text: str, task: Task) -> str:
     """
     numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
-    known = {
-        *task.quantity_names,
-        *task.text_names,
-        *(actuator.name for actuator in task.actuators),
-        *output_names(task),
-    }
-
+    actuators = (actuator.name for actuator in task.actuators)
+    known = {*task.quantity_names, *task.text_names, *actuators, *output_names(task)}
     # Computed once, because every word of a reply may be an alias; `let let x` defines `x`, too.
     defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
+from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
@@ -49,7 +50,6 @@ Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +97,19 @@ class Plant:
         Each `let` comes after those that it reads; a revised one may read a new one. A `let` or hidden state that
         nothing reads any more is removed.
         """
-        moved = _merged(self.next, new.next)
+        moved, starts = dict((*self.next, *new.next)), dict((*self.starts, *new.starts))
         reward, ends = new.reward or self.reward, new.ends or self.ends
-        lets = _in_order_of_need(dict(_merged(self.lets, new.lets)), [*dict(moved).values(), reward, ends])
-        read = {line: set(_NAME.findall(text)) for line, text in (*lets, *moved, (REWARD, reward), (ENDS, ends))}
-        dropped = {
-            name for name in self.hidden if not any(name in names for line, names in read.items() if line != name)
-        }
-        return Plant(
-            lets,
-            tuple((name, text) for name, text in moved if name not in dropped),
-            reward,
-            ends,
-            tuple((name, text) for name, text in _merged(self.starts, new.starts) if name not in dropped),
-            _merged(self.noise, new.noise),
-            tuple(name for name in dict.fromkeys((*self.hidden, *new.hidden)) if name not in dropped),
-        )
-
-
-def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> tuple[tuple[str, T], ...]:
-    return tuple({**dict(old), **dict(new)}.items())
+        lets = _in_order_of_need(dict((*self.lets, *new.lets)), [*moved.values(), reward, ends])
+        lines = (*lets, *moved.items(), (REWARD, reward), (ENDS, ends))
+        read = {line: set(_NAME.findall(text)) for line, text in lines}
+        hidden = tuple(dict.fromkeys((*self.hidden, *new.hidden)))
+        for name in self.hidden:
+            if not any(name in names for line, names in read.items() if line != name):
+                moved.pop(name, None)
+                starts.pop(name, None)
+                hidden = tuple(other for other in hidden if other != name)
+        noise = dict((*self.noise, *new.noise))
+        return Plant(lets, tuple(moved.items()), reward, ends, tuple(starts.items()), tuple(noise.items()), hidden)
 
 
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
@@ -341,8 +334,13 @@ class Equations:
     @cached_property
     def hidden_starts(self) -> tuple[tuple[float, float], ...]:
         """The mean and standard deviation of each hidden state's start; 0 and 1 without a `start` line."""
-        starts = {name: read_start(text) for name, text in self.plant.starts}
-        return tuple(_moments(*starts[name]) if name in starts else (0.0, 1.0) for name in self.plant.hidden)
+        moments = dict.fromkeys(self.plant.hidden, (0.0, 1.0))
+        for name, text in self.plant.starts:
+            if name in moments:
+                word, first, second = read_start(text)
+                uniform = (first + second) / 2, (second - first) / 12**0.5
+                moments[name] = (first, second) if word == "normal" else uniform
+        return tuple(moments.values())
 
     def step(
         self,
@@ -429,7 +427,7 @@ def known_plant(task: Task) -> Plant:
     return Plant(reward=task.reward, ends=task.ends, starts=task.starts)
 
 
-_DRAW = re.compile(r"(normal|uniform)\(\s*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)\s*\)")
+_DRAW = re.compile(rf"(normal|uniform)\(\s*({NUMBER.pattern})\s*,\s*({NUMBER.pattern})\s*\)")
 
 
 def read_start(text: str) -> tuple[str, float, float]:
@@ -438,24 +436,12 @@ def read_start(text: str) -> tuple[str, float, float]:
     Raises:
         ExpressionError: `text` is neither, or its numbers are not finite or not in order.
     """
-    found = _DRAW.fullmatch(text.strip())
-    try:
-        word, first, second = found.groups() if found else ("", "", "")
-        numbers = float(first), float(second)
-        if (
-            word
-            and np.isfinite([*numbers, numbers[1] - numbers[0]]).all()
-            and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1])
-        ):
-            return word, *numbers
-    except ValueError:
-        pass
+    if found := _DRAW.fullmatch(text.strip()):
+        word, first, second = found[1], float(found[2]), float(found[3])
+        is_ordered = second >= 0 if word == "normal" else first <= second
+        if is_ordered and np.isfinite([first, second, second - first]).all():
+            return word, first, second
     raise ExpressionError(f"`{text[:40]}` is not a start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
-
-
-def _moments(word: str, first: float, second: float) -> tuple[float, float]:
-    """Return mean and standard deviation of a start."""
-    return (first, second) if word == "normal" else ((first + second) / 2, (second - first) / 12**0.5)
 
 
 def drawn_starts(plant: Plant, rng: np.random.Generator) -> list[tuple[str, float]]:

@@ -20,7 +20,7 @@ Leaf = tuple[Box, int]  # cells with the same action: their bins, and the index 
 class Rule:
     """One row of a table: the bins that it covers in each dimension, and the action (a number per actuator)."""
 
-    bins: tuple[tuple[int, ...], ...]
+    bins: Box
     action: tuple[float, ...]
 
 
@@ -98,8 +98,7 @@ def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[R
         halves = (box[axis][at:], box[axis][:at])
         stack.extend((*box[:axis], half, *box[axis + 1 :]) for half in halves)
     leaves = join_leaves(leaves)
-    counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
-    common = int(np.argmax(counts))
+    common = int(np.argmax(np.bincount([code for _, code in leaves])))
     rest = [(box, code) for box, code in leaves if code != common]
     return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, (everything, common)]]
 
@@ -123,16 +122,13 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
 
 def join_leaves(leaves: list[Leaf]) -> list[Leaf]:
     """Join leaves with the same action that differ in a single dimension, until none are left."""
-    changed = True
-    while changed:
-        changed = False
+    count = math.inf
+    while len(leaves) < count:
+        count = len(leaves)
         for axis in range(len(leaves[0][0])):
             groups: dict[Any, list[int]] = {}
             for box, code in leaves:
                 groups.setdefault((box[:axis], box[axis + 1 :], code), []).extend(box[axis])
-            if len(groups) < len(leaves):
-                changed = True
-                leaves = [
-                    ((*before, tuple(sorted(bins)), *after), code) for (before, after, code), bins in groups.items()
-                ]
+            joined = ((*before, tuple(sorted(bins)), *after) for (before, after, _), bins in groups.items())
+            leaves = list(zip(joined, (code for _, _, code in groups), strict=True))
     return leaves
