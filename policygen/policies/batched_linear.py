@@ -51,10 +51,8 @@ class BatchedLinear:
         all_terms = zip(*(policy.terms for policy in policies), strict=True)
         terms = [_shared_node(list(map(_with_sums, same)), values) for same in all_terms]
         names = [*self._first.task.columns, *(f"#{i}" for i in range(len(values)))]
-        self._features = []
-        for name, node in zip(_names(self._first.reader.features), features, strict=True):
-            self._features.append(None if node is None else compile_batch(node, names))
-            names.append(name)
+        names += _names(self._first.reader.features)
+        self._features = [None if node is None else compile_batch(node, names) for node in features]
         self._terms = [compile_batch(term, names) for term in terms]
         self._constants = np.array(values).reshape(len(values), len(policies))
         self._weights = np.stack([policy.weights for policy in policies], axis=1)  # (terms, policies, outputs)
@@ -70,8 +68,10 @@ class BatchedLinear:
         columns = [*np.asarray(observations).T.astype(np.float64, order="C"), *constants]
         with np.errstate(all="ignore"):
             for function in self._features:
-                value = np.zeros(1) if function is None else finite(np.asarray(function(columns)))
-                columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
+                value = (
+                    np.zeros(1) if function is None else np.broadcast_to(finite(np.asarray(function(columns))), (n,))
+                )
+                columns.append(np.ascontiguousarray(value))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
             result = weighed_sum(terms, weights, bias)
             # A term that is not finite affects its row with any weight, even 0; only then is the slower sum needed.

@@ -77,47 +77,36 @@ class Reader:
 
     @cached_property
     def _batch(self) -> tuple[BatchFunction | None, ...]:
-        needed = dict(self.needed)
-        return tuple(compile_batch(node, self.names) if name in needed else None for name, node in self.features)
+        return tuple(compile_batch(one[1], self.names) if one in self.needed else None for one in self.features)
 
     @cached_property
     def _scalar(self) -> tuple[ScalarFunction | None, ...]:
-        needed = dict(self.needed)
-        return tuple(compile_scalar(node, self.names) if name in needed else None for name, node in self.features)
+        return tuple(compile_scalar(one[1], self.names) if one in self.needed else None for one in self.features)
 
     def columns(self, observed: Columns) -> list[npt.NDArray[Any]]:
-        """Return all quantities of n observations.
+        """Return a column for each of `names`: observations unchanged, features as float64.
 
         Args:
-            observed: d columns of observations, then m columns of remembered values, each of shape (n,).
-
-        Returns:
-            A column for each of `names`: observations unchanged, features as float64. A feature that is not needed is
-            zeros of shape (1,).
+            observed: d columns of observations, then m columns of remembered values, each of shape (n,). So are the
+                columns that are returned, but a feature that is not needed is zeros of shape (1,).
         """
         if not self.features:
             return list(observed)
         wide = [np.asarray(column, np.float64) for column in observed]
-        n = len(observed[0])
+        shape = (len(observed[0]),)
         with np.errstate(all="ignore"):
             for function in self._batch:
-                if function is None:
-                    wide.append(np.zeros(1))
-                else:
-                    wide.append(np.ascontiguousarray(np.broadcast_to(finite(np.asarray(function(wide))), (n,))))
+                value = np.zeros(1) if function is None else np.broadcast_to(finite(np.asarray(function(wide))), shape)
+                wide.append(np.ascontiguousarray(value))
         # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
-        """Return all quantities of one observation followed by the remembered values, as plain floats.
-
-        Raises:
-            PolicyError: it does not have d + m entries.
-        """
+        """Return all quantities of one observation followed by the remembered values; see `completed`."""
         return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
 
     def completed(self, row: list[float]) -> list[float]:
-        """Append the features to `row`, one observation followed by the remembered values, and return it.
+        """Append the features to `row`, an observation and the remembered values as plain floats, and return it.
 
         Raises:
             PolicyError: it does not have d + m entries.
@@ -162,8 +151,7 @@ class Reader:
         """
         if not self.remembered:
             return self.columns(observations.T)
-        rows = []
-        memory = [math.nan] * len(self.remembered)
+        rows, memory = [], [math.nan] * len(self.remembered)
         for observation, action in itertools.zip_longest(observations.tolist(), actions):
             rows.append(self.completed(observation + memory))
             memory = self.next_memory_of_row(rows[-1], action) if action is not None else memory
@@ -188,7 +176,7 @@ class Reader:
                 "`policy.start(n)` gives for n episodes side by side"
             )
         found = f"{shape[0]} numbers" if len(shape) == 1 else type(observation).__name__
-        if len(shape) == 1 and shape[0] == self._width:
+        if shape == (self._width,):
             found = f"{shape[0]} values that are not all numbers"
         return PolicyError(
             f"expected one observation of {self._width} numbers, got {found}; "
