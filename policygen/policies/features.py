@@ -214,12 +214,6 @@ class CellReader(Reader):
         """A function from one row of quantities to its cell."""
         return self.grid.cell_function(self.positions, len(self.names))
 
-    @cached_property
-    def cell(self) -> Callable[[Sequence[float]], int]:
-        """A function from one observation, as plain floats, to its cell; other inputs may raise any exception."""
-        where = self.cell_of
-        return (lambda observation: where(self.row(observation))) if self.features or self.remembered else where
-
 
 def _quantity(index: int) -> Callable[[Any, Any], Any]:
     return lambda quantities, action: quantities[index]

@@ -47,25 +47,17 @@ class Problems(list[Problem]):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line of a policy.
+    """One line of a policy."""
 
-    Attributes:
-        line: its number in the text, counted from 1.
-        comment: the comment at its end.
-        word: its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start`,
-            `noise` or `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read;
-            empty for a line that is blank or only a comment.
-        name: the name on the left-hand side.
-        text: the right-hand side; the whole line of `params`, a row and a `long` line.
-        cells: the cells of a row, or the edges of `bins`.
-    """
-
-    line: int
-    comment: str
+    line: int  # its number in the text, counted from 1
+    comment: str  # the comment at its end
+    # Its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start`, `noise` or
+    # `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read; empty for a line that
+    # is blank or only a comment.
     word: str = ""
-    name: str = ""
-    text: str = ""
-    cells: tuple[str, ...] = ()
+    name: str = ""  # the left-hand side
+    text: str = ""  # the right-hand side; the whole line of `params`, a row and a `long` line
+    cells: tuple[str, ...] = ()  # the cells of a row, or the edges of `bins`
 
 
 # The reply of a model that cannot improve the policy: nothing else in the last block, or in a reply without blocks.

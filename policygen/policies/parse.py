@@ -32,19 +32,15 @@ READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "li
 class ParseResult:
     """The result of reading a text: a policy, or the problems that prevent one.
 
-    Attributes:
-        coverage: share of cells (of outputs, for a linear policy) that the text decides; the others keep the
-            incumbent's action.
-        resigned: whether the text has, instead of a policy, the line `no improvement`.
-        shaping: the objective and the potential in the text. If it has no line of a policy, the policy is the
-            incumbent.
-        plant: the plant in the text; the same holds.
+    If the text has a plant, an objective or a potential, but no line of a policy, the policy is the incumbent.
     """
 
     policy: Policy | None
     problems: tuple[Problem, ...]
-    coverage: float = 0.0
-    resigned: bool = False
+    coverage: float = (
+        0.0  # share of cells (or of outputs) that the text decides; the others keep the incumbent's action
+    )
+    resigned: bool = False  # whether the text has, instead of a policy, the line `no improvement`
     shaping: Shaping | None = None
     plant: Plant | None = None
 
@@ -59,11 +55,10 @@ def parse(
     definitions: Mapping[str, Node] = MappingProxyType({}),
     learner: bool = False,
 ) -> ParseResult:
-    """Read the last policy in a text.
+    """Read the last policy in a text, a reply or a hand-written file.
 
     Args:
-        text: a reply or a hand-written file.
-        task: gives the names of quantities and actions, and the grid.
+        text, task: the text, and the task whose names and grid it uses.
         kind: "table" or "linear"; None: "table" if the text has the rows of a table, or `params` for a task with a
             grid, else "linear".
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.

@@ -132,8 +132,10 @@ class TablePolicy(Policy):
     @cached_property
     def _decide(self) -> Callable[[Sequence[float]], Any]:
         """A function from one observation, as plain floats, to its action."""
-        actions, cell = self._action_list, self.reader.cell
-        return lambda row: actions[cell(row)]
+        actions, reader, cell = self._action_list, self.reader, self.reader.cell_of
+        if reader.features or reader.remembered:
+            return lambda observation: actions[cell(reader.row(observation))]
+        return lambda observation: actions[cell(observation)]
 
     def _act_on(self, quantities: Sequence[float]) -> Any:
         return self._action_list[self.reader.cell_of(quantities)]

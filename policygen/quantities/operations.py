@@ -21,30 +21,19 @@ Scalar = Callable[..., float]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator or a function.
+    """An operator or a function."""
 
-    Attributes:
-        name: symbol or word in a syntax tree and, except `neg`, in text.
-        fewest, most: number of arguments.
-        batch: implementation for float64 arrays that broadcast.
-        scalar: implementation for plain floats.
-        level: precedence of an operator, 1 the lowest; 0 for a function, which is written with parentheses.
-        groups: associativity of an operator: `a - b - c` groups from the left, `a^b^c` from the right, `a < b < c` does
-            not group.
-        syntax: node type of Python's parser, if the operation has a symbol.
-        aliases: further function names that people and models use.
-    """
-
-    name: str
-    fewest: int
+    name: str  # symbol or word in a syntax tree and, except `neg`, in text
+    fewest: int  # number of arguments
     most: int
-    batch: Callable[..., Any]
-    scalar: Scalar
+    batch: Callable[..., Any]  # implementation for float64 arrays that broadcast
+    scalar: Scalar  # implementation for plain floats
     _: KW_ONLY
-    level: int = 0
+    level: int = 0  # precedence of an operator, 1 the lowest; 0 for a function, which is written with parentheses
+    # Associativity of an operator: `a - b - c` groups from the left, `a^b^c` from the right, `a < b < c` not at all.
     groups: Literal["left", "right", "not"] = "not"
-    syntax: type[ast.AST] | None = None
-    aliases: tuple[str, ...] = ()
+    syntax: type[ast.AST] | None = None  # node type of Python's parser, if the operation has a symbol
+    aliases: tuple[str, ...] = ()  # further function names that people and models use
 
 
 NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of terms that never need parentheses

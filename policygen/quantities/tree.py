@@ -11,14 +11,10 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A literal constant.
-
-    Attributes:
-        limits: the range that tuning never leaves, as in `tune(START, LOW, HIGH)`; None if none is stated.
-    """
+    """A literal constant."""
 
     value: float
-    limits: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None  # the range that tuning never leaves, as in `tune(START, LOW, HIGH)`
 
 
 NOTHING = Number(0.0)  # `start` of a `prev(NAME)` without START
