@@ -68,10 +68,6 @@ def test_features_never_hand_on_what_is_not_finite(numbers):
     assert finite_scalar(-math.inf) == -1e6
 
 
-def test_an_expression_without_names_broadcasts():
-    assert np.broadcast_to(compile_batch(parse_expression("1 + 2", ()), ())([]), (3,)).tolist() == [3, 3, 3]
-
-
 TOGETHER = (
     "2*x*y^2 + 3*x*y^2 - 5*(x - y)",
     "7*y*3*x*y",

@@ -20,10 +20,6 @@ def of_names(row: Operation, count: int) -> Call:
     return Call(row.name, tuple(map(Name, LETTERS[:count])))
 
 
-def written(name: str, count: int) -> str:
-    return f"{name}({', '.join(LETTERS[:count])})"
-
-
 def test_a_name_means_one_operation():
     names = [name for row in ROWS for name in (row.name, *row.aliases)]
     assert len(names) == len(set(names))
@@ -73,7 +69,7 @@ def test_a_function_is_called_by_its_name_and_aliases_with_the_arguments_it_take
     row = FUNCTIONS[name]
     assert name not in ("and", "or", "not", "neg"), "an operator that is a word is no function"
     for count in range(row.fewest, row.most + 1):
-        assert parse_expression(written(name, count), LETTERS) == of_names(row, count)
+        assert parse_expression(f"{name}({', '.join(LETTERS[:count])})", LETTERS) == of_names(row, count)
     for count in {row.fewest - 1, row.most + 1} - set(range(row.fewest, row.most + 1)):
         expected = row.fewest if row.fewest == row.most else f"{row.fewest} to {row.most}"
         with pytest.raises(ExpressionError, match=rf"takes {expected} arguments, here it has {count}"):
