@@ -1,8 +1,5 @@
 # ruff: noqa: E501 - cases are easier to compare with one on a line
-"""Replies read into policies, or into all their problems.
-
-It tests `policies.read_equations` and `policies.read_table`.
-"""
+"""Replies read into policies, or into all their problems: `parse`, `read_equations` and `read_table`."""
 
 from __future__ import annotations
 
@@ -67,28 +64,23 @@ def problems(text: str, task: Task = LAKE, **options) -> list[str]:
 @EVERY_TASK
 @given(data=st.data())
 @QUICK
-def test_a_table_reads_back_equal(task, data):
-    policy = data.draw(tables(task))
-    assert parse(policy.to_text(), task) == ParseResult(policy, (), 1.0)
-    assert parse(policy.to_text(), task, incumbent=policy) == ParseResult(policy, (), 1.0)
+def test_a_policy_reads_back_equal(task, data):
+    for policy in (data.draw(tables(task)), data.draw(linear_policies(task))):
+        for incumbent in (None, policy):
+            assert parse(policy.to_text(), task, policy.kind, incumbent) == ParseResult(policy, (), 1.0)
 
 
-@EVERY_TASK
-@given(data=st.data())
-@QUICK
-def test_a_linear_policy_reads_back_equal(task, data):
-    policy = data.draw(linear_policies(task))
-    assert parse(policy.to_text(), task) == ParseResult(policy, (), 1.0)
-
-
-def test_a_grid_in_another_order_than_the_task_reads_back_equal():
+def test_a_revision_may_have_another_kind_or_order_of_the_grid_and_is_read_as_if_alone():
     for dimensions in (LAKE.grid.dimensions[::-1], (integer_dimension("column", 4), Dimension("square", (7.5,)))):
         grid = Grid(dimensions)
         policy = TablePolicy.from_actions(LAKE, np.arange(grid.size) % 4, grid)
         assert read(policy.to_text()) == policy
-        incumbent = TablePolicy.from_actions(LAKE, np.zeros(16))
+        same = read(policy.to_text(), incumbent=TablePolicy.from_actions(LAKE, np.zeros(16)))
         squares = np.arange(16).reshape(-1, 1)
-        assert np.array_equal(read(policy.to_text(), incumbent=incumbent).act(squares), policy.act(squares))
+        assert np.array_equal(same.act(squares), policy.act(squares))
+    linear, table = read("left = 0\nright = angle", CARTPOLE), TablePolicy.from_actions(CARTPOLE, np.zeros(324))
+    assert "have no row" in problems("| * | * | 0 | * | left |", CARTPOLE, incumbent=linear)[0]
+    assert "there is no equation for right" in problems("left = 1", CARTPOLE, incumbent=table)[0]
 
 
 @given(st.data())
@@ -96,9 +88,8 @@ def test_a_grid_in_another_order_than_the_task_reads_back_equal():
 def test_a_policy_survives_prose_fences_and_windows_line_ends(data):
     policy = data.draw(st.one_of(tables(CARTPOLE), linear_policies(CARTPOLE)))
     text = policy.to_text()
-    assert (
-        read(f"# A heading\nHere it is, better than before:\n\n```text\n{text}\n```\nGood luck!\n", CARTPOLE) == policy
-    )
+    prose = f"# A heading\nHere it is, better than before:\n\n```text\n{text}\n```\nGood luck!\n"
+    assert read(prose, CARTPOLE) == policy
     assert read(text.replace("\n", "\r\n"), CARTPOLE) == policy
 
 
@@ -269,10 +260,8 @@ def test_a_fixed_grid_takes_no_other_bins():
 
 
 def test_a_task_without_a_grid_needs_bins():
-    assert (
-        "task pair has no grid; give one with lines like `bins NAME: 0, 0.5`"
-        in problems("| * | low | 0 |", GRIDLESS)[0]
-    )
+    expected = "task pair has no grid; give one with lines like `bins NAME: 0, 0.5`"
+    assert expected in problems("| * | low | 0 |", GRIDLESS)[0]
     policy = read("bins x: 0\n| x | gear | horn |\n| 0 | low | 1 |\n| 1 | reverse | 0 |", GRIDLESS)
     assert policy.act(np.array([[-1.0, 0], [1.0, 0]])).tolist() == [[0, 1], [2, 0]]
 
@@ -324,10 +313,8 @@ def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
 
 
 def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
-    parsed = parse("let lean = angel\nleft = lean\nright = 2*lean", CARTPOLE)
-    assert list(map(str, parsed.problems)) == [
-        "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
-    ]
+    (found,) = problems("let lean = angel\nleft = lean\nright = 2*lean", CARTPOLE)
+    assert found == "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
 
 
 def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
@@ -347,9 +334,8 @@ def test_numbered_observations_are_read_unless_the_text_defines_the_name():
 
 def test_parts_of_a_dict_are_not_called_by_number():
     room = ActionLayout("parts", parts=(ActionLayout("array", "float32", (1,)),) * 2, keys=("heater", "vent"))
-    task = replace(
-        ARM, actuators=(Actuator("heater", (), 0.0, 1.0), Actuator("vent", (), 0.0, 1.0)), action_layout=room
-    )
+    actuators = tuple(Actuator(name, (), 0.0, 1.0) for name in room.keys)
+    task = replace(ARM, actuators=actuators, action_layout=room)
     (found, *_) = problems("vent = x\naction0 = y", task)
     assert found.startswith("line 2: unknown output `action0`; known are heater, vent")
 
@@ -390,11 +376,7 @@ def test_equations_that_a_revision_leaves_out_are_kept_and_so_are_features():
     old = read("let lean = angle + 0.2*spin\nleft = -lean\nright = lean", CARTPOLE)
     parsed = parse("right = 2*lean", CARTPOLE, incumbent=old)
     assert parsed.coverage == 0.5
-    assert dict(parsed.policy.equations) == {
-        "left": dict(old.equations)["left"],
-        "right": parse_expression("2*lean", ["lean"]),
-    }
-    assert parsed.policy.lets == old.lets
+    assert parsed.policy.to_text() == "let lean = angle + 0.2*spin\nleft = -lean\nright = 2*lean"
 
 
 def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
@@ -402,10 +384,8 @@ def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
     new = read("let lean = angle + spin\nright = 2*lean", CARTPOLE, incumbent=old)
     assert to_text(dict(new.lets)["lean"]) == "angle + spin"
     assert new.outputs(np.array([[0.0], [0.0], [1.0], [2.0]])).tolist() == [[-3.0, 6.0]]
-    found = problems("let lean = 2*lean\nright = lean", CARTPOLE, incumbent=old)
-    assert found == [
-        "a value would need itself (lean -> lean); rename one of them, or read `prev(lean)`, its last value"
-    ]
+    (found,) = problems("let lean = 2*lean\nright = lean", CARTPOLE, incumbent=old)
+    assert found.startswith("a value would need itself (lean -> lean)")
 
 
 def test_a_table_over_a_redefined_feature_must_be_complete():
@@ -468,24 +448,14 @@ def test_a_policy_is_read_whatever_is_said_of_it():
         assert parse(f"{before}{row}\n```", LAKE, "table", old).policy is not None
 
 
-def test_a_revision_of_another_kind_starts_from_nothing():
-    old = read("left = 0\nright = angle", CARTPOLE)
-    assert "have no row" in problems("| * | * | 0 | * | left |", CARTPOLE, incumbent=old)[0]
-    assert (
-        "there is no equation for right"
-        in problems("left = 1", CARTPOLE, incumbent=TablePolicy.from_actions(CARTPOLE, np.zeros(324)))[0]
-    )
-
-
 # --- the form of numbers only ----------------------------------------------------------------------------------------
 
 
 def test_params_of_a_table_are_actions_cell_by_cell():
     policy = read("\n".join(f"params[{i}]: {i % 4}" for i in range(16)))
     assert policy.actions.tolist() == [i % 4 for i in range(16)]
-    torque = read(
-        "\n".join(f"params[{i}]: {0.1234567 * (i % 3)}" for i in range(PENDULUM.grid.size)), PENDULUM, kind="table"
-    )
+    lines = "\n".join(f"params[{i}]: {0.1234567 * (i % 3)}" for i in range(PENDULUM.grid.size))
+    torque = read(lines, PENDULUM, kind="table")
     assert torque.actions[:3, 0] == pytest.approx([0.0, 0.1234567, 0.2469134], abs=1e-8)
     assert "`params` give one number a cell" in problems("\n".join(f"params[{i}]: 0" for i in range(6)), ARM)[0]
 
@@ -530,12 +500,7 @@ BAD: dict[str, list[tuple[int | None, str]]] = {
 }  # fmt: skip
 
 
-def test_every_reply_file_has_an_expected_outcome():
-    stems = {path.stem for path in REPLIES.glob("*-*.md")}
-    assert stems == {*GOOD, *BAD}
-
-
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", sorted({path.stem for path in REPLIES.glob("*-*.md")} - BAD.keys()))
 def test_a_good_reply_is_read_as_meant(name):
     task = CARTPOLE if name.startswith("cartpole") else LAKE
     kind = "linear" if "params" in name else None
@@ -554,14 +519,6 @@ def test_a_bad_reply_is_answered_with_every_problem_and_its_line(name):
         assert words in str(problem)
 
 
-def test_a_reply_that_changes_two_squares_keeps_the_others():
-    text = (REPLIES / "frozenlake-revision.md").read_text()
-    old = TablePolicy.from_actions(LAKE, np.arange(16) % 4)
-    parsed = parse(text, LAKE, incumbent=old)
-    assert parsed.coverage == 2 / 16
-    assert np.flatnonzero(parsed.policy.actions != old.actions).tolist() == [9, 14]
-
-
 @pytest.mark.parametrize(
     ("file", "task", "at_least"),
     [("model_cartpole_lean.md", "cartpole", 475.0), ("model_frozenlake_first.md", "frozenlake", 0.74)],
@@ -571,20 +528,10 @@ def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least
     assert policygen.score(policy, episodes=50, seed=3).mean >= at_least
 
 
-def test_a_published_structure_is_read_and_walks_before_any_tuning() -> None:
-    pytest.importorskip("mujoco")
-    reply = REPLIES.parents[2] / "results" / "structures" / "hopper" / "reply-001.md"
-    assert (
-        policygen.score(read(reply.read_text(encoding="utf-8"), load_task("hopper")), episodes=2, seed=3).mean > 1_400
-    )
-
-
 # --- anything at all -------------------------------------------------------------------------------------------------
 
-SEEDS = [path.read_text(encoding="utf-8") for path in sorted(REPLIES.glob("*.md"))] + [
-    *TOLERATED.values(),
-    *EQUATIONS.values(),
-]
+SEEDS = [path.read_text(encoding="utf-8") for path in sorted(REPLIES.glob("*.md"))]
+SEEDS += [*TOLERATED.values(), *EQUATIONS.values()]
 PIECES = ["|", "*", "let ", "bins ", "=", "params[", "]:", "```", "\n", "\u2028", "\0", "action", "row", "angle", "left", "(", ")", "-", "9" * 30, "e999", "if", "\ud800", "–", "²", "#", "//", ",", "0", ">=", "**", "`", " "]  # fmt: skip
 
 
@@ -616,21 +563,10 @@ def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, f
             assert all(linear_terms(node) for _, node in parsed.policy.equations)
 
 
-def repeated(piece: str) -> str:
-    return (piece * (MAX_CHARACTERS // len(piece) + 1))[:MAX_CHARACTERS]
-
-
+REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "\n", "params[1]: 1 ", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
 HUGE = {
-    "pipes": repeated("|"),
-    "wrong rows": repeated("| * | * | * | * | lft |\n"),
+    **{piece[:20]: (piece * (MAX_CHARACTERS // len(piece) + 1))[:MAX_CHARACTERS] for piece in REPEATED},
     "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
-    "unknown names": repeated("let q = velocty\n"),
-    "assignments": repeated("a=b\n"),
-    "fences": repeated("```\n"),
-    "blank lines": repeated("\n"),
-    "params": repeated("params[1]: 1 "),
-    "aliases": repeated("obs0 "),
-    "brackets": repeated("| * | * | * | * | " + "(" * 3_900 + "|\n"),
     "a grid of a million cells": "bins position: " + ",".join(map(str, range(999))) + "\nbins velocity: " + ",".join(map(str, range(998)))
     + "\n| position | velocity | action |\n" + "| * | * | left |\n" * 20_000,
     "more dimensions than arrays have": "".join(f"let a{i}=spin\nbins a{i}:\n" for i in range(70)) + "|" + "|".join(f"a{i}" for i in range(70)) + "|action|\n|" + "*|" * 70 + "left|",
