@@ -88,10 +88,9 @@ def test_powers_of_powers_and_long_products_are_computed_in_no_time() -> None:
     for _ in range(40):
         cubes = f"({cubes})^3"
     made = Equations(LINE, Plant(tuple(squares), (("x", f"{cubes} + a13"),)))
-    (found,), _ = made.step([np.array([1.0001])], [], [np.zeros(1)], made.values)
-    assert float(found[0]) == np.inf
-    (found,), _ = made.step([np.array([0.9999])], [], [np.zeros(1)], made.values)
-    assert float(found[0]) == pytest.approx(0.9999**8192)
+    for x, expected in ((1.0001, np.inf), (0.9999, 0.9999**8192)):
+        (found,), _ = made.step([np.array([x])], [], [np.zeros(1)], made.values)
+        assert float(found[0]) == pytest.approx(expected)
 
 
 def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() -> None:
@@ -105,28 +104,20 @@ def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() ->
 
 @pytest.mark.parametrize(
     ("ends", "inside", "outside"),
-    [
-        ("x > 2", 1.0, 3.0),
-        ("2 >= x", 3.0, 1.0),
-        ("abs(x) > 2 or x < -1", 0.0, -1.5),
-        ("not (x < 2 and x > -2)", 0.0, 3.0),
-    ],
+    [("x > 2", 1, 3), ("2 >= x", 3, 1), ("abs(x) > 2 or x < -1", 0, -1.5), ("not (x < 2 and x > -2)", 0, 3)],
 )
 def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, outside: float) -> None:
     margin = equations(f"ends = {ends}", LINE).margin
     assert float(margin([np.array(inside)])[0]) < 0 < float(margin([np.array(outside)])[0])
-
-
-def test_an_end_that_is_no_bound_of_the_state_has_no_margin() -> None:
-    for ends in ("x", "1", "x == 2", "x > prev(x)"):
-        assert equations(f"ends = {ends}", LINE).margin is None
+    for no_bound in ("x", "1", "x == 2", "x > prev(x)"):
+        assert equations(f"ends = {no_bound}", LINE).margin is None
 
 
 def test_an_observation_called_ends_is_that_observation() -> None:
     named = Plant(next=(("ends", "ends + u"),), reward="2*ends")
     task = replace(LINE, observations=(Observation("ends"), Observation("reward"), Observation("next")))
     made = Equations(task, named)
-    columns = [np.array([3.0]), np.array([5.0]), np.array([7.0])]
+    columns = list(np.array([[3.0], [5.0], [7.0]]))
     paid, _ = made.outcome(columns, [], [np.array([1.0])], made.values, columns)
     assert float(np.ravel(paid)[0]) == 6.0
 

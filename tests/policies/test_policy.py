@@ -68,10 +68,9 @@ def test_a_table_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
     batch = policy.act(rows)
     assert_action_like(task, batch, 40)
     one_by_one = np.array([policy.act_one(row) for row in rows])
-    # A feature may fall on an edge to the last bit: count it as the same if either neighbour is meant.
-    assert (batch == one_by_one).all(axis=tuple(range(1, batch.ndim))).mean() > 0.9
-    exact = not policy.reader.features
-    assert not exact or np.array_equal(batch, one_by_one)
+    # A feature may fall on an edge to the last bit.
+    same = (batch == one_by_one).all(axis=tuple(range(1, batch.ndim)))
+    assert same.mean() > 0.9 if policy.reader.features else same.all()
     assert np.array_equal(policy.act_columns(list(np.ascontiguousarray(rows.T))), batch)
     assert np.array_equal(policy.actions[policy.cells(rows)], batch)
 
@@ -100,28 +99,16 @@ def test_a_linear_policy_acts_alike_on_a_batch_and_one_by_one(task, data, seed):
                 assert mine == theirs
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_plain_linear_policies_agree_for_every_observation_type(dtype):
-    rng = np.random.default_rng(5)
-    for task in (CARTPOLE, PENDULUM, ARM, PAIR):
-        text = "\n".join(
-            f"{name} = "
-            + " + ".join(f"{w:.3f}*{q}" for w, q in zip(rng.normal(size=9), task.observation_names, strict=False))
-            for name in output_names(task)
-        )
-        policy = parse(text.replace("+ -", "- "), task).policy
-        rows = (10 * observations(task, MATRIX_PRODUCT_FROM, 1)).astype(dtype)
-        batch = policy.act(rows)
-        assert_action_like(task, batch, MATRIX_PRODUCT_FROM)
-        assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(batch, abs=1e-5)
+def constant_policies(task: Task) -> tuple[Policy, ...]:
+    equations = tuple((name, Number(0.25)) for name in output_names(task))
+    table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
+    return table, LinearPolicy(task, (), equations)
 
 
 @EVERY_TASK
 def test_shapes_are_those_of_the_documentation(task):
     n = len(task.observations)
-    table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
-    linear = LinearPolicy(task, (), tuple((name, Number(0.25)) for name in output_names(task)))
-    for policy in (table, linear):
+    for policy in constant_policies(task):
         assert_action_like(task, policy.act(np.zeros((7, n), np.float32)), 7)
         assert_action_like(task, policy.act(np.zeros((0, n), np.float32)), 0)
         single = policy.act(np.zeros(n))
@@ -156,11 +143,12 @@ def test_what_a_linear_policy_does_not_read_cannot_change_its_action(strange):
             assert policy.act(np.tile(rows, (times, 1)).astype(dtype)) == pytest.approx(np.tile(expected, (times, 1)))
 
 
-@pytest.mark.parametrize(("strange", "torque"), [(math.nan, 0.5), (math.inf, 2.0), (-math.inf, -2.0)])
-def test_a_linear_policy_reads_nan_as_zero_and_infinity_as_a_large_number(strange, torque):
+@pytest.mark.parametrize(("value", "torque"), [(math.nan, 0.5), (math.inf, 2.0), (-math.inf, -2.0), (-1.0, -2.0)])
+def test_a_linear_policy_reads_nan_as_zero_and_infinity_as_a_large_number(value, torque):
     policy = parse(f"action = 3*{PENDULUM.observation_names[0]} + 0.5", PENDULUM).policy
-    for observation in ([strange, 0.0, 0.0], np.array([strange, 0, 0], np.float32)):
-        assert policy.act_one(observation) == pytest.approx([torque])
+    for dtype in (np.float32, np.float64, *([np.int64] if math.isfinite(value) else [])):
+        observation = np.array([value, 0, 0], dtype)
+        assert policy.act_one(observation) == policy.act_one(observation.tolist()) == pytest.approx([torque])
         for times in (1, MATRIX_PRODUCT_FROM):
             assert policy.act(np.array([observation] * times)) == pytest.approx(np.array([[torque]] * times))
 
@@ -193,22 +181,17 @@ def test_a_handed_out_action_cannot_change_the_table():
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_over_an_unknown_quantity_or_outside_the_range_is_never_made():
+def test_a_policy_that_does_not_fit_its_task_is_never_made():
     with pytest.raises(PolicyError, match="unknown name `depth`; known are square"):
         TablePolicy(LAKE, (), Grid((integer_dimension("depth", 2),)), (Rule(((0, 1),), (0.0,)),))
     with pytest.raises(PolicyError, match=r"row 1: elbow lies in -2 to 0\.5, here 0\.75"):
         TablePolicy.from_actions(ARM, [[0.0, 0.75]] * 6)
     with pytest.raises(PolicyError, match="has no grid"):
         TablePolicy.from_actions(Task("t", "x", ARM.observations, ARM.actuators, "box", 5), [[0.0, 0.0]])
-
-
-def test_a_linear_policy_has_one_equation_per_output_in_order():
-    assert output_names(CARTPOLE) == ("left", "right")
-    assert output_names(ARM) == ("shoulder", "elbow")
-    assert output_names(PAIR) == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
-    assert output_names(discovered("Acrobot-v1")) == ("torque_minus_1", "torque_0", "torque_1")
     with pytest.raises(PolicyError, match="one equation each for left, right"):
         LinearPolicy(CARTPOLE, (), (("right", Number(1.0)), ("left", Number(0.0))))
+    assert output_names(PAIR) == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
+    assert output_names(discovered("Acrobot-v1")) == ("torque_minus_1", "torque_0", "torque_1")
 
 
 def test_weights_and_terms_are_the_matrix_of_the_equations():
@@ -263,21 +246,17 @@ DAMAGED = [
     ("kind", "neural", "there is no kind `neural`; known are linear, table"),
     ("kind", KeyError, "the key `kind` is missing"),
     ("rules", KeyError, "the key `rules` is missing"),
-    ("lets", [1], "`lets`: input should be a valid dictionary"),
     ("lets.far", 3, "`lets.far`: input should be a valid string"),
     ("lets.far", "open('x')", "damaged policy: unknown function `open`"),
     ("lets.row", "1", "`row` cannot name a feature"),
     ("grid", {}, "damaged grid: a grid bins 1 to 32 quantities"),
-    ("grid.far", "3", "`grid.far`: input should be a valid list"),
     ("grid.far", [3, 1], "damaged grid: the bin edges of far must increase"),
     ("grid.far", [math.nan], "damaged grid: the bin edges of far must be finite"),
     ("rules.0", [], "row 1 does not have one entry per quantity and actuator"),
     ("rules.0", [[2], [0.0]], "row 1: the bins of far are 0 to 1"),
     ("rules.0", [[0.5], [0.0]], "row 1: the bins of far"),
     ("rules.0", [[1, 0], [0.0]], "row 1: the bins of far"),
-    ("rules.0", [[0.0]], "row 1 does not have one entry per quantity and actuator"),
     ("rules.0", [[0], [0.5]], "row 1: action is 0 to 3, here 0.5"),
-    ("rules.0", [[0], [4]], "row 1: action is 0 to 3, here 4"),
     ("rules.1", [[1], [0]], r"1 of 2 cells have no row \(the first is far 0\)"),
     ("equations.left", "row.real", "damaged policy: `Attribute` is not arithmetic"),
     ("equations.left", KeyError, "needs one equation each"),
@@ -324,12 +303,10 @@ def test_whatever_a_damaged_file_holds_loads_and_acts_or_is_refused(data):
         if not (isinstance(inner[key], dict | list) and inner[key] and data.draw(st.booleans())):
             break
         inner = inner[key]
-    leaves = st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5)
-    inner[key] = data.draw(
-        st.recursive(
-            leaves, lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=5), some, max_size=3)
-        )
-    )
+    texts = st.text(max_size=5)
+    leaves = st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | texts
+    grown = st.recursive(leaves, lambda some: st.lists(some, max_size=3) | st.dictionaries(texts, some, max_size=3))
+    inner[key] = data.draw(grown)
     with contextlib.suppress(PolicyError):
         policy = from_record(json.loads(json.dumps(record)))
         policy.act(np.zeros((2, len(policy.task.observations))))
@@ -362,25 +339,16 @@ def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path):
 @EVERY_TASK
 def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
     n = len(task.observations)
-    table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
-    linear = LinearPolicy(
-        task,
-        (),
-        tuple(
-            (name, parse_expression(task.observation_names[0], task.observation_names)) for name in output_names(task)
-        ),
-    )
+    table, _ = constant_policies(task)
+    linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in output_names(task)), task).policy
     row, expected = [0.0] * n, rf"expected one observation of {n} numbers, .*`policy.controller\(\)`"
     for policy in (table, linear):
         for wrong, found in (
             ([*row, 0.0], f"got {n + 1} numbers"),
-            (np.zeros(n + 2, np.float32), f"got {n + 2} numbers"),
             (row[:-1], f"got {n - 1} numbers"),
             (np.zeros((n, 2)), "got ndarray"),
             (np.zeros(()), "got ndarray"),
-            (0.5, "got float"),
             (3, "got int"),
-            (None, "got NoneType"),
             ({f"part{i}": 0.0 for i in range(n)}, "got dict"),
             ([None] * n, "values that are not all numbers"),
             (tuple(np.zeros(2) for _ in range(n)), "got tuple"),
@@ -400,11 +368,9 @@ def test_the_whole_text_needs_neither_features_nor_grid_of_the_task_file(name):
     except TaskError:
         pytest.skip("its simulator is not installed")
     rng = np.random.default_rng(3)
-    everything = " + ".join(f"{w:.2f}*{q}" for w, q in zip(rng.normal(size=99), task.quantity_names, strict=False))
-    equations = tuple(
-        (output, parse_expression(everything.replace("+ -", "- "), task.quantity_names))
-        for output in output_names(task)
-    )
+    terms = (f"{w:.2f}*{q}" for w, q in zip(rng.normal(size=99), task.quantity_names, strict=False))
+    everything = parse_expression(" + ".join(terms).replace("+ -", "- "), task.quantity_names)
+    equations = tuple((output, everything) for output in output_names(task))
     policies: list[Policy] = [LinearPolicy(task, (), equations)]
     if task.grid is not None:
         levels = [len(a.labels) - 1.0 if a.is_choice else a.high for a in task.actuators]

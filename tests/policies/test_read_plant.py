@@ -15,6 +15,8 @@ from policygen.policies.parse import parse
 from policygen.policies.plant import Equations
 from policygen.tasks.spaces import Observation, ObservedText
 
+HIDDEN = "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3"
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -28,10 +30,7 @@ from policygen.tasks.spaces import Observation, ObservedText
         ("reward = next(near) - ends", "reward = next(near) - ends"),
         ("next rate = prev(u)\nlet u = rate + torque", "let u = rate + torque\nnext rate = prev(u)"),
         ("next rate = rate + push\nhidden push", "hidden push\nnext rate = rate + push"),
-        (
-            "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3",
-            "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3",
-        ),
+        (HIDDEN, HIDDEN),
         ("let v = u + rate\nlet u = 2*torque\nnext rate = v", "let u = 2*torque\nlet v = u + rate\nnext rate = v"),
     ],
 )
@@ -79,10 +78,7 @@ MISPLACED = (
         ("hidden push\nnoise push = 1\nnext rate = push", "line 2: unknown observation `push`"),
         ("hidden push\ntorque = push\nnext rate = push", "line 2: unknown name `push`"),
         ("hidden push\ntorque = prev(push)\nnext rate = push", "line 2: unknown name `push`"),
-        (
-            "hidden push\nlet u = 2*push\ntorque = u\nnext rate = u",
-            "line 3: `u` reads the action of the step or a hidden",
-        ),
+        ("hidden push\nlet u = 2*push\ntorque = u\nnext rate = u", "line 3: `u` reads the action of the step or a"),
         ("reward = prev(ends) + rate", "`prev(ends)` is always 0"),
         ("hidden push\nreward = next(push)", "line 2: unknown observation or feature `push`"),
         ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
@@ -102,9 +98,7 @@ HUGE = {
     "nesting": "next rate = " + "(" * 900 + "1" + ")" * 900,
     "lets": "\n".join(f"let a{i} = {i}*torque" for i in range(10_000)) + "\nnext rate = a1",
     "a chain": "\n".join(f"let a{i} = a{i + 1} + torque" for i in range(90)) + "\nnext rate = a0",
-    "long sums": "\n".join(f"let a{i} = {' + '.join(['rate'] * 90)}" for i in range(4))
-    + "\nnext rate = "
-    + "+".join(["a0"] * 400),
+    "long sums": f"let a0 = {' + '.join(['rate'] * 90)}\nnext rate = {'+'.join(['a0'] * 400)}",
     "a line": "next rate = " + "9" * 100_000,
 }
 
@@ -135,10 +129,9 @@ def test_quantities_of_quantities_are_computed_once(text: str, expected: Callabl
     plant = read(text).plant
     assert plant is not None
     own = Equations(PENDULUM, plant)
-    columns = [np.array([value]) for value in (1.0, 0.0, 0.7)]
-    decided, values = [np.zeros(1)], own.values.tolist()
-    after, _ = own.step(columns, own.memory([], 1), decided, values)
-    reward, _ = own.outcome(columns, own.memory([], 1), decided, values, after)
+    given = list(np.array([[1.0], [0.0], [0.7]])), own.memory([], 1), [np.zeros(1)], own.values.tolist()
+    after, _ = own.step(*given)
+    reward, _ = own.outcome(*given, after)
     assert after[2] == pytest.approx(expected(0.7))
     assert reward == pytest.approx(expected(float(after[2][0])))
     assert time.process_time() - begun < 5
@@ -180,10 +173,11 @@ def test_environments_observed_as_text_have_no_plant() -> None:
 
 
 def test_a_plant_may_have_as_many_features_as_its_policy() -> None:
-    own = [f"let a{i} = {i + 2}*sin" for i in range(90)]
-    driven = [f"let b{i} = {i + 2}*torque" for i in range(90)]
-    torque = "torque = " + " + ".join(f"a{i}" for i in range(90))
-    text = [*own, torque, *driven, "next rate = " + " + ".join(f"b{i}" for i in range(90))]
+    own, driven = (
+        [*(f"let {a}{i} = {i + 2}*{name}" for i in range(90)), f"{left} = " + " + ".join(f"{a}{i}" for i in range(90))]
+        for a, name, left in (("a", "sin", "torque"), ("b", "torque", "next rate"))
+    )
+    text = [*own, *driven]
     found = read("\n".join(text))
     assert found.policy is not None, list(map(str, found.problems))
     assert found.plant is not None
