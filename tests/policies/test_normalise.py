@@ -194,15 +194,6 @@ def test_a_run_gives_fresh_definitions_to_each_round_and_the_same_to_all_its_can
     assert dict(one.lets)["n_rate"] != rate.node
 
 
-def test_a_run_that_refines_keeps_the_definitions_of_its_proposal() -> None:
-    search, _, _ = searched(CARTPOLE, "left = 0\nright = 0.1*n_angle + 0.1*n_spin - 2*n_position", refine="cma:60")
-    (attempt,) = search.attempts[1:]
-    assert attempt.proposed is not None
-    assert attempt.policy is not None
-    assert attempt.policy.lets == attempt.proposed.lets != ()
-    assert attempt.policy != attempt.proposed
-
-
 def test_refinement_leaves_definitions_alone_and_moves_everything_else() -> None:
     tunable = Tunable(read("let lean = n_angle + 0.5*n_spin\nleft = 0\nright = 2*lean", OLD))
     definitions = "let n_angle = (angle - 1)/2\nlet n_spin = (spin + 3)/4\n"

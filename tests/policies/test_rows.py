@@ -62,35 +62,11 @@ def test_a_known_table_takes_as_few_rows_as_are_known(table, rows):
     assert rules[-1].bins == tuple(tuple(range(size)) for size in table.shape), "the most frequent action: stars"
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_table_of_few_rows_is_found_again_as_few_rows(seed):
-    """1,296 cells of 4 boxes that cut into each other, and what is around them."""
-    rng = np.random.default_rng(seed)
-    shape = (6, 6, 6, 6)
-    table = np.zeros(shape, int)
-    for action in range(1, 5):
-        low = rng.integers(0, 4, size=4)
-        table[tuple(slice(a, a + 3) for a in low)] = action
-    assert len(rows_of(table)) <= 16
-
-
 def test_several_actuators_are_one_action():
     dense = np.stack([(ROW < 4).ravel(), (ROW < 4).ravel() * -0.5], axis=1)
     rules = compressed(dense, (8, 8))
-    assert [rule.action for rule in rules] in (
-        [(1.0, -0.5), (0.0, 0.0)],
-        [(0.0, -0.0), (1.0, -0.5)],
-        [(0.0, 0.0), (1.0, -0.5)],
-    )
+    assert sorted(rule.action for rule in rules) == [(0.0, 0.0), (1.0, -0.5)]
     assert np.array_equal(dense_table(rules, (8, 8), 2)[0], dense)
-
-
-def test_rows_that_earlier_ones_cover_are_left_out():
-    everything, half = (tuple(range(4)),), ((0, 1),)
-    rules = (Rule(half, (1.0,)), Rule(((1,),), (2.0,)), Rule(everything, (0.0,)), Rule(half, (3.0,)))
-    assert visible(rules, (4,)) == (rules[0], rules[2])
-    assert dense_table(rules, (4,), 1)[0].ravel().tolist() == [1, 1, 0, 0]
-    assert dense_table(rules[:2], (4,), 1)[1].tolist() == [True, True, False, False]
 
 
 def test_rows_of_ranges_and_of_sets_cover_what_they_say_cell_by_cell():
@@ -125,8 +101,3 @@ def test_an_action_reads_back_as_it_is_written(actuator, data):
     else:
         value = data.draw(st.floats(actuator.low, actuator.high))
     assert read_action(action_text(actuator, value), actuator) == value
-
-
-@pytest.mark.parametrize("dash", ["-", "–", "—", "−", " to ", ".."])
-def test_a_range_is_read_with_whatever_people_write_between_its_ends(dash):
-    assert read_bins(f"1{dash}3", 6) == (1, 2, 3)

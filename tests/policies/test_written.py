@@ -19,14 +19,9 @@ from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 
 ROOT = Path(__file__).parents[2]
-REPLIES = [
-    ("cartpole", ROOT / "tests/data/replies/cartpole-feature.md"),
-    ("cartpole", ROOT / "tests/data/replies/model_cartpole_lean.md"),
-    *(
-        (name, ROOT / f"results/transcripts/{name}/transcript.jsonl")
-        for name in ("cartpole", "cliffwalking", "mountaincar", "mountaincar-continuous", "maze", "nim", "pong")
-    ),
-]
+REPLIES = [("cartpole", ROOT / f"tests/data/replies/{name}.md") for name in ("cartpole-feature", "model_cartpole_lean")]
+TRANSCRIPTS = ("cartpole", "cliffwalking", "mountaincar", "mountaincar-continuous", "maze", "nim", "pong")
+REPLIES += [(name, ROOT / f"results/transcripts/{name}/transcript.jsonl") for name in TRANSCRIPTS]
 WRITTEN = """# The pole first, the cart second.
 
 let zeta = 0.50*(angle + (spin))  # where the |pole| goes
@@ -81,11 +76,8 @@ def test_a_models_reply_is_kept_as_written_also_tuned_and_saved(task: str, path:
     tuned = tunable.at(np.random.default_rng(1).normal(size=tunable.size) * 0.1)
     assert masked(tuned.to_text()) == masked(text)
     for one in (policy, tuned):
-        for again in (
-            read(one.to_text(), task),
-            from_record(json.loads(json.dumps(one.to_record()))),
-            pickle.loads(pickle.dumps(one)),
-        ):
+        saved = json.loads(json.dumps(one.to_record()))
+        for again in (read(one.to_text(), task), from_record(saved), pickle.loads(pickle.dumps(one))):
             assert (again, again.to_text(), text_digest(again)) == (one, one.to_text(), text_digest(one))
 
 
@@ -132,12 +124,8 @@ def test_rows_keep_their_comments_as_long_as_they_say_the_same() -> None:
 
 def test_a_strangers_comments_are_short_visible_and_decide_nothing() -> None:
     record = read(WRITTEN).to_record()
-    record["text"] = [
-        "left = 9  # \x1b[31m" + "x" * 500,
-        "let evil = 1",
-        "# a\nright = 7*spin",
-        *["# " + "y" * 150] * 500,
-    ]
+    comments = ["# " + "y" * 150] * 500
+    record["text"] = ["left = 9  # \x1b[31m" + "x" * 500, "let evil = 1", "# a\nright = 7*spin", *comments]
     policy = from_record(record)
     assert policy == read(WRITTEN)
     assert policy.to_text(plain=True) == read(WRITTEN).to_text(plain=True)
