@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -135,92 +135,79 @@ def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
     return tuple(ordered.items())
 
 
-@dataclass(frozen=True)
 class Equations:
     """A plant compiled for computation; its numbers are arguments, so that it also computes plants with other numbers.
 
-    `values` are the numbers that fitting may change: those in `tune(...)`, within their range, and all others except
-    exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`, `start` and `noise` stay.
+    Attributes:
+        nodes: the expressions of the plant, by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`.
+        values: the numbers that fitting may change, shape (K,), in the order of the lines: those in `tune(...)`, within
+            their range, and all others except exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`,
+            `start` and `noise` stay.
+        limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
+        places: for each of `values` the left-hand side of its line.
+        computed: the lines as expressions over observations, decisions, memory, values (`#0`, `#1`, ...) and
+            `definitions`.
+        definitions: the quantities longer than `SHORT`, each over those before it; `next(NAME)` is a value after the
+            step.
+        remembered: names of the quantities and decisions whose values at the previous step the plant reads.
+        inputs: the names of the columns that the expressions of `computed` may read, except those after the step.
+        inputs_after: the names of the columns after the step, which the reward may read.
+        decided: a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`.
 
     Raises:
         PolicyError: the plant does not fit the task.
     """
 
-    task: Task
-    plant: Plant
-
-    def __post_init__(self) -> None:
-        if self.task.text_names:
+    def __init__(self, task: Task, plant: Plant) -> None:
+        self.task, self.plant, decisions = task, plant, decision_names(task)
+        if task.text_names:
             raise PolicyError("an environment that is observed as text has no plant")
-        for name, deviation in self.plant.noise:
+        for name, deviation in plant.noise:
             if not 0 <= deviation < np.inf:
                 raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is not a standard deviation")
-        lets = dict(self.plant.lets)
-        taken = {*self.task.quantity_names, *decision_names(self.task), *output_names(self.task), *lets}
-        for name in self.plant.hidden:
+        taken = {*task.quantity_names, *decisions, *output_names(task), *dict(plant.lets)}
+        for name in plant.hidden:
             if not is_name(name) or name in taken:
                 raise PolicyError(f"`{name[:40]}` cannot name a hidden state; choose another name")
-        for name, _ in (*self.plant.next, *self.plant.starts, *self.plant.noise):
-            if name not in (*self.task.observation_names, *self.plant.hidden):
+        for name, _ in (*plant.next, *plant.starts, *plant.noise):
+            if name not in (*task.observation_names, *plant.hidden):
                 raise PolicyError(f"damaged plant: `{name[:40]}` is not observed")
         try:
-            for _, text in self.plant.starts:
+            for _, text in plant.starts:
                 read_start(text)
-            most = max(map(_size, self.computed.values()), default=0)
-            if most > MOST_TERMS:
+            lets, known = parse_lets(plant.lets, task, "plant", (*decisions, *plant.hidden))
+            self.nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
+            self.nodes |= {f"{NEXT} {name}": parse_expression(text, known) for name, text in plant.next}
+            if plant.reward:
+                after = [next_of(name) for name in (*task.quantity_names, *dict(plant.lets))]
+                self.nodes[REWARD] = parse_expression(plant.reward, [*known, *after, ENDS])
+            fitted = list(self.nodes.items())
+            if plant.ends:
+                self.nodes[ENDS] = parse_expression(plant.ends, [name for name in known if name not in decisions])
+            self.values = np.array([value for _, node in fitted for value in constants(node, KEPT)])
+            ranges = [one for _, node in fitted for one in limits(node, KEPT)]
+            self.limits = np.array(ranges, np.float64).reshape(-1, 2).T
+            self.places = tuple(line for line, node in fitted for _ in constants(node, KEPT))
+            self.computed, self.definitions = self._computed(known)
+            if max(map(_size, self.computed.values()), default=0) > MOST_TERMS:
                 raise PolicyError(f"a line of the plant has over {MOST_TERMS:,} terms; write it as several `let` lines")
-            if ENDS in self.remembered and ENDS not in self._lets[1]:
+            self.remembered = self._remembered()
+            if ENDS in self.remembered and ENDS not in known:
                 raise PolicyError("`prev(ends)` is always 0, as no step follows an end; leave it out")
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
         except RecursionError:
             raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
-
-    @cached_property
-    def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
-        return parse_lets(self.plant.lets, self.task, "plant", (*decision_names(self.task), *self.plant.hidden))
-
-    @cached_property
-    def nodes(self) -> dict[str, Node]:
-        """The expressions of the plant, by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`."""
-        lets, known = self._lets
-        nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
-        for name, text in self.plant.next:
-            nodes[f"{NEXT} {name}"] = parse_expression(text, known)
-        if self.plant.reward:
-            after = [next_of(name) for name in (*self.task.quantity_names, *dict(self.plant.lets))]
-            nodes[REWARD] = parse_expression(self.plant.reward, [*known, *after, ENDS])
-        if self.plant.ends:
-            decided = decision_names(self.task)
-            nodes[ENDS] = parse_expression(self.plant.ends, [name for name in known if name not in decided])
-        return nodes
-
-    @cached_property
-    def values(self) -> Column:
-        """The numbers that fitting may change, shape (K,), in the order of the lines."""
-        return np.array([value for name in self._fitted for value in constants(self.nodes[name], KEPT)])
-
-    @cached_property
-    def limits(self) -> Column:
-        """The lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`."""
-        ranges = [one for name in self._fitted for one in limits(self.nodes[name], KEPT)]
-        return np.array(ranges, np.float64).reshape(-1, 2).T
-
-    @cached_property
-    def _fitted(self) -> tuple[str, ...]:
-        return tuple(name for name in self.nodes if name != ENDS)
-
-    @cached_property
-    def places(self) -> tuple[str, ...]:
-        """For each of `values` the left-hand side of its line."""
-        return tuple(name for name in self._fitted for _ in constants(self.nodes[name], KEPT))
+        before = [*task.observation_names, *map(slot_of, self.remembered), *plant.hidden]
+        self.inputs = [*before, *decisions, *(f"#{i}" for i in range(len(self.values)))]
+        self.inputs_after = [next_of(name) for name in task.observation_names]
+        self.decided = decision_columns(task)
 
     def with_values(self, values: Column) -> Plant:
         """Return the plant with other numbers, each to 7 significant digits."""
         rounded = iter([to_digits(value, SIGNIFICANT_DIGITS) for value in values.tolist()])
-        texts = {
-            name: to_text(with_plain_signs(with_constants(self.nodes[name], rounded, KEPT))) for name in self._fitted
-        }
+        fitted = {line: node for line, node in self.nodes.items() if line != ENDS}
+        texts = {line: to_text(with_plain_signs(with_constants(node, rounded, KEPT))) for line, node in fitted.items()}
         return replace(
             self.plant,
             lets=tuple((name, texts[f"let {name}"]) for name, _ in self.plant.lets),
@@ -230,18 +217,8 @@ class Equations:
 
     # --- computing
 
-    @cached_property
-    def computed(self) -> dict[str, Node]:
-        """The lines as expressions over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`."""
-        return self._computed[0]
-
-    @cached_property
-    def definitions(self) -> dict[str, Node]:
-        """The quantities longer than `SHORT`, each over those before it; `next(NAME)` is a value after the step."""
-        return self._computed[1]
-
-    @cached_property
-    def _computed(self) -> tuple[dict[str, Node], dict[str, Node]]:
+    def _computed(self, known: Sequence[str]) -> tuple[dict[str, Node], dict[str, Node]]:
+        """Return `computed` and `definitions`; `known` are the names of all quantities, decisions and hidden states."""
         numbers = (f"#{i}" for i in itertools.count())
         # The lines, with `#0`, `#1`, ... for the numbers that fitting may change.
         numbered = {
@@ -272,7 +249,7 @@ class Equations:
         if ENDS in numbered:
             numbered[ENDS] = replaced(numbered[ENDS], {**defined_after, **after})
         # If a quantity is called `ends`, the name means that quantity.
-        ending = {} if ENDS in self._lets[1] else {ENDS: numbered.get(ENDS, Number(0.0))}
+        ending = {} if ENDS in known else {ENDS: numbered.get(ENDS, Number(0.0))}
         read = {**defined, **later, **ending}
         computed = {name: node if name == ENDS else replaced(node, read) for name, node in numbered.items()}
         return computed | {f"let {name}": node for name, node in defined.items()}, long
@@ -283,9 +260,7 @@ class Equations:
         names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
         return nodes + [node for name, node in self.definitions.items() if name in names]
 
-    @cached_property
-    def remembered(self) -> tuple[str, ...]:
-        """Names of the quantities and decisions whose values at the previous step the plant reads."""
+    def _remembered(self) -> tuple[str, ...]:
         lines = [node for name, node in self.computed.items() if not name.startswith("let ")]
         wanted: set[str] = set().union(*map(remembered_in, self.with_definitions(lines)))
         known = -1
@@ -296,17 +271,6 @@ class Equations:
 
     def _current(self, name: str) -> Node:
         return self.computed.get(f"let {name}", Name(name))
-
-    @cached_property
-    def inputs(self) -> list[str]:
-        """The names of the columns that the expressions of `computed` may read, except those after the step."""
-        before = [*self.task.observation_names, *map(slot_of, self.remembered), *self.plant.hidden]
-        return [*before, *decision_names(self.task), *(f"#{i}" for i in range(len(self.values)))]
-
-    @cached_property
-    def inputs_after(self) -> list[str]:
-        """The names of the columns after the step, which the reward may read."""
-        return [next_of(name) for name in self.task.observation_names]
 
     @cached_property
     def _advance(self) -> Any:
@@ -321,11 +285,6 @@ class Equations:
     def _reward_and_end(self) -> Any:
         nodes = [self.computed.get(name, Number(0.0)) for name in (REWARD, ENDS)]
         return compile_together(nodes, [*self.inputs, *self.inputs_after], self.definitions)
-
-    @cached_property
-    def decided(self) -> Callable[[npt.NDArray[Any]], list[Column]]:
-        """A function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`."""
-        return decision_columns(self.task)
 
     def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
         """Return the memory at the start of n episodes: NaN for each of `remembered`, then the hidden states."""
