@@ -95,13 +95,7 @@ def _with_sums(node: Node) -> Node:
 
 
 def _shared_node(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
-    """Return one expression for all nodes, with a name `#i` in place of numbers that differ.
-
-    These numbers are appended to `values`, at index i.
-
-    Raises:
-        DifferentStructure: the nodes differ in more than numbers.
-    """
+    """Return one expression for all nodes, with a name `#i` for numbers that differ; add these to `values`."""
     first = nodes[0]
     if all(node == first for node in nodes):
         return first

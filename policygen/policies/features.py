@@ -37,19 +37,13 @@ Lets = tuple[tuple[str, Node], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of observations, which computes quantities from them.
+    """A reader of observations, which computes quantities from them."""
 
-    Attributes:
-        task: the task whose observations are read; it may define features.
-        lets: further features, after those of the task, each over quantities before it.
-        read: names of the requested quantities; None: all. Other features are computed only if these need them.
-        previous: names of the quantities whose values at the previous step are requested.
-    """
-
-    task: Task
-    lets: Lets = ()
+    task: Task  # its observations are read; it may define features
+    lets: Lets = ()  # further features, after those of the task, each over quantities before it
+    # Names of the requested quantities; None: all. Other features are computed only if these need them.
     read: frozenset[str] | None = None
-    previous: frozenset[str] = frozenset()
+    previous: frozenset[str] = frozenset()  # names of the quantities whose values at the previous step are requested
 
     @cached_property
     def features(self) -> Lets:
@@ -262,8 +256,7 @@ def parse_lets(
         also: further names that they may read.
 
     Raises:
-        PolicyError: a name is invalid or taken.
-        ExpressionError: a definition cannot be parsed.
+        PolicyError, ExpressionError: a name is invalid or taken; a definition cannot be parsed.
     """
     known, lets = [*task.quantity_names, *also], []
     later = [*(name for name, _ in texts), *decision_names(task)]

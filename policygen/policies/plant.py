@@ -54,28 +54,21 @@ _PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """The equations of motion of a task's environment, as text.
+    """The equations of motion of a task's environment, as text."""
 
-    Attributes:
-        lets: the quantities that the other lines need; each may read those before it.
-        next: for each observation or hidden state its value after a step. It may read quantities, hidden states,
-            `prev(...)` and the parts of the action (a label of a choice is 1 if chosen). Observations and hidden states
-            without a line do not change.
-        reward: the reward of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`.
-        ends: a condition on quantities after a step; where it holds, the episode ends. Empty: the plant ends none.
-        starts: for some observations or hidden states the distribution of their start: `normal(MEAN, DEVIATION)` or
-            `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
-        noise: for some observations the standard deviation of their measurement noise.
-        hidden: states that are not observed, such as an unknown load; their starts are fitted for each episode.
-    """
-
-    lets: Texts = ()
+    lets: Texts = ()  # the quantities that the other lines need; each may read those before it
+    # For each observation or hidden state its value after a step. It may read quantities, hidden states, `prev(...)`,
+    # and the parts of the action (a label of a choice is 1 if chosen). States without a line do not change.
     next: Texts = ()
-    reward: str = ""
-    ends: str = ""
+    reward: str = ""  # of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`
+    ends: str = (
+        ""  # a condition on quantities after a step; where it holds, the episode ends. Empty: the plant ends none
+    )
+    # For some observations or hidden states the distribution of their start, `normal(MEAN, DEVIATION)` or
+    # `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
     starts: Texts = ()
-    noise: tuple[tuple[str, float], ...] = ()
-    hidden: tuple[str, ...] = ()
+    noise: tuple[tuple[str, float], ...] = ()  # for some observations the standard deviation of their measurement noise
+    hidden: tuple[str, ...] = ()  # states that are not observed, such as a load; their starts are fitted per episode
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -145,10 +138,8 @@ class Equations:
             `start` and `noise` stay.
         limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
         places: for each of `values` the left-hand side of its line.
-        computed: the lines as expressions over observations, decisions, memory, values (`#0`, `#1`, ...) and
-            `definitions`.
-        definitions: the quantities longer than `SHORT`, each over those before it; `next(NAME)` is a value after the
-            step.
+        computed: the lines over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
+        definitions: the quantities longer than `SHORT`, each over those before it, also `next(NAME)`, after the step.
         remembered: names of the quantities and decisions whose values at the previous step the plant reads.
         inputs: the names of the columns that the expressions of `computed` may read, except those after the step.
         inputs_after: the names of the columns after the step, which the reward may read.
@@ -390,11 +381,7 @@ _DRAW = re.compile(rf"(normal|uniform)\(\s*({NUMBER.pattern})\s*,\s*({NUMBER.pat
 
 
 def read_start(text: str) -> tuple[str, float, float]:
-    """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
-
-    Raises:
-        ExpressionError: `text` is neither, or its numbers are not finite or not in order.
-    """
+    """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`; refuse other texts."""
     if found := _DRAW.fullmatch(text.strip()):
         word, first, second = found[1], float(found[2]), float(found[3])
         is_ordered = second >= 0 if word == "normal" else first <= second

@@ -25,19 +25,15 @@ Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty.
+    """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty."""
 
-    Attributes:
-        lets: the features that they need, each after those that it reads. They keep the proposed constants, because
-            tuning must not change the measure by which it is judged.
-        objective: replaces the reward; tuning maximises its sum over the steps of an episode.
-        potential: the value of a state for a learner, whose reward increases by discount * potential(after) -
-            potential(before); the potential is 0 after termination. This does not change which policy is best (Ng,
-            Harada and Russell 1999, "Policy invariance under reward transformations").
-    """
-
+    # The features that they need, each after those that it reads. They keep the proposed constants, because tuning must
+    # not change the measure by which it is judged.
     lets: tuple[tuple[str, str], ...] = ()
-    objective: str = ""
+    objective: str = ""  # replaces the reward; tuning maximises its sum over the steps of an episode
+    # The value of a state for a learner, whose reward increases by discount * potential(after) - potential(before); the
+    # potential is 0 after termination. This does not change which policy is best (Ng, Harada and Russell 1999, "Policy
+    # invariance under reward transformations").
     potential: str = ""
 
     @property
@@ -93,13 +89,7 @@ class Measure:
     def objectives(
         self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
     ) -> Column:
-        """Return the objective of n separate steps, shape (n,); it must not use memory.
-
-        Args:
-            observations: those before the steps, shape (n, d).
-            actions: shape (n,) or (n, m).
-            rewards: shape (n,).
-        """
+        """Return the objective, which must not use memory, of n steps from observations of shape (n, d): shape (n,)."""
         quantities = self._reader.columns(np.asarray(observations, np.float64).T)
         return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
 

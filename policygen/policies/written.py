@@ -88,13 +88,11 @@ def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
 def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str], actuators: Actuators) -> list[str]:
     """Return the lines of a policy as its author wrote them.
 
-    If `written` leaves out some of the policy's lines, the order is that of `old`, and each line that only `written`
-    has comes after the line before it there.
-
     Args:
         standard: the lines as `to_text(plain=True)` writes them.
         written: the author's lines, without markup.
-        old: the lines of the policy that the author revised; empty if there is none.
+        old: the lines of the policy that the author revised, if any. If `written` leaves out some of the policy's
+            lines, the order is that of `old`; a line that only `written` has comes after the one before it there.
     """
     form, end = _form_of(written, actuators)
     order = _order(form)

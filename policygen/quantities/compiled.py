@@ -53,15 +53,13 @@ def compile_together(
     """Compile several expressions to one function of columns, which computes each common part once.
 
     The function returns one result per expression. Its columns are those of `compile_batch`, but may have any shapes
-    that broadcast. Its second argument is optional: the length of the columns, if none has two dimensions; without it,
-    the function inspects all columns.
+    that broadcast. If none has two dimensions, it is faster with their length as its second argument.
 
     Names `#...` stand for numbers that are fitted. They become the last factors of products: `#1*x*y^2` and `#2*x*y^2`
     then share `x*y*y`, and a long sum of such products takes a few operations on arrays that hold all its terms.
 
     Args:
-        definitions: further names that the expressions may read, each defined over those before it; computed once, if
-            needed.
+        definitions: further names that the expressions may read, each defined over those before it.
     """
     places: dict[Node, int] = {Name(name): index for index, name in enumerate(names)}
     steps: list[tuple[Callable[..., Any], tuple[int, ...], bool]] = []

@@ -194,13 +194,8 @@ class _Converter:
             # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
-            # `next(NAME)` is the value after the step; `names` holds it in the reward of a plant only.
-            case ast.Call(func=ast.Name(id="next"), args=[ast.Name(id=name)], keywords=[]) if (
-                next_of(name) in self.names
-            ):
-                return Name(next_of(name))
             case ast.Call(func=ast.Name(id="next"), args=arguments):
-                raise ExpressionError(self._misplaced_next(arguments))
+                return self._next(arguments)
             case ast.Call(func=ast.Name(id="tune"), args=arguments, keywords=keywords):
                 return self._tuned([] if keywords else arguments, depth)
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
@@ -246,19 +241,22 @@ class _Converter:
             raise ExpressionError(f"`{to_text(number)}`: {problem}; {_HOW_TUNE}")
         return number
 
-    def _misplaced_next(self, arguments: Sequence[ast.expr]) -> str:
-        """Return a one-sentence error message for a `next(...)` that is not allowed."""
+    def _next(self, arguments: Sequence[ast.expr]) -> Name:
+        """Return a value after the step; `names` holds such values in the reward of a plant only."""
         known = [name[len("next(") : -1] for name in self.names if name.startswith("next(")]
         match arguments:
+            case [ast.Name(id=name)] if name in known:
+                return Name(next_of(name))
             case [ast.Name(id=name)] if known:
-                return unknown_name(name, known, what="observation or feature")
+                raise ExpressionError(unknown_name(name, known, what="observation or feature"))
             case [ast.Name(id=name)]:
                 name = _shortened(name)
-                return (
+                raise ExpressionError(
                     f"`next({name})` is allowed in `reward` only; write the right side of `next {name}` as a `let` and "
                     f"read that here (in `ends`, plain `{name}` is the value after the step)"
                 )
-        return "next() takes the name of one observation or feature; write for example `next(speed)`, in `reward`"
+        problem = "next() takes the name of one observation or feature"
+        raise ExpressionError(f"{problem}; write for example `next(speed)`, in `reward`")
 
     def _contains(self, arguments: Sequence[ast.expr]) -> Node:
         match arguments:
@@ -399,12 +397,8 @@ _TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-
 def with_new_numbers(written: str, plain: str) -> str:
     """Return `written` with its numbers replaced by those of `plain`; parentheses and spaces stay.
 
-    Args:
-        written: the expression `plain` with other numbers, and other signs where a number changed its sign.
-        plain: an expression as `to_text` writes it.
-
-    Returns:
-        A text that parses to the same tree as `plain`; `plain` itself if the two differ in anything else.
+    The result parses to the same tree as `plain`, which is as `to_text` writes it. If the two differ in more than
+    numbers and the signs before numbers, `plain` itself is returned.
     """
     words = _WORD.findall(plain)
     texts = words if '"' in plain else ()
