@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.policies.features import Columns, Lets
+from policygen.policies.features import Columns
 from policygen.policies.linear import LinearPolicy, weighed_sum
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.tree import Call, Name, Node, Number, negated
@@ -40,9 +40,9 @@ class BatchedLinear:
         self._first: LinearPolicy = policies[0]
         self._each = each
         self._rows: npt.NDArray[np.integer[Any]] | None = None
-        if len({(_names(p.reader.features), frozenset(_names(p.reader.needed)), len(p.terms)) for p in policies}) > 1:
+        if len({(*dict(p.reader.features), len(p.terms), frozenset(dict(p.reader.needed))) for p in policies}) > 1:
             raise DifferentStructure
-        needed = _names(self._first.reader.needed)
+        needed = dict(self._first.reader.needed)
         values: list[tuple[float, ...]] = []
         features = [
             _shared_node([_with_sums(node) for _, node in same], values) if same[0][0] in needed else None
@@ -51,7 +51,7 @@ class BatchedLinear:
         all_terms = zip(*(policy.terms for policy in policies), strict=True)
         terms = [_shared_node(list(map(_with_sums, same)), values) for same in all_terms]
         names = [*self._first.task.columns, *(f"#{i}" for i in range(len(values)))]
-        names += _names(self._first.reader.features)
+        names += dict(self._first.reader.features)
         self._features = [None if node is None else compile_batch(node, names) for node in features]
         self._terms = [compile_batch(term, names) for term in terms]
         self._constants = np.array(values).reshape(len(values), len(policies))
@@ -78,10 +78,6 @@ class BatchedLinear:
             if not np.isfinite(result).all():
                 result = finite(weighed_sum(map(finite, terms), weights, bias))
         return self._first.chosen(result)
-
-
-def _names(lets: Lets) -> tuple[str, ...]:
-    return tuple(name for name, _ in lets)
 
 
 def _with_sums(node: Node) -> Node:

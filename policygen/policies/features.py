@@ -18,6 +18,7 @@ from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.quantities.compiled import (
+    Array,
     BatchFunction,
     ScalarFunction,
     compile_batch,
@@ -31,7 +32,7 @@ from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import Node, needed_by, remembered_in
 from policygen.tasks.task import Task, decision_names, outputs_by_actuator
 
-Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
+Columns = Sequence[Array] | Array
 Lets = tuple[tuple[str, Node], ...]
 
 
@@ -77,7 +78,7 @@ class Reader:
     def _scalar(self) -> tuple[ScalarFunction | None, ...]:
         return tuple(compile_scalar(one[1], self.names) if one in self.needed else None for one in self.features)
 
-    def columns(self, observed: Columns) -> list[npt.NDArray[Any]]:
+    def columns(self, observed: Columns) -> list[Array]:
         """Return a column for each of `names`: observations unchanged, features as float64.
 
         Args:
@@ -95,7 +96,7 @@ class Reader:
         # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
         return [*observed, *wide[len(observed) :]]
 
-    def row(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
+    def row(self, observation: Sequence[float] | Array) -> list[float]:
         """Return all quantities of one observation followed by the remembered values; see `completed`."""
         return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
 
@@ -136,7 +137,7 @@ class Reader:
         where = [self.names.index(name) for name in self.remembered]
         return lambda row, action: [row[i] for i in where]
 
-    def along(self, observations: npt.NDArray[Any], actions: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    def along(self, observations: Array, actions: Array) -> list[Array]:
         """Return all quantities at the steps of one episode, as `columns` does; remembered values come from its steps.
 
         Args:
@@ -151,7 +152,7 @@ class Reader:
             memory = self.next_memory_of_row(rows[-1], action) if action is not None else memory
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
-    def along_all(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
+    def along_all(self, episodes: Sequence[tuple[Array, Array]]) -> list[Array]:
         """Return all quantities at the steps of some episodes, concatenated; see `along` for their arrays."""
         if not self.remembered:
             return self.columns(np.concatenate([observations for observations, _ in episodes]).T)
@@ -189,16 +190,16 @@ class CellReader(Reader):
         """Positions of the binned quantities in `names`."""
         return tuple(self.names.index(name) for name in self.grid.names)
 
-    def binned(self, observed: Columns) -> list[npt.NDArray[Any]]:
+    def binned(self, observed: Columns) -> list[Array]:
         """Return the columns of the binned quantities, in the grid's order, for observations given as d columns."""
         quantities = self.columns(observed)
         return [quantities[i] for i in self.positions]
 
-    def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    def cells(self, observations: Array) -> npt.NDArray[np.int32]:
         """Return the cell indices of flattened observations of shape (n, d)."""
         return self.grid.cells(self.binned(observations.T))
 
-    def cells_along(self, *episodes: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+    def cells_along(self, *episodes: tuple[Array, Array]) -> npt.NDArray[np.int32]:
         """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
         quantities = self.along_all(episodes)
         return self.grid.cells([quantities[i] for i in self.positions])
@@ -234,7 +235,7 @@ def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     return part
 
 
-def decision_columns(task: Task) -> Callable[[npt.NDArray[Any]], list[npt.NDArray[np.float64]]]:
+def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float64]]]:
     """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`."""
     parts = [part_of_decision(task, name) for name in decision_names(task)]
     return lambda actions: [np.asarray(part(None, actions), np.float64) for part in parts]

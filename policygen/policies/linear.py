@@ -149,10 +149,9 @@ class LinearPolicy(Policy):
         if n <= ROWS_AT_A_TIME:
             return self.chosen(self.outputs(columns))
         blocks = []
-        for start in range(0, n, ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
+        for rows in (slice(start, start + ROWS_AT_A_TIME) for start in range(0, n, ROWS_AT_A_TIME)):
             block = columns[:, rows] if isinstance(columns, np.ndarray) else [column[rows] for column in columns]
-            blocks.append(self.chosen(self.outputs(block)))
+            blocks.append(self.act_columns(block))
         return np.concatenate(blocks)
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:

@@ -243,8 +243,7 @@ class Parts:
             edges = edges[:MOST_EDGES]
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
         dimension = Dimension(name, tuple(map(float, range(len(edges)))))
-        bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
-        if bad:
+        if bad := [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]:
             found = f"the bin edge `{bad[0][:40]}` is not a number"
             self.problems.add(line.line, found, f"write `bins {name}: 0, 0.5, 1`")
         else:

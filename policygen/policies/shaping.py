@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import Reader, decision_columns, parse_lets
-from policygen.quantities.compiled import BatchFunction, compile_batch, finite
+from policygen.quantities.compiled import Array, BatchFunction, compile_batch, finite
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
 from policygen.tasks.task import Task, decision_names
@@ -86,9 +86,7 @@ class Measure:
         """Names of the values of the previous step that the objective reads; usually empty."""
         return self._reader.remembered
 
-    def objectives(
-        self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
-    ) -> Column:
+    def objectives(self, observations: Array, actions: Array, rewards: Array) -> Column:
         """Return the objective, which must not use memory, of n steps from observations of shape (n, d): shape (n,)."""
         quantities = self._reader.columns(np.asarray(observations, np.float64).T)
         return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
@@ -113,18 +111,14 @@ class Measure:
         return sums
 
     def _computed(
-        self,
-        functions: Sequence[BatchFunction],
-        quantities: Sequence[npt.NDArray[Any]],
-        actions: npt.NDArray[Any],
-        rewards: npt.NDArray[Any],
+        self, functions: Sequence[BatchFunction], quantities: Sequence[Array], actions: Array, rewards: Array
     ) -> Column:
         """Return the values of some `_functions` at n steps, shape (functions, n); they are made finite."""
         columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
             return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
 
-    def potentials(self, observations: npt.NDArray[Any]) -> Column:
+    def potentials(self, observations: Array) -> Column:
         """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
         quantities = self._potential_reader.columns(np.asarray(observations, np.float64).T)
         with np.errstate(all="ignore"):
