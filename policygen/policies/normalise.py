@@ -74,9 +74,8 @@ def definitions(
 def normalisable(task: Task) -> tuple[str, ...]:
     """Return the quantities of a task whose `n_NAME` is a valid name, and not that of another quantity or output."""
     taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
-    return tuple(
-        name for name in task.quantity_names if is_name(PREFIX + name) and (PREFIX + name).lower() not in taken
-    )
+    free = (name for name in task.quantity_names if (PREFIX + name).lower() not in taken)
+    return tuple(name for name in free if is_name(PREFIX + name))
 
 
 def is_definition(name: str, node: Node) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from policygen.errors import ExpressionError, PolicyError
+from policygen.policies.cells import NUMBER
 from policygen.policies.features import depends_on
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parts import ENDS, HIDDEN, NOTHING_FOUND, Parts
@@ -200,10 +201,6 @@ def read_plant(parts: Parts) -> Plant | None:
 
 
 def _deviation(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if 0 <= value < float("inf"):
-        return value
+    if NUMBER.fullmatch(text) and 0 <= float(text) < np.inf:
+        return float(text)
     raise ExpressionError(f"`{text[:40]}` is not a standard deviation; write a number that is not negative")

@@ -315,9 +315,7 @@ def _nests(operation: Operation) -> bool:
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Return a one-sentence error message for a name not in `known`; it lists the nearest known names first."""
-    nearest = _nearest(name[:60], tuple(known), 3)
-    others = [other for other in known if other not in nearest]
-    listed = nearest + others[: 24 - len(nearest)]
+    listed = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))[:24]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
     return f"unknown {what} `{_shortened(name)}`; known are {', '.join(listed)}{more}"
 
@@ -326,10 +324,8 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
     """Return a one-sentence error message for one or several unknown names, each with the nearest known name."""
     if len(names) == 1:
         return unknown_name(names[0], known)
-    shown = []
-    for name in names[:8]:
-        near = _nearest(name[:60], tuple(known), 1)
-        shown.append(f"`{_shortened(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
+    near = ((name, _nearest(name[:60], tuple(known), 1)) for name in names[:8])
+    shown = [f"`{_shortened(name)}`" + (f" (did you mean {found[0]}?)" if found else "") for name, found in near]
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     _, _, listed = unknown_name(names[0], known).partition("; ")
     return f"unknown names {', '.join(shown)}{more}; {listed}"

@@ -86,8 +86,7 @@ def test_means_and_spreads_are_those_of_all_observations_and_features_in_the_buf
 def test_a_definition_is_what_a_reply_would_have_written() -> None:
     for mean, text in ((0.0123, "(angle - 0.0123)/0.456"), (-2.0, "(angle + 2)/0.456"), (-0.0, "(angle - 0)/0.456")):
         definition = Definition("angle", mean, 0.456)
-        assert definition.name == "n_angle"
-        assert to_text(definition.node) == text
+        assert (definition.name, to_text(definition.node)) == ("n_angle", text)
         assert node(text) == definition.node
         assert is_definition("n_angle", definition.node)
     for name, text in (("n_spin", "(angle - 1)/2"), ("lean", "(angle - 1)/2"), ("n_angle", "angle/2")):

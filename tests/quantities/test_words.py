@@ -61,15 +61,13 @@ def test_phrases_are_left_as_they_are_and_read_back(text, written):
     assert read(written) == node
 
 
+NO_PHRASE = ("text", 'text, ""', f'text, "{"x" * 61}"', 'text, "a|b"', 'text, f"{x}"', "text, lamp")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("contains(text)", "takes the name of an observed text and a phrase"),
-        ('contains(text, "")', "takes the name of an observed text and a phrase"),
-        (f'contains(text, "{"x" * 61}")', "takes the name of an observed text and a phrase"),
-        ('contains(text, "a|b")', "takes the name of an observed text and a phrase"),
-        ('contains(text, f"{x}")', "takes the name of an observed text and a phrase"),
-        ("contains(text, lamp)", "takes the name of an observed text and a phrase"),
+        *((f"contains({arguments})", "takes the name of an observed text and a phrase") for arguments in NO_PHRASE),
         ('contains(x, "lamp")', "unknown text `x`; known are text"),
         ('contains(txt, "lamp")', "unknown text `txt`; known are text"),
         ('"lamp"', "`lamp` is not a number"),
