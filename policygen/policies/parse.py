@@ -88,7 +88,9 @@ def parse(
     policy, problems = incumbent, parts.problems
     try:
         if incumbent is None or incumbent.kind != kind or not only_shapes(parts):
-            policy = _as_written(READERS[kind](parts), parts)
+            policy = READERS[kind](parts)
+            if policy is not None:
+                policy = _as_written(policy, parts)
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
     if policy is not None and not problems:
@@ -109,10 +111,8 @@ def parse(
     return ParseResult(policy, (), parts.coverage, shaping=shaping, plant=plant)
 
 
-def _as_written(policy: Policy | None, parts: Parts) -> Policy | None:
+def _as_written(policy: Policy, parts: Parts) -> Policy:
     """Return the policy with its text as its author wrote it."""
-    if policy is None:
-        return None
     standard = policy.to_text(plain=True).splitlines()
     old = parts.incumbent.to_text().splitlines() if parts.incumbent is not None else []
     lines = arranged(standard, parts.form.values(), old, policy.task.actuators)

@@ -47,6 +47,7 @@ MOST_TERMS = 50_000  # nodes of a line's expression, including those of the shor
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
 SHORT = 200  # a quantity of at most this many nodes is replaced by its definition where it is read
 Column = npt.NDArray[np.float64]
+Columns = Sequence[Any]  # numbers, or arrays that broadcast
 Texts = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
@@ -70,19 +71,15 @@ class Plant:
     noise: tuple[tuple[str, float], ...] = ()  # for some observations the standard deviation of their measurement noise
     hidden: tuple[str, ...] = ()  # states that are not observed, such as a load; their starts are fitted per episode
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Its lines in the policy language."""
+    def to_text(self) -> str:
+        """Return its lines in the policy language; `parse` reads them back."""
         stated = [(f"let {name}", text) for name, text in self.lets]
         stated += [(f"{NEXT} {name}", text) for name, text in self.next]
         stated += [(f"{START} {name}", text) for name, text in self.starts]
         stated += [(f"{NOISE} {name}", format_number(deviation)) for name, deviation in self.noise]
         stated += [(name, text) for name, text in ((REWARD, self.reward), (ENDS, self.ends)) if text]
-        return (*(f"{HIDDEN} {name}" for name in self.hidden), *(f"{name} = {text}" for name, text in stated))
-
-    def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back."""
-        return "\n".join(self.lines)
+        hidden = (f"{HIDDEN} {name}" for name in self.hidden)
+        return "\n".join([*hidden, *(f"{name} = {text}" for name, text in stated)])
 
     def revised_by(self, new: Plant) -> Plant:
         """Return this plant with the lines of `new` instead of its own; lines that `new` leaves out stay.
@@ -293,13 +290,7 @@ class Equations:
         return tuple(moments.values())
 
     def step(
-        self,
-        observed: Sequence[Any],
-        memory: Sequence[Any],
-        decided: Sequence[Any],
-        values: Any,
-        *,
-        n: int | None = None,
+        self, observed: Columns, memory: Columns, decided: Columns, values: Any, *, n: int | None = None
     ) -> tuple[list[Any], list[Any]]:
         """Return the observations after a step, and the memory for the next one.
 
@@ -316,14 +307,7 @@ class Equations:
         return found[:width], found[width:]
 
     def outcome(
-        self,
-        observed: Sequence[Any],
-        memory: Sequence[Any],
-        decided: Sequence[Any],
-        values: Any,
-        after: Sequence[Any],
-        *,
-        n: int | None = None,
+        self, observed: Columns, memory: Columns, decided: Columns, values: Any, after: Columns, *, n: int | None = None
     ) -> tuple[Any, Any]:
         """Return the reward of a step, and 1 or 0: whether the episode ends after it.
 

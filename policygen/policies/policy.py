@@ -209,17 +209,18 @@ class Policy(ABC):
             PolicyError: the observations do not have d numbers each, or the memory is missing or has another shape.
         """
         rows, d, m = np.asarray(observations), self.task.width, len(self.remembers)
-        expected, fits = f"expected observations of shape (n, {d})", rows.ndim == 2 and rows.shape[1] == d
+        fits = rows.ndim == 2 and rows.shape[1] == d
         if not m:
             if rows.ndim == 1 and len(rows) == d:
                 return np.asarray(self.act_one(rows))
             if not fits:
-                raise PolicyError(f"{expected}, got {rows.shape}")
+                raise PolicyError(f"expected observations of shape (n, {d}), got {rows.shape}")
             return self.act_columns(rows.T)
         if memory is None:
             raise self.reader.refusal(rows)
         if not fits or memory.shape != (len(rows), m):
-            raise PolicyError(f"{expected} and a memory of shape (n, {m}), got {rows.shape} and {memory.shape}")
+            shapes = f"got {rows.shape} and {memory.shape}"
+            raise PolicyError(f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), {shapes}")
         quantities = self.reader.columns([*rows.T, *memory.T])
         actions = self.act_on_quantities(quantities)
         # Computed before any assignment: a value may depend on the old memory.

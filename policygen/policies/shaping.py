@@ -36,15 +36,11 @@ class Shaping:
     # invariance under reward transformations").
     potential: str = ""
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Its lines in the policy language."""
-        stated = ((OBJECTIVE, self.objective), (POTENTIAL, self.potential))
-        return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
-
     def to_text(self) -> str:
         """Return its lines in the policy language; `parse` reads them back."""
-        return "\n".join(self.lines)
+        lets = [(f"let {name}", text) for name, text in self.lets]
+        stated = [*lets, (OBJECTIVE, self.objective), (POTENTIAL, self.potential)]
+        return "\n".join(f"{name} = {text}" for name, text in stated if text)
 
 
 class Measure:

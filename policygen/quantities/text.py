@@ -315,9 +315,9 @@ def _nests(operation: Operation) -> bool:
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Return a one-sentence error message for a name not in `known`; it lists the nearest known names first."""
-    listed = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))[:24]
-    more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
-    return f"unknown {what} `{_shortened(name)}`; known are {', '.join(listed)}{more}"
+    ordered = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))
+    more = f" and {len(ordered) - 24} more" if len(ordered) > 24 else ""
+    return f"unknown {what} `{_shortened(name)}`; known are {', '.join(ordered[:24])}{more}"
 
 
 def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ ends = rate > 8 or energy < -100
 
 def test_every_kind_of_line_is_written_as_it_is_read() -> None:
     stated = plant(EVERY_KIND)
-    assert [line.split(" = ")[0] for line in stated.lines] == [
+    assert [line.split(" = ")[0] for line in stated.to_text().splitlines()] == [
         "let later",
         *("next rate", "next cos", "start rate", "start sin", "noise rate", "reward", "ends"),
     ]
@@ -43,10 +43,10 @@ def test_every_kind_of_line_is_written_as_it_is_read() -> None:
 def test_what_a_reply_leaves_out_stays() -> None:
     old = plant("let a = rate\nnext rate = a\nnext cos = cos\nnoise rate = 1\nreward = 1\nends = rate > 8")
     new = plant("let a = 2*rate\nnext rate = a + torque\nstart rate = normal(0, 1)\nreward = 2")
-    assert old.revised_by(new).lines == (
+    assert old.revised_by(new).to_text().splitlines() == [
         *("let a = 2*rate", "next rate = a + torque", "next cos = cos", "start rate = normal(0, 1)"),
         *("noise rate = 1", "reward = 2", "ends = rate > 8"),
-    )
+    ]
     assert old.revised_by(Plant()) == old == Plant().revised_by(old)
 
 
@@ -62,7 +62,7 @@ def test_a_revised_quantity_may_read_a_new_one_and_one_that_nothing_reads_falls_
     hidden = plant("hidden push\nnext push = 0.9*push\nstart push = normal(0, 2)\nnext rate = rate + push")
     assert hidden.revised_by(plant("next cos = 1")).hidden == ("push",)
     assert hidden.revised_by(plant("hidden push\nnext push = push\nnext rate = rate + push")).starts == hidden.starts
-    assert hidden.revised_by(plant("next rate = rate")).lines == ("next rate = rate",)
+    assert hidden.revised_by(plant("next rate = rate")).to_text() == "next rate = rate"
 
 
 def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:

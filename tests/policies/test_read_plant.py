@@ -148,7 +148,7 @@ def test_observations_with_the_names_of_lines(name: str) -> None:
     task = replace(LINE, observations=(Observation(name), Observation("x")))
     parsed = parse(f"u = x\nnext {name} = 2*{name} + u\nnoise {name} = 1", task, "linear")
     assert parsed.plant is not None, parsed.problems
-    assert parsed.plant.lines == (f"next {name} = 2*{name} + u", f"noise {name} = 1")
+    assert parsed.plant.to_text() == f"next {name} = 2*{name} + u\nnoise {name} = 1"
 
 
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
