@@ -207,7 +207,9 @@ def objective_views(context: Context) -> list[ObjectiveView]:
 
 def _objective(attempt: Attempt, context: Context) -> ObjectiveView:
     assert attempt.shaping is not None
-    view = ObjectiveView(attempt.number, attempt is context.best, attempt.shaping.lines, attempt.tuned.refinement)
+    view = ObjectiveView(
+        attempt.number, attempt is context.best, tuple(attempt.shaping.to_text().splitlines()), attempt.tuned.refinement
+    )
     groups = _groups(attempt, context)
     if not attempt.shaping.objective or not groups:
         return view
@@ -263,7 +265,7 @@ def plant_view(context: Context) -> PlantView | None:
     stated = revised(context.task, context.attempts)
     account = _last_account(context)
     if account is None:
-        return PlantView(stated.lines)
+        return PlantView(tuple(stated.to_text().splitlines()))
     lines = tuple(account.text.splitlines())
     errors = sorted(account.errors, key=lambda error: -error.larger)
     return PlantView(

@@ -93,10 +93,8 @@ def plain(space: spaces.Space[Any]) -> spaces.Space[Any]:
     [
         ("dict", {"goal": [0, 0]}, "is a mapping with 'arm': a number or an array of numbers, 'goal': a number"),
         ("dict", [0, 0, 0], "is a mapping with 'arm'"),
-        ("tuple", (1,), r"is a sequence of 2 parts \(a number"),
-        ("tuple", 3, "is a sequence of 2 parts"),
+        ("tuple", 3, r"is a sequence of 2 parts \(a number"),
         ("tuple", (1, [0.5, 0.5]), "expected one observation of 2 numbers, got 3 numbers"),
-        ("image", np.zeros(3), "expected one observation of 4 numbers, got 3 numbers"),
         ("image", {"a": 1}, "expected one observation of 4 numbers"),
         ("number", "one", "expected one observation of 1 numbers"),
     ],

@@ -107,15 +107,8 @@ def test_numbers_that_are_acted_have_their_own_names_and_strange_values_count_as
     assert Measure(ARM, Shaping(objective="x")).potentials(np.ones((2, 2))).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    "shaping",
-    [
-        Shaping(objective="__import__('os')"),
-        Shaping(objective="prev(reward)"),
-        Shaping(potential="prev(angle)"),
-        Shaping((("angle", "1"),), "angle"),
-    ],
-)
-def test_a_damaged_one_is_refused(shaping: Shaping) -> None:
-    with pytest.raises(PolicyError, match="damaged objective: "):
-        Measure(CARTPOLE, shaping)
+def test_a_damaged_one_is_refused() -> None:
+    damaged = [Shaping(objective=text) for text in ("__import__('os')", "prev(reward)")]
+    for shaping in (*damaged, Shaping(potential="prev(angle)"), Shaping((("angle", "1"),), "angle")):
+        with pytest.raises(PolicyError, match="damaged objective: "):
+            Measure(CARTPOLE, shaping)
