@@ -123,31 +123,21 @@ def plays(policy: Policy, players: Simulator | Players, seeds: range) -> list[tu
     return [(t.observations.tobytes(), t.actions.tobytes()) for t in players.play(policy, seeds)]
 
 
-def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, monkeypatch):
+def test_every_engine_and_worker_processes_play_the_same_episodes_to_the_last_bit(cartpole, monkeypatch):
     # More episodes than copies: environments are filled again, and rows compacted, while others run.
     task, seeds = replace(cartpole.task, max_steps=60), range(40)
     with Simulator(task) as simulator:
         assert simulator.engine == "vector"
         vector = plays(cartpole, simulator, seeds)
-    import policygen.episodes.simulator as module
-
-    monkeypatch.setattr(module, "has_vector_form", lambda env: False)
+    assert all(actions for _, actions in vector)
+    for name in ("SECONDS_WORTH_SHARING", "SECONDS_WORTH_STARTING"):
+        monkeypatch.setattr(f"policygen.episodes.players.{name}", -1.0)
+    with Players(task, jobs=2) as two:
+        assert plays(cartpole, two, seeds) == vector
+    monkeypatch.setattr("policygen.episodes.simulator.has_vector_form", lambda env: False)
     with Simulator(task) as simulator:
         assert simulator.engine == "copies"
         assert plays(cartpole, simulator, seeds) == vector
-    assert all(actions for _, actions in vector)
-
-
-def test_worker_processes_play_the_same_episodes(pendulum, monkeypatch):
-    import policygen.episodes.players as module
-
-    task = replace(pendulum.task, max_steps=60)
-    with Players(task, jobs=1) as alone:
-        here = plays(pendulum, alone, range(8))
-    monkeypatch.setattr(module, "SECONDS_WORTH_SHARING", -1.0)
-    monkeypatch.setattr(module, "SECONDS_WORTH_STARTING", -1.0)
-    with Players(task, jobs=2) as two:
-        assert plays(pendulum, two, range(8)) == here
 
 
 def test_an_episode_can_be_followed_later(policy):

@@ -104,16 +104,10 @@ def test_what_is_not_arithmetic_is_refused_in_one_short_sentence(text):
     assert "\n" not in str(refusal.value)
 
 
-def test_nothing_in_an_expression_is_executed(tmp_path: Path):
-    target = tmp_path / "touched"
-    for text in (
-        f"__import__('pathlib').Path('{target}').touch()",
-        f"open('{target}', 'w')",
-        f"x if open('{target}','w') else x",
-    ):
-        with pytest.raises(ExpressionError):
-            parse_expression(text, ("x",))
-    assert not target.exists()
+def test_nothing_in_an_expression_is_executed(tmp_path: Path) -> None:
+    with pytest.raises(ExpressionError):
+        parse_expression(f"x if open('{tmp_path / 'touched'}', 'w') else x", ("x",))
+    assert not (tmp_path / "touched").exists()
 
 
 @pytest.mark.parametrize(
