@@ -1,4 +1,4 @@
-"""Policies that remember: `prev`, controllers, batches, engines, exact scores, saved forms, episodes seen later."""
+"""Policies that remember: `prev` in `policies.features`, controllers, batches, engines, exact scores, saved forms."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - cases are easier to compare with one on a line
-"""Replies read into policies, or into all their problems: `parse`, `read_equations` and `read_table`."""
+"""Replies read into policies, or into all their problems: `policies.read_equations` and `policies.read_table`."""
 
 from __future__ import annotations
 
