@@ -179,8 +179,10 @@ class LinearPolicy(Policy):
 
     def _act_on(self, quantities: Sequence[float]) -> Any:
         terms = [finite_scalar(function(quantities)) for function in self._scalar_terms]
-        sums = [sum([weight * terms[i] for i, weight in weights]) + bias for bias, weights in self._scalar_weights]
-        values = list(map(finite_scalar, sums))
+        values = [
+            finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
+            for bias, weights in self._scalar_weights
+        ]
         if self.task.action_space == "box":
             return self.task.limits.to_action(values)
         decided: list[float] = []

@@ -198,9 +198,9 @@ def _compiled(node: Node, names: tuple[str, ...], *, batch: bool) -> Callable[[S
                 unknown = np.isnan(before := columns[index])
                 return np.where(unknown, first(columns), before) if unknown.any() else before
 
-            def previous_of_row(row: Sequence[float]) -> float:
+            def previous_of_row(row: Sequence[Any]) -> Any:
                 before = row[index]
-                return before if before == before else float(first(row))
+                return before if before == before else first(row)
 
             return previous_of_columns if batch else previous_of_row
         case Contains(name, phrase):
