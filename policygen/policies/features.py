@@ -81,9 +81,10 @@ class Reader:
     def columns(self, observed: Columns) -> list[Array]:
         """Return a column for each of `names`: observations unchanged, features as float64.
 
+        All columns have shape (n,), but a feature that is not needed is zeros of shape (1,).
+
         Args:
-            observed: d columns of observations, then m columns of remembered values, each of shape (n,). So are the
-                columns that are returned, but a feature that is not needed is zeros of shape (1,).
+            observed: d columns of observations, then m columns of remembered values.
         """
         if not self.features:
             return list(observed)

@@ -365,7 +365,11 @@ _DRAW = re.compile(rf"(normal|uniform)\(\s*({NUMBER.pattern})\s*,\s*({NUMBER.pat
 
 
 def read_start(text: str) -> tuple[str, float, float]:
-    """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`; refuse other texts."""
+    """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
+
+    Raises:
+        ExpressionError: `text` is neither, or its numbers are not finite or not in order.
+    """
     if found := _DRAW.fullmatch(text.strip()):
         word, first, second = found[1], float(found[2]), float(found[3])
         is_ordered = second >= 0 if word == "normal" else first <= second

@@ -46,7 +46,8 @@ def _described(layout: Layout | TextPart | None) -> str:
 def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
     """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d); see `row_of`.
 
-    Return the rows, and whether it is a single observation: never if `batched`, else the shape decides.
+    Returns:
+        The rows, and whether it is a single observation. If `batched`, it is none; else the shape decides.
 
     Raises:
         PolicyError: it is neither one observation nor a batch.

@@ -28,7 +28,11 @@ def columns_for(characters: int, bytes_each: int) -> int:
 
 
 def encoded(text: str, columns: int) -> npt.NDArray[np.float64]:
-    """Encode a text as a row of `columns` numbers, padded with zeros; raise TypeError or ValueError if it cannot be."""
+    """Encode a text as a row of `columns` numbers, padded with zeros.
+
+    Raises:
+        TypeError, ValueError: `text` is not a string; it has more bytes than the columns hold.
+    """
     if not isinstance(text, str):
         raise TypeError(f"expected a text, but the observation holds a {type(text).__name__}")
     data = text.encode("utf-8", "replace")
