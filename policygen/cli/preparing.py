@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,9 +202,10 @@ def _try_out(provider: Provider) -> None:
     from policygen.tasks.load import load_task
 
     prompt = preview("cartpole", None, (), {"policy": "linear"}, trust=False).prompt
+    began = time.perf_counter()
     reply = provider.complete(prompt, 512)
-    count = reply.tokens_out or 0
-    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {count} tokens in {reply.seconds:.1f} s")
+    seconds = time.perf_counter() - began
+    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {reply.tokens_out or 0} tokens in {seconds:.1f} s")
     parsed = parse(reply.text, load_task("cartpole"), "linear")
     if parsed.policy is not None and not reply.truncated:
         say("the answer holds a policy")

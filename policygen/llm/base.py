@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -132,13 +133,6 @@ class AdaptableProvider(Protocol):
         """Stop sending `parameter`; False if it was dropped before or is required."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitReply:
-    """A reply split into the answer `text` and the `reasoning`; `unclosed`: its last thinking tag is not closed."""
-
-    text: str
-    reasoning: str
-    unclosed: bool
 
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
@@ -147,11 +141,15 @@ _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
 
 
-def split_thinking(text: str) -> SplitReply:
-    """Separate `<think>...</think>` from the answer.
+def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated: bool = False, **more: Any) -> Reply:
+    """Return the reply of a model, with `<think>...</think>` moved from its text to its reasoning.
 
     Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
-    is never closed, everything is reasoning: the reply was cut off while thinking.
+    is never closed, everything is reasoning: the reply was cut off while thinking, and counts as truncated.
+
+    Args:
+        thinking: pieces of reasoning that the server sent beside the text.
+        more: further fields of `Reply`.
     """
     reasoning, kept, end, opened = [], [], 0, None
     for tag in _TAG.finditer(text):  # one pass: a reply may be a million tags
@@ -162,19 +160,12 @@ def split_thinking(text: str) -> SplitReply:
             kept.append(text[end : opened.start()])
             end, opened = tag.end(), None
     answer = "".join((*kept, text[end:]))
-    unclosed = False
-    closings = list(_CLOSING.finditer(answer))
-    if closings:
+    if closings := list(_CLOSING.finditer(answer)):
         reasoning.insert(0, _CLOSING.sub("", answer[: closings[-1].start()]))
         answer = answer[closings[-1].end() :]
-    opening = _OPENING.search(answer)
-    if opening:
-        unclosed = True
+    if opening := _OPENING.search(answer):
+        truncated = True
         reasoning.append(answer[opening.end() :])
         answer = answer[: opening.start()]
-    return SplitReply(answer.strip(), join_paragraphs(*reasoning), unclosed)
-
-
-def join_paragraphs(*parts: str) -> str:
-    """Join the non-empty parts, stripped, with an empty line between them."""
-    return "\n\n".join(part.strip() for part in parts if part.strip())
+    reasoning = [part.strip() for part in (*thinking, *reasoning) if part.strip()]
+    return Reply(answer.strip(), model, truncated=truncated, reasoning="\n\n".join(reasoning), **more)

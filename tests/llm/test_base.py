@@ -10,7 +10,7 @@ from services import OPENAI, Asked
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
-from policygen.llm.base import SplitReply, split_thinking
+from policygen.llm.base import read_reply
 from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import cost
 
@@ -68,21 +68,22 @@ def test_an_address_that_is_none_and_a_price_without_the_other_are_refused() -> 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("answer", SplitReply("answer", "", False)),
-        ("<think>hm</think>answer", SplitReply("answer", "hm", False)),
-        ("<think>a</think>one\n<think>b</think>two", SplitReply("one\ntwo", "a\n\nb", False)),
-        ("hm\n</think>\n\nanswer", SplitReply("answer", "hm", False)),
-        ("<think>hm, and then", SplitReply("", "hm, and then", True)),
-        ("Well.\n<think>hm", SplitReply("Well.", "hm", True)),
-        ("<think>\n\n</think>answer", SplitReply("answer", "", False)),
-        ("<thinking>hm</thinking>answer", SplitReply("answer", "hm", False)),
-        ("<think>a <think> b</think> c</think>answer", SplitReply("answer", "c\n\na <think> b", False)),
-        ("I put it in a <think> tag: | 0 | left |", SplitReply("I put it in a <think> tag: | 0 | left |", "", False)),
-        ("x < 0 and think > 1", SplitReply("x < 0 and think > 1", "", False)),
+        ("answer", ("answer", "", False)),
+        ("<think>hm</think>answer", ("answer", "hm", False)),
+        ("<think>a</think>one\n<think>b</think>two", ("one\ntwo", "a\n\nb", False)),
+        ("hm\n</think>\n\nanswer", ("answer", "hm", False)),
+        ("<think>hm, and then", ("", "hm, and then", True)),
+        ("Well.\n<think>hm", ("Well.", "hm", True)),
+        ("<think>\n\n</think>answer", ("answer", "", False)),
+        ("<thinking>hm</thinking>answer", ("answer", "hm", False)),
+        ("<think>a <think> b</think> c</think>answer", ("answer", "c\n\na <think> b", False)),
+        ("I put it in a <think> tag: | 0 | left |", ("I put it in a <think> tag: | 0 | left |", "", False)),
+        ("x < 0 and think > 1", ("x < 0 and think > 1", "", False)),
     ],
 )
-def test_thinking_is_split_from_the_answer(text: str, expected: SplitReply) -> None:
-    assert split_thinking(text) == expected
+def test_thinking_is_split_from_the_answer(text: str, expected: tuple[str, str, bool]) -> None:
+    reply = read_reply(text, "m")
+    assert (reply.text, reply.reasoning, reply.truncated) == expected
 
 
 def test_a_key_is_redacted_whole_shortened_and_masked() -> None:
@@ -139,5 +140,5 @@ def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch
 
 
 def test_a_reply_of_a_million_tags_is_split_at_once() -> None:
-    assert split_thinking("<think>" * 200_000).unclosed
-    assert split_thinking("<think>a</think>b" * 50_000).text == "b" * 50_000
+    assert read_reply("<think>" * 200_000, "m").truncated
+    assert read_reply("<think>a</think>b" * 50_000, "m").text == "b" * 50_000

@@ -144,7 +144,7 @@ def test_a_model_is_priced_by_the_name_that_was_asked_for_whatever_the_server_ca
     body = {"object": "chat.completion", "model": reported, "choices": [choice], "usage": usage}
     with ChatServer([Scripted(body=body)] * 2) as server:
         assert asked(OPENAI.connect(server.url)).usd is None
-        monkeypatch.setattr("policygen.llm.openai._OPENAI_URL", server.openai_url)  # as if it were OpenAI's own
+        monkeypatch.setattr("policygen.llm.openai.OpenAI.own_url", server.openai_url)  # as if it were OpenAI's own
         reply = asked(connect(OPENAI.spec, LLMOptions()))
     assert reply.model == reported
     assert reply.usd == pytest.approx(1000 * 0.25e-6)
