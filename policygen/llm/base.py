@@ -118,11 +118,12 @@ class ListedProvider(Provider, Protocol):
 
 @runtime_checkable
 class KeyedProvider(Protocol):
-    """A provider that may hold a key: `key_goes_to` names the key and its host; empty without a key."""
+    """A provider that may hold a key.
 
-    @property
-    def key_goes_to(self) -> str:
-        """A clause such as `the key in OPENAI_API_KEY goes to api.openai.com`."""
+    `key_goes_to` is a clause such as `the key in OPENAI_API_KEY goes to api.openai.com`; empty without a key.
+    """
+
+    key_goes_to: str
 
 
 @runtime_checkable

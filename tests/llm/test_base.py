@@ -32,7 +32,7 @@ def test_every_provider_of_the_table_loads(name: str) -> None:
         ("openai:", "write openai:MODEL"),
         ("replay", "write replay:RUN"),
         ("builtin:fast", "write builtin"),
-        ("manual:", "write manual or manual:DIR"),
+        ("manual:", "write manual[:DIR]"),
     ],
 )
 def test_a_bad_spec_says_what_to_write(spec: str, said: str) -> None:

@@ -144,7 +144,8 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
         raise UsageError(f"{source} cannot be loaded as a chat model: {_first_line(error)}") from None
     if not tokenizer.chat_template:
         raise UsageError(f"{source} has no chat template: use a model that was tuned to answer instructions")
-    return tokenizer, model.to(_device(torch))
+    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return tokenizer, model.to(device)
 
 
 def _load(base: Path) -> Any:
@@ -205,12 +206,6 @@ def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
 
     config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})
     return peft.PeftModel.from_pretrained(model, folder, config=config, local_files_only=True)
-
-
-def _device(torch: Any) -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
