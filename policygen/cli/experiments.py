@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +14,12 @@ import click
 
 from policygen.cli.options import (
     BASE_URL,
+    EXECUTION,
     PATH,
     TRACKED,
     TRUST,
-    Execution,
     RunPath,
     assignment,
-    execution_options,
     say,
     say_own_templates,
 )
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@execution_options
+@EXECUTION
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
@@ -79,6 +79,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     from policygen.extensions.sweeps.worker import config_of
     from policygen.extensions.trackers import trackers
 
+    check_execution(options)
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     assigned = {text.partition("=")[0].strip() for text in assignments}
     if (name := next((name for name in fixed if name in assigned), None)) is not None:
@@ -95,34 +96,34 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
+    workers = options["workers"] or 1
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    execution: Execution = options["execution"]
     if options["dry_run"]:
         from policygen.extensions.sweeps.progress import estimate
 
-        for words in estimate(plan, overrides, execution.workers or 1, trust=trust):
+        for words in estimate(plan, overrides, workers, trust=trust):
             say(words)
         return
-    trackers(execution.track)  # raises if one is not installed
-    active_sweep = open_sweep(folder, plan, overrides=overrides, trust=trust, cache=execution.cache)
+    trackers(options["track"])  # raises if one is not installed
+    active_sweep = open_sweep(folder, plan, overrides=overrides, workers=workers, trust=trust, cache=options["cache"])
     for words in protocols(active_sweep.plan):
         say(words)
     cells = {cell.configuration: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
-    _conduct(active_sweep, execution)
+    _conduct(active_sweep, options)
 
 
-def resume_sweep(
-    folder: Path,
-    assignments: tuple[str, ...],
-    budgets: Mapping[str, Any],
-    *,
-    execution: Execution,
-    trust: bool,
-    llms: tuple[str, ...] = (),
-) -> None:
-    """Resume a sweep, with larger budgets if `budgets` has some; raise UsageError if a setting cannot change."""
+def check_execution(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option of an executor is given without that executor."""
+    if options["address"] is not None and options["on"] != "ray":
+        raise UsageError("--address is for a Ray cluster: add --on ray")
+    if options["slurm"] and options["on"] != "slurm":
+        raise UsageError(f"--slurm {options['slurm'][0]}: add --on slurm")
+
+
+def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Resume a sweep, with larger budgets if `options` has some; raise UsageError if a setting cannot change."""
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
     from policygen.extensions.trackers import trackers
@@ -135,12 +136,18 @@ def resume_sweep(
             f"--set {fixed[0]}: a resumed sweep can only change {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
             "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
         )
-    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
-    limits = _limits(budgets)
-    trackers(execution.track)  # raises if one is not installed
-    overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, trust=trust, cache=execution.cache)
-    _conduct(active_sweep, execution)
+    assignments += tuple(f"{name}={options[name]}" for name in each if options[name] is not None)
+    limits = _limits(options)
+    trackers(options["track"])  # raises if one is not installed
+    active_sweep = open_sweep(
+        folder,
+        limits=limits,
+        overrides=(*assignments, *(f"llm={llm}" for llm in options["llms"])),
+        workers=options["workers"] or 1,
+        trust=options["trust"],
+        cache=options["cache"],
+    )
+    _conduct(active_sweep, options)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -154,39 +161,37 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _executor(folder: Path, execution: Execution) -> Executor:
-    """Return the executor of the sweep in a folder."""
-    if execution.on == "local":
-        from policygen.extensions.sweeps.executor import ProcessExecutor
-
-        return ProcessExecutor(folder, execution.workers or 1)
-    if execution.on == "slurm":
-        from policygen.extensions.cluster.on_slurm import SlurmExecutor
-
-        return SlurmExecutor(folder, execution.slurm, execution.workers)
-    from policygen.extensions.cluster.on_ray import RayExecutor
-
-    return RayExecutor(folder, execution.address, execution.workers)
-
-
-def _conduct(active_sweep: Sweep, execution: Execution) -> None:
+def _conduct(active_sweep: Sweep, options: Mapping[str, Any]) -> None:
     """Carry out a sweep with output on the terminal; exit with 1 if it is not complete."""
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    active_sweep.track, active_sweep.executor_options = execution.track, execution.options
+    on, address, slurm, workers = (options[name] for name in ("on", "address", "slurm", "workers"))
+    words = ["--on", on] if on != "local" else []
+    words += ["--address", address] if address is not None else []
+    words += [word for text in slurm for word in ("--slurm", text)]
+    words += ["--workers", str(workers)] if workers is not None else []
+    active_sweep.track, active_sweep.executor_options = options["track"], shlex.join(words)
     terminal = SweepTerminal(active_sweep)
-    if execution.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
+    if options["cache"] is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
         say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor = _executor(active_sweep.folder, execution)
-        with terminal:
-            conduct(active_sweep, executor, terminal.tell)
+        executor: Executor | None = None  # processes on this machine
+        if on == "slurm":
+            from policygen.extensions.cluster.on_slurm import SlurmExecutor
+
+            executor = SlurmExecutor(active_sweep.folder, slurm, workers)
+        elif on == "ray":
+            from policygen.extensions.cluster.on_ray import RayExecutor
+
+            executor = RayExecutor(active_sweep.folder, address, workers)
+        with terminal.watching():
+            conduct(active_sweep, terminal, executor)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
         raise SystemExit(130) from None

@@ -218,22 +218,19 @@ def _try_out(provider: Provider) -> None:
 @click.option("--clear", is_flag=True, help="Remove the cache, even if it is damaged.")
 def cache_command(folder: Path, clear: bool) -> None:
     """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
+    from rich.filesize import decimal
+
     from policygen.llm.cache import cache_content, clear_cache
 
     if clear:
         freed = clear_cache(folder)
-        say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
+        say(f"cleared, {decimal(freed)} freed" if freed else f"there was nothing to clear in {folder}")
         return
     content = cache_content(folder)
     number = sum(count for _, count, _ in content.replies)
-    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {_size(content.size)}")
+    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {decimal(content.size)}")
     for spec, count, usd in content.replies:
         say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes in MB or KB."""
-    return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{-(-count // 2**10)} KB"
 
 
 # --- templates -------------------------------------------------------------------------------------------------------

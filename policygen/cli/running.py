@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import resume_sweep
+from policygen.cli.experiments import check_execution, resume_sweep
 from policygen.cli.options import (
     AGENT,
     BASE_URL,
     BUDGET_OPTIONS,
     CACHE,
+    EXECUTION,
     NAMED_MODELS,
     PATH,
     PERTURB,
@@ -24,12 +25,10 @@ from policygen.cli.options import (
     START,
     TRACK,
     TRUST,
-    Execution,
     RunPath,
     all_of,
     assignment,
     code_of,
-    execution_options,
     fail,
     installed,
     perturbed,
@@ -43,7 +42,6 @@ from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
-    from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
@@ -155,10 +153,9 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
         else:
             loaded = _load(session.task, options)
             session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
+        listeners = (Terminal(session.run), *default_listeners(session.run), *trackers, session)
         try:
-            return carry_out(
-                session.run, (Terminal(session.run), *default_listeners(session.run), *trackers, session)
-            ).stopped
+            return carry_out(session.run, listeners).stopped
         except (KeyboardInterrupt, PolicygenError):
             say(_resume_command(session.run, trackers), err=True)
             raise
@@ -203,24 +200,23 @@ def _start(
     trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
     active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
-    kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
-    many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
-    short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
-    why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
-    more = f"; {many}: {why}" if short else ""
-    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {active_run.proposer.introduction}{more}")
+    chosen, more = active_run.config, ""
+    if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
+        why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
+        more = f"; {chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one: {why}"
+    introduction = f"policy: {KIND_WORDS[config.policy]}, proposals from {active_run.proposer.introduction}"
+    say(f"{loaded.name} ({loaded.gym_id}), {introduction}{more}")
     for sentence in active_run.task.assumed:
         say(f"  assumed: {sentence}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
     say_own_templates(active_run.config)
+    unread = not reads_prompts(config.llm)
     if (example := active_run.search.example) is not None:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
-        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{use}")
+        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{f'; {config.llm} ignores it' * unread}")
     if shown := active_run.search.demonstrations:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
-        best = max(episode.trajectory.episode_return for episode in shown)
-        say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
+        best = f"the best returned {max(episode.trajectory.episode_return for episode in shown):.4g}"
+        say(f"  demonstrations: {len(shown)} episodes, {best}{f'; {config.llm} ignores them' * unread}")
     return active_run, trackers
 
 
@@ -230,17 +226,9 @@ def _start(
 @NAMED_MODELS
 @BASE_URL
 @BUDGET_OPTIONS
-@execution_options
+@EXECUTION
 @TRUST
-def resume(
-    run_folder: Path,
-    assignments: tuple[str, ...],
-    *,
-    execution: Execution,
-    trust: bool,
-    base_url: str | None,
-    **budgets: Any,
-) -> None:
+def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
 
     A larger budget extends a finished run, as if it had had that budget from the start. For a sweep, --max-calls,
@@ -248,27 +236,32 @@ def resume(
     """
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
+    from policygen.runs.config import BUDGETS
     from policygen.search.resume import resume as resume_run
 
-    llms: tuple[str, ...] = budgets.pop("llms")
-    assignments += (f"base_url={base_url}",) if base_url else ()
+    check_execution(options)
+    assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
     if installed("sweeps"):
         from policygen.extensions.sweeps.plan import is_sweep
 
         if is_sweep(run_folder):
-            resume_sweep(run_folder, assignments, budgets, execution=execution, trust=trust, llms=llms)
+            resume_sweep(run_folder, assignments, options)
             return
-    execution.check_unused()
-    assignments += (f"llm={joined_specs(llms)}",) if llms else ()
-    assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
+    if options["on"] != "local":
+        raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
+    if options["workers"] is not None:
+        raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
+    assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
+    assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options[name] is not None)
     if not assignments and installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 
         if made := make_missing(run_folder):
             say(f"the run was finished except for {', '.join(made)}, which now exist")
             return
-    trackers, answers = _trackers(execution.track), Cache(execution.cache) if execution.cache is not None else None
-    active_run = resume_run(run_folder, assignments=assignments, trust=trust)
+    trackers, cache = _trackers(options["track"]), options["cache"]
+    answers = Cache(cache) if cache is not None else None
+    active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
     say_own_templates(active_run.config)
@@ -286,6 +279,7 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
     from policygen.api import default_listeners
+    from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
@@ -312,15 +306,17 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     if best is None or best.policy is None:
         say(f"no policy was found; all requests and replies are in {active_run.folder}")
         raise SystemExit(1)
-    seeds = "" if active_run.final.exact else " that the search never saw"
-    by = f" by its {active_run.config.score.label}" * (active_run.final.aggregated is not None)
-    remarks = [{True: "solved", False: "not solved"}[summary.solved] + by] if summary.solved is not None else []
+    final, fragile = active_run.final, active_run.perturbed
+    seeds = "" if final.exact else " that the search never saw"
+    by = f" by its {active_run.config.score.label}" * (final.aggregated is not None)
+    remarks = [f"{'' if summary.solved else 'not '}solved{by}"] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
-    say(f"final score: {active_run.final}{seeds}{remark}")
-    if active_run.perturbed is not None:
-        say(_fragility(active_run.final, active_run.perturbed, summary.perturbed_by))
-    for one in active_run.final.violations:
+    say(f"final score: {final}{seeds}{remark}")
+    if fragile is not None:
+        without = "exact" if final.exact else f"{first_episodes(final, fragile.episodes).value:.4g}"
+        say(f"with {', '.join(summary.perturbed_by)}: {fragile} ({without} without)")
+    for one in final.violations:
         say(f"requirement {one}")
     if summary.baseline is not None:
         say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
@@ -332,14 +328,6 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(line)
     say(f"steps of the environment before the final score: {steps_played(active_run.search.attempts)}")
     say(f"results: {active_run.folder}")
-
-
-def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
-    """Return a line with the best policy's score under the perturbations `by`, and its score without them."""
-    from policygen.episodes.score import first_episodes
-
-    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).value:.4g} without"
-    return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
 def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:

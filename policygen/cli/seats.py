@@ -48,10 +48,6 @@ def _check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) 
             raise UsageError(f"--set {name} has no effect here; these settings have one: {', '.join(known)}")
 
 
-def _say_wait(wait: object) -> None:
-    say(f"  {wait}", err=True)
-
-
 def _carry_out(session: ModelSession[ResultT]) -> ResultT:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
@@ -119,7 +115,7 @@ def drive(
         settings,
         out or default_folder(f"{slug(loaded.name)}-driven", config),
         on_episode=lambda trajectory: say(_episode(session)),
-        tell=_say_wait,
+        tell=lambda wait: say(f"  {wait}", err=True),
     )
     _introduce(session)
     for line in _drive_report(session, _carry_out(session)):
@@ -268,8 +264,7 @@ def mediate(
                 mediator = mediation.mediator_of(learned, task, mediation.LEARNED)
             yield mediator
 
-    def line(room: str, mediator: str, values: Sequence[str]) -> str:
-        success, returned, steps, questions = values
+    def line(room: str, mediator: str, success: str, returned: str, steps: str, questions: str) -> str:
         return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
 
     session = mediation.Mediation(
@@ -277,14 +272,14 @@ def mediate(
         config,
         mediation.MediationSettings(chosen, mediators, episodes, concurrency, template),
         out or default_folder("on-call", config),
-        on_row=lambda row: say(line(row.room, row.mediator, mediation.row_in_words(row))),
-        tell=_say_wait,
+        on_row=lambda row: say(line(row.room, row.mediator, *mediation.row_in_words(row))),
+        tell=lambda wait: say(f"  {wait}", err=True),
     )
     provider = session.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
     say_key(provider)
-    say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
+    say(line("room", "mediator", "doors opened", "return", "steps", "questions"))
     outcome = _carry_out(session)
     for text in _mediate_report(outcome):
         say(text)

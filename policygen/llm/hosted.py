@@ -216,7 +216,9 @@ class HostedModel:
 
     def _unreadable(self, why: str) -> ProviderError:
         """Return the exception for a malformed answer: final, because a retry would cost again."""
-        return ProviderError(f"{self.server} at {self.base_url} gave an answer that cannot be read: {self._quoted(why)}")
+        return ProviderError(
+            f"{self.server} at {self.base_url} gave an answer that cannot be read: {self._quoted(why)}"
+        )
 
     def _quoted(self, message: str) -> str:
         """Shorten a server's message to one line, without the key."""

@@ -19,6 +19,7 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
 
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """A wait for the reply of the provider `spec` or, if `reason` names a transient fault, for the next try.
@@ -139,5 +140,3 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
 def _printable(text: str) -> str:
     """Remove secrets, and replace lone surrogates, which JSON may contain but UTF-8 cannot encode."""
     return redacted(_LONE_SURROGATES.sub("\ufffd", text))
-
-
