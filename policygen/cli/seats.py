@@ -264,8 +264,8 @@ def mediate(
                 mediator = mediation.mediator_of(learned, task, mediation.LEARNED)
             yield mediator
 
-    def line(room: str, mediator: str, success: str, returned: str, steps: str, questions: str) -> str:
-        return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
+    def line(*cells: str) -> str:
+        return "{:16}{:11} {:20}{:17}{:14}{}".format(*cells)
 
     session = mediation.Mediation(
         task,
