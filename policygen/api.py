@@ -57,7 +57,7 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of a run: the best policy, None if no reply held one; and `final`, its score on fresh seeds or exact."""
+    """The result of a run: the best policy (None if no reply held one) and, as `final`, its score on fresh seeds."""
 
     policy: Policy | None
     final: Score | None

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import (
-    BASE_URL,
-    EXECUTION,
-    PATH,
-    TRACKED,
-    TRUST,
-    RunPath,
-    assignment,
-    say,
-    say_own_templates,
-)
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PathError, UsageError, explain
 from policygen.files import json_line, write_atomically
 
@@ -56,17 +47,17 @@ if TYPE_CHECKING:
     help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests, cost and time.")
-@assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
-@BASE_URL
+@opt.assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
+@opt.BASE_URL
 @click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
 @click.option("--episodes", type=int, help="Episodes per score while searching (default 20, or the suite's).")
 @click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@EXECUTION
-@click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
-@TRUST
+@opt.EXECUTION
+@click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
+@opt.TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
 
@@ -110,7 +101,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         say(words)
     cells = {cell.configuration: cell for cell in active_sweep.cells}
     settings = (*active_sweep.plan.settings, *active_sweep.overrides)
-    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
+    opt.say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
     _conduct(active_sweep, options)
 
 
@@ -214,7 +205,12 @@ def _conduct(active_sweep: Sweep, options: Mapping[str, Any]) -> None:
     "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
 )
 @click.option(
-    "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg."
+    "-o",
+    "--output",
+    "outputs",
+    type=opt.PATH,
+    multiple=True,
+    help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg.",
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
 @click.option(
@@ -229,7 +225,7 @@ def _conduct(active_sweep: Sweep, options: Mapping[str, Any]) -> None:
 @click.option("--task", help="Play the best policies of the sources on this task (default: that of the first run).")
 @click.option("--episodes", type=click.IntRange(2), help="Episodes that policies play (default 100).")
 @click.option("--seed", type=click.IntRange(0), help="Determines these episodes, as for `eval` (default 0).")
-@TRUST
+@opt.TRUST
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
@@ -261,8 +257,8 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 
 
 @click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=PATH, required=True, help="A .csv or .parquet (needs pyarrow).")
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
+@click.option("-o", "--output", type=opt.PATH, required=True, help="A .csv or .parquet (needs pyarrow).")
 @click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
 def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
@@ -272,8 +268,8 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|SWEEP...", type=RunPath(), nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
+@click.argument("sources", metavar="RUN|SWEEP...", type=opt.RunPath(), nargs=-1, required=True)
+@click.option("-o", "--output", type=opt.PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
 @click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Method that the rows are for.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
@@ -307,10 +303,10 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=PATH)
+@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=opt.PATH)
 @click.option("--base", required=True, metavar="DIR_OR_NAME", help="Model to train, as in --llm local:DIR_OR_NAME.")
 @click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
-@click.option("-o", "--output", required=True, type=PATH, help="Folder for the trained model.")
+@click.option("-o", "--output", required=True, type=opt.PATH, help="Folder for the trained model.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the rows (default 3).")
@@ -324,7 +320,7 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
-@click.option("--track", type=TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
+@click.option("--track", type=opt.TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
 def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[str, ...], **stated: Any) -> None:
     """Train a local language model on runs, or on datasets of `policygen dataset`.
 

@@ -12,21 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import (
-    AGENT,
-    ATTEMPT,
-    PATH,
-    PERTURB,
-    POLICY,
-    READ_POLICY,
-    TASK_OF_TEXT,
-    TRUST,
-    RunPath,
-    assignment,
-    installed,
-    perturbed,
-    say,
-)
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
@@ -35,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
-@READ_POLICY
+@click.option("-o", "--output", type=opt.PATH, help="Also draw the policy into a PNG, SVG or PDF.")
+@opt.READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
     """Print a policy as text and as a map; for a run, also its plant and its steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
@@ -45,7 +32,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
-    if installed("plots"):
+    if opt.installed("plots"):
         from policygen.extensions.plots.maps import policy_map
 
         drawn = policy_map(policy)
@@ -100,7 +87,7 @@ def _show_run(run: Path, number: int | None) -> None:
 
 
 @click.command("eval")
-@POLICY
+@opt.POLICY
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
@@ -113,11 +100,11 @@ def _show_run(run: Path, number: int | None) -> None:
     metavar="mean|median|quantile:Q|cvar:Q|worst",
     help="Aggregate of the returns to show and compare (default: that of RUN, else mean).",
 )
-@assignment("unseeded=true: score on an environment that ignores its seed.")
-@ATTEMPT
-@click.option("--against", multiple=True, metavar=AGENT, help="Compare with this agent; repeatable.")
-@PERTURB
-@TRUST
+@opt.assignment("unseeded=true: score on an environment that ignores its seed.")
+@opt.ATTEMPT
+@click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
+@opt.PERTURB
+@opt.TRUST
 def evaluate(
     source: Path,
     task_name: str | None,
@@ -141,7 +128,7 @@ def evaluate(
         raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
     against = options.pop("against")
     policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
-    task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
+    task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
@@ -173,9 +160,9 @@ def evaluate(
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=RunPath())
-@TASK_OF_TEXT
-@click.option("--against", metavar=AGENT, help="Compare with this agent in the same episodes.")
+@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=opt.RunPath())
+@opt.TASK_OF_TEXT
+@click.option("--against", metavar=opt.AGENT, help="Compare with this agent in the same episodes.")
 @click.option(
     "--perturb",
     "wanted",
@@ -186,8 +173,8 @@ def evaluate(
 @click.option("--grid", is_flag=True, help="Combine the sizes of two perturbations; drawn as heat maps.")
 @click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
-@click.option("-o", "--output", "outputs", type=PATH, multiple=True, help="A .html, .md, .json or .png.")
-@TRUST
+@click.option("-o", "--output", "outputs", type=opt.PATH, multiple=True, help="A .html, .md, .json or .png.")
+@opt.TRUST
 def robust(
     sources: tuple[Path, ...],
     task_name: str | None,
@@ -231,15 +218,15 @@ def robust(
 
 
 @click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
+@click.option("-o", "--output", type=opt.PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
 @click.option(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
     default="attempt",
     help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
 )
-@click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
+@click.option("--table", "table_file", type=opt.PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
     from policygen.extensions.plots.curves import plot_runs
@@ -263,7 +250,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 
 
 @click.command()
-@click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
+@click.option("-o", "--output", type=opt.PATH, help="A .gif or .mp4 (default: film.gif).")
 @click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
 @click.option(
     "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
@@ -278,7 +265,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
-@READ_POLICY
+@opt.READ_POLICY
 def film(
     source: Path,
     output: Path | None,
@@ -324,10 +311,10 @@ def film(
 
 
 @click.command("plot-episode")
-@click.option("-o", "--output", type=PATH, default=Path("episode.png"), help="File (default: episode.png).")
+@click.option("-o", "--output", type=opt.PATH, default=Path("episode.png"), help="File (default: episode.png).")
 @click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
-@READ_POLICY
+@opt.READ_POLICY
 def plot_episode(
     source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
 ) -> None:
@@ -357,12 +344,12 @@ def plot_episode(
 
 
 @click.command()
-@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=RunPath())
-@TASK_OF_TEXT
-@click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
+@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=opt.RunPath())
+@opt.TASK_OF_TEXT
+@click.option("-o", "--output", type=opt.PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
 @click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
-@TRUST
+@opt.TRUST
 def report(source: Path, output: Path, **options: Any) -> None:
     """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
 
@@ -377,7 +364,7 @@ def report(source: Path, output: Path, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="RUN|DIR", type=RunPath())
+@click.argument("folder", metavar="RUN|DIR", type=opt.RunPath())
 @click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
 def serve(folder: Path, port: int) -> None:
     """Show running and finished runs in a browser: curves, the conversation, and a form to comment and pause.
@@ -416,9 +403,12 @@ def serve(folder: Path, port: int) -> None:
     help="Smallest policy of RUN that loses at most this: 1% of the way from random actions to the best, or 5 points.",
 )
 @click.option(
-    "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
+    "-o",
+    "--output",
+    type=opt.PATH,
+    help="File (default: it is printed), for c also a folder; for minari the dataset's id.",
 )
-@READ_POLICY
+@opt.READ_POLICY
 def export(
     source: Path,
     to: Any,
@@ -489,7 +479,7 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 @click.option("--samples", type=click.IntRange(1), default=10_000, help="Random points (default 10000).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the random points (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the ranges and claims as JSON.")
-@READ_POLICY
+@opt.READ_POLICY
 @click.pass_context
 def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
@@ -527,9 +517,9 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 @click.command()
-@POLICY
-@click.option("-o", "--output", type=PATH, default=Path("simple.json"), help="File (default: simple.json).")
-@TASK_OF_TEXT
+@opt.POLICY
+@click.option("-o", "--output", type=opt.PATH, default=Path("simple.json"), help="File (default: simple.json).")
+@opt.TASK_OF_TEXT
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Episodes per candidate (default 100).")
 @click.option(
     "--max-episodes",
@@ -541,7 +531,7 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     "--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of score that may be lost (default 0.01)."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
-@TRUST
+@opt.TRUST
 def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:
     """Find the smallest policy that is not worse: fewer rows, terms and digits. RUN may be `latest`.
 

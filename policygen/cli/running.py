@@ -11,31 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from policygen.cli import options as opt
 from policygen.cli.experiments import check_execution, resume_sweep
-from policygen.cli.options import (
-    AGENT,
-    BASE_URL,
-    BUDGET_OPTIONS,
-    CACHE,
-    EXECUTION,
-    NAMED_MODELS,
-    PATH,
-    PERTURB,
-    RUN_SETTINGS,
-    START,
-    TRACK,
-    TRUST,
-    RunPath,
-    all_of,
-    assignment,
-    code_of,
-    fail,
-    installed,
-    perturbed,
-    say,
-    say_key,
-    say_own_templates,
-)
+from policygen.cli.options import say
 from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
@@ -60,10 +38,10 @@ class RunCommand(click.Command):
             formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
 
 
-_OPTIONS_OF_A_RUN = all_of(
-    RUN_SETTINGS,
-    TRUST,
-    BUDGET_OPTIONS,
+_OPTIONS_OF_A_RUN = opt.all_of(
+    opt.RUN_SETTINGS,
+    opt.TRUST,
+    opt.BUDGET_OPTIONS,
     click.option("--candidates", type=int, help="Proposals asked for in each round (default 1)."),
     click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
     click.option(
@@ -74,18 +52,18 @@ _OPTIONS_OF_A_RUN = all_of(
     click.option(
         "--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns."
     ),
-    click.option("-o", "--out", type=PATH, default=Path("results"), help="Parent of the run's folder."),
-    PERTURB,
-    CACHE,
-    TRACK,
+    click.option("-o", "--out", type=opt.PATH, default=Path("results"), help="Parent of the run's folder."),
+    opt.PERTURB,
+    opt.CACHE,
+    opt.TRACK,
 )
 
 
 @click.command(cls=RunCommand)
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
-@START
-@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
+@opt.START
+@click.option("--baseline", metavar=opt.AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _load(task, options)
@@ -93,7 +71,7 @@ def run(task: str, **options: Any) -> None:
 
 
 @click.command(cls=RunCommand)
-@click.argument("teacher", metavar=AGENT)
+@click.argument("teacher", metavar=opt.AGENT)
 @click.argument("task")
 @click.option("--rounds", type=click.IntRange(1), default=10, help="Rounds of labels from the teacher (default 10).")
 @_OPTIONS_OF_A_RUN
@@ -122,7 +100,7 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
 @click.command(cls=RunCommand)
 @click.argument("task", metavar="[TASK|RUN]", default="")
 @_OPTIONS_OF_A_RUN
-@START
+@opt.START
 @click.option(
     "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
 )
@@ -173,7 +151,7 @@ def _load(task: str, options: Mapping[str, Any]) -> Task:
     from policygen.tasks.load import load_task
 
     limit = step_timeout_of(options["config_file"], options["assignments"], {})
-    return perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+    return opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
 
 
 def _config(
@@ -210,7 +188,7 @@ def _start(
         say(f"  assumed: {sentence}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
-    say_own_templates(active_run.config)
+    opt.say_own_templates(active_run.config)
     unread = not reads_prompts(config.llm)
     if (example := active_run.search.example) is not None:
         say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{f'; {config.llm} ignores it' * unread}")
@@ -221,13 +199,13 @@ def _start(
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
-@assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@NAMED_MODELS
-@BASE_URL
-@BUDGET_OPTIONS
-@EXECUTION
-@TRUST
+@click.argument("run_folder", metavar="RUN|SWEEP", type=opt.RunPath())
+@opt.assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@opt.NAMED_MODELS
+@opt.BASE_URL
+@opt.BUDGET_OPTIONS
+@opt.EXECUTION
+@opt.TRUST
 def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
 
@@ -241,7 +219,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
 
     check_execution(options)
     assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
-    if installed("sweeps"):
+    if opt.installed("sweeps"):
         from policygen.extensions.sweeps.plan import is_sweep
 
         if is_sweep(run_folder):
@@ -253,7 +231,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
         raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
     assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
     assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options[name] is not None)
-    if not assignments and installed("plots"):
+    if not assignments and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 
         if made := make_missing(run_folder):
@@ -264,7 +242,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
     active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
-    say_own_templates(active_run.config)
+    opt.say_own_templates(active_run.config)
     _carry_out(active_run, trackers)
 
 
@@ -285,7 +263,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     from policygen.runs.attempt import idle_words, steps_played
     from policygen.search.run import carry_out
 
-    say_key(active_run.provider)
+    opt.say_key(active_run.provider)
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
     hint = _resume_command(active_run, trackers)
@@ -296,7 +274,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"\nInterrupted. {hint}", err=True)
         raise SystemExit(130) from None
     except PolicygenError as error:
-        raise SystemExit(fail(f"{error}\n{hint}", code_of(error))) from None
+        raise SystemExit(opt.fail(f"{error}\n{hint}", opt.code_of(error))) from None
     say(f"\nstopped: {summary.stopped}")
     for line in share_lines(summary.shares):
         say(line)
@@ -349,7 +327,7 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 @click.argument("text", required=False)
 @click.option(
     "--until-withdrawn/--once",
@@ -396,14 +374,14 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 def pause(run_folder: Path) -> None:
     """Pause a run before its next prompt, until `continue`. RUN may be `latest`."""
     _pause(run_folder, True)
 
 
 @click.command("continue")
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 def continue_run(run_folder: Path) -> None:
     """Let a paused run continue. If its process has ended, use `resume`."""
     _pause(run_folder, False)

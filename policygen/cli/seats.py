@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policygen.cli.options import BASE_URL, MODEL_BUDGETS, PATH, TRUST, all_of, assignment, say, say_key
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
 def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the options that `drive` and `mediate` share; `template` and `seed` are the help texts of two of them."""
-    return all_of(
+    return opt.all_of(
         click.option(
             "--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4)."
         ),
         click.option("--template", help=template),
         click.option("--seed", type=click.IntRange(0), help=seed),
-        BASE_URL,
-        MODEL_BUDGETS,
-        assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
-        click.option("--out", type=PATH, help="Folder of the results (default: a new one in results/)."),
+        opt.BASE_URL,
+        opt.MODEL_BUDGETS,
+        opt.assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
+        click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
     )
 
 
@@ -80,7 +81,7 @@ def _requests(outcome: SessionResult) -> str:
 @seat_options(
     "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
-@TRUST
+@opt.TRUST
 def drive(
     task: str,
     *,
@@ -139,7 +140,7 @@ def _introduce(drive: Drive) -> None:
     say(f"  shown: {seen}{steps}; {'one question' if concurrency == 1 else f'up to {concurrency} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
-    say_key(provider)
+    opt.say_key(provider)
 
 
 def _episode(drive: Drive) -> str:
@@ -223,7 +224,7 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     "Template of the question: a name in templates/ or a path (default: mediate).",
     "Determines the episodes, and those to learn from (default 0).",
 )
-@click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
+@click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
 def mediate(
     rooms: tuple[str, ...],
     *,
@@ -278,7 +279,7 @@ def mediate(
     provider = session.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
-    say_key(provider)
+    opt.say_key(provider)
     say(line("room", "mediator", "doors opened", "return", "steps", "questions"))
     outcome = _carry_out(session)
     for text in _mediate_report(outcome):

@@ -40,7 +40,7 @@ class ProviderEntry:
     Attributes:
         help: one line for the list of providers.
         source: the class, as `MODULE:NAME`.
-        argument: a word for the part of the spec after the colon, in brackets if it may be left out; empty: there is none.
+        argument: a word for the part of the spec after the colon, in brackets if it is optional; empty: there is none.
         is_language_model: whether replies come from a language model; a replay takes it from the recorded replies.
         reads_prompts: whether replies depend on the prompt.
         server: `own`: the provider has its own address; `given`: the user states one; empty: there is no server.
