@@ -57,7 +57,7 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of a run: the best policy (None if no reply held one) and, as `final`, its score on fresh seeds."""
+    """The result of a run: the best policy, None if no reply held one; its `final` score is exact or on fresh seeds."""
 
     policy: Policy | None
     final: Score | None

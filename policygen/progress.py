@@ -33,7 +33,7 @@ def is_terminal() -> bool:
     return Console().is_terminal
 
 
-class Panel:
+class Panel(Live):
     """A panel that is drawn `per_second` times below the lines that are printed; `draw` returns its content.
 
     Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor by the
@@ -41,28 +41,20 @@ class Panel:
     """
 
     def __init__(self, draw: Callable[[], RenderableType], per_second: float) -> None:
-        self._draw = draw
-        self._lines: deque[Text] = deque()
+        self._draw, self._lines = draw, deque[Text]()
         console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
-        self._live = Live(console=console, refresh_per_second=per_second, get_renderable=self._drawn)
+        super().__init__(console=console, refresh_per_second=per_second)
 
-    def _drawn(self) -> RenderableType:
+    def get_renderable(self) -> RenderableType:
+        """Print the waiting lines and return what the panel shows now; rich calls this for each drawing."""
         while self._lines:
-            self._live.console.print(self._lines.popleft())
+            self.console.print(self._lines.popleft())
         return self._draw()
-
-    def open(self) -> None:
-        """Draw the panel, and keep drawing it until `close`."""
-        self._live.start(refresh=True)
 
     def print(self, line: str, *, whole: bool = False) -> None:
         """Print a line above the panel, cut at the width of the terminal or, if `whole`, continued on the next line."""
         self._lines.append(Text(line) if whole else Text(line, no_wrap=True, overflow="ellipsis"))
-        self._live.refresh()
-
-    def close(self) -> None:
-        """Draw the panel for the last time and leave it on the screen."""
-        self._live.stop()
+        self.refresh()
 
 
 class Terminal(Listener):
@@ -79,7 +71,7 @@ class Terminal(Listener):
         if is_terminal():
             start_time = time.monotonic()
             self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
-            self._panel.open()
+            self._panel.start(refresh=True)
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
@@ -108,7 +100,7 @@ class Terminal(Listener):
     def ended(self) -> None:
         """Close the panel."""
         if self._panel is not None:
-            self._panel.close()
+            self._panel.stop()
 
 
 def tuning_warning(attempt: Attempt, llm: str) -> str:

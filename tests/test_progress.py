@@ -184,11 +184,11 @@ from policygen.progress import Panel
 
 heights = itertools.cycle((1, 3))
 panel = Panel(lambda: "\\n".join(["top", *["below"] * next(heights)]), per_second=500)
-panel.open()
+panel.start(refresh=True)
 for number in range(300):
     panel.print(f"line {number}")
     time.sleep(0.001)
-panel.close()
+panel.stop()
 """
 
 

@@ -105,17 +105,7 @@ def _show_run(run: Path, number: int | None) -> None:
 @click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
 @opt.PERTURB
 @opt.TRUST
-def evaluate(
-    source: Path,
-    task_name: str | None,
-    *,
-    aggregate: str | None,
-    as_json: bool,
-    assignments: tuple[str, ...],
-    perturb: tuple[str, ...],
-    trust: bool,
-    **options: Any,
-) -> None:
+def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool, **options: Any) -> None:
     """Score a policy, of a run or written by hand, on fresh episodes; compute its mean exactly where possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
@@ -124,10 +114,11 @@ def evaluate(
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
+    names = ("assignments", "against", "attempt", "perturb", "aggregate")
+    assignments, against, attempt, perturb, aggregate = (options.pop(name) for name in names)
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
-    against = options.pop("against")
-    policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
@@ -175,17 +166,7 @@ def evaluate(
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
 @click.option("-o", "--output", "outputs", type=opt.PATH, multiple=True, help="A .html, .md, .json or .png.")
 @opt.TRUST
-def robust(
-    sources: tuple[Path, ...],
-    task_name: str | None,
-    *,
-    against: str | None,
-    wanted: tuple[str, ...],
-    grid: bool,
-    outputs: tuple[Path, ...],
-    trust: bool,
-    **which: int,
-) -> None:
+def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool, **which: Any) -> None:
     """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
     from policygen.extensions import robust as tried
     from policygen.extensions.page.render import write_margins
@@ -193,6 +174,7 @@ def robust(
     from policygen.runs.reading import read_agent, read_policy
     from policygen.tasks.trust import trusted
 
+    against, task_name, wanted, grid = (which.pop(name) for name in ("against", "task_name", "wanted", "grid"))
     for output in outputs:
         check_suffix(output, tried.FORMATS)
     paths = dict.fromkeys(sources)
@@ -266,16 +248,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
 @opt.READ_POLICY
-def film(
-    source: Path,
-    output: Path | None,
-    *,
-    window: bool,
-    task_name: str | None,
-    trust: bool,
-    worst: str | None,
-    **choice: Any,
-) -> None:
+def film(source: Path, output: Path | None, *, window: bool, worst: str | None, **choice: Any) -> None:
     """Film a policy: every step with its return, its action, and the row or terms that decided it.
 
     The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
@@ -293,7 +266,8 @@ def film(
         check_screen()
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
-    policy = read_policy(source, task_name, attempt=choice.pop("attempt"), trust=trust)
+    task_name, attempt, trust = (choice.pop(name) for name in ("task_name", "attempt", "trust"))
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     if worst == "":
         choice["which"] = "worst"
     shown = films.takes(policy, requirement=worst or None, **choice)
@@ -315,9 +289,7 @@ def film(
 @click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
 @opt.READ_POLICY
-def plot_episode(
-    source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
-) -> None:
+def plot_episode(source: Path, output: Path, **which: Any) -> None:
     """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
 
     Signals with the same unit share a panel, so that a step response shows the setpoint beside the controlled value.
@@ -330,6 +302,7 @@ def plot_episode(
     from policygen.runs.reading import read_policy
 
     check_suffix(output)
+    task_name, attempt, trust = (which.pop(name) for name in ("task_name", "attempt", "trust"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     episodes = [take.episode for take in takes(policy, **which)]
     shown = best_median_worst(episodes)
@@ -409,17 +382,7 @@ def serve(folder: Path, port: int) -> None:
     help="File (default: it is printed), for c also a folder; for minari the dataset's id.",
 )
 @opt.READ_POLICY
-def export(
-    source: Path,
-    to: Any,
-    output: Path | None,
-    *,
-    attempt: int | None,
-    task_name: str | None,
-    trust: bool,
-    within: str | None,
-    **options: Any,
-) -> None:
+def export(source: Path, to: Any, output: Path | None, *, within: str | None, plant: bool, **options: Any) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -438,7 +401,7 @@ def export(
     `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
-    plant = options["plant"]
+    attempt, task_name, trust = (options.pop(name) for name in ("attempt", "task_name", "trust"))
     if within is not None and (plant or to == "minari" or attempt is not None or task_name is not None):
         raise UsageError("--smallest-within chooses a policy of a run: leave out --attempt, --task, --plant and minari")
     if to == "minari" and not plant:
@@ -454,7 +417,7 @@ def export(
         attempt, options["smallest_within"] = (chosen.attempt.number, None) if trust else (None, within)
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
-    text = api.export(exported, to, output, **options)
+    text = api.export(exported, to, output, plant=plant, **options)
     say(text.rstrip("\n") if output is None else output)
 
 

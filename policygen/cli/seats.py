@@ -82,16 +82,7 @@ def _requests(outcome: SessionResult) -> str:
     "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
 @opt.TRUST
-def drive(
-    task: str,
-    *,
-    assignments: tuple[str, ...],
-    out: Path | None,
-    trust: bool,
-    episodes: int,
-    memory: int,
-    **options: Any,
-) -> None:
+def drive(task: str, *, assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
     The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
@@ -107,7 +98,7 @@ def drive(
     from policygen.tasks.load import load_task
 
     _check_settings(assignments)
-    settings = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
+    settings = DriveSettings(*(options.pop(name) for name in ("episodes", "memory", "concurrency", "template")))
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
     session = Drive(
@@ -225,15 +216,7 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     "Determines the episodes, and those to learn from (default 0).",
 )
 @click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
-def mediate(
-    rooms: tuple[str, ...],
-    *,
-    names: tuple[str, ...],
-    assignments: tuple[str, ...],
-    out: Path | None,
-    output: Path | None,
-    **options: Any,
-) -> None:
+def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tuple[str, ...], **options: Any) -> None:
     """Let a robot in a room with a locked door ask a model for plans, and compare rules for when to ask.
 
     TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
@@ -249,9 +232,8 @@ def mediate(
     from policygen.tasks.load import load_task
 
     _check_settings(assignments, without=("ablate", "step_timeout"))
-    episodes, concurrency, template, train, cost = (
-        options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
-    )
+    out, output, train, cost = (options.pop(name) for name in ("out", "output", "train", "cost"))
+    episodes, concurrency, template = (options.pop(name) for name in ("episodes", "concurrency", "template"))
     chosen = mediation.rooms_of(rooms)
     named = mediation.named_mediators(names or (*mediation.MEDIATORS, mediation.LEARNED))
     task = load_task(mediation.MEDIATOR_TASK)

@@ -11,26 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider, LLMOptions, Provider
+from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider
+from policygen.llm.base import LLMOptions as LLMOptions  # these two are imported from here
+from policygen.llm.base import Provider as Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, redacted
-
-__all__ = [
-    "PROVIDERS",
-    "Diagnosis",
-    "LLMOptions",
-    "Provider",
-    "ProviderPool",
-    "Spec",
-    "check_address",
-    "connect",
-    "joined_specs",
-    "prompt_folders",
-    "read_spec",
-    "reads_prompts",
-    "specs_of",
-]
 
 
 @dataclass(frozen=True, slots=True)
