@@ -119,18 +119,6 @@ def test_an_object_that_is_no_provider_is_one_sentence() -> None:
         policygen.run("cartpole", llm=object())  # type: ignore[arg-type]
 
 
-def test_a_task_may_be_a_value_a_name_a_file_or_an_id(tmp_path: Path) -> None:
-    shipped = Path(policygen.__file__).parents[1] / "envs" / "frozenlake.toml"
-    local = tmp_path / "pond.toml"
-    local.write_text(shipped.read_text().replace('name = "frozenlake"', 'name = "pond"'))
-    names = [
-        policygen.run(task, iterations=1, final_episodes=2).summary.task
-        for task in (policygen.load_task("frozenlake"), "frozenlake", str(local), "CliffWalking-v1")
-    ]
-    assert names[:3] == ["frozenlake", "frozenlake", "pond"]
-    assert names[3].lower().startswith("cliffwalking")
-
-
 def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None:
     file = tmp_path / "short.toml"
     file.write_text('name = "short"\ngym_id = "CartPole-v1"\nmax_steps = 3\n')
@@ -186,7 +174,6 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
     ("numbers", "sentence"),
     [
         ({"episodes": 1}, "a score with an interval needs at least 2 episodes, not 1"),
-        ({"episodes": 0}, "at least 2 episodes, not 0"),
         ({"seed": -1}, "a seed is 0 or more, not -1"),
     ],
 )

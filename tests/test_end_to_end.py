@@ -108,22 +108,6 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert lines[9]["reply"]["text"] == BEST_LAKE
 
 
-def test_the_repair_prompt_names_every_problem_its_line_and_what_was_written() -> None:
-    with ChatServer([MALFORMED_LAKE, ALWAYS_DOWN]) as server:
-        result = run(server, iterations=1)
-    request, repair = transcript_of(result.folder)
-    assert repair["messages"][:2] == request["messages"]
-    assert repair["messages"][2] == {"role": "assistant", "content": MALFORMED_LAKE}
-    asked = repair["messages"][3]["content"]
-    rows = {number: row for number, row in enumerate(MALFORMED_LAKE.splitlines(), start=1) if row.startswith("| 0 |")}
-    assert len(rows) == 2
-    for number, row in rows.items():
-        assert f"line {number}: " in asked
-        assert f"line {number} was: `{row}`" in asked
-    assert "north" in asked
-    assert "left, down, right, up" in asked
-
-
 def test_what_is_cut_off_or_only_reasoned_is_no_policy_and_the_next_prompt_tells_of_it(service: Service) -> None:
     cut_off, reasoned = Scripted(BEST_LAKE, finish="length"), Scripted("", reasoning=BEST_LAKE)
     with ChatServer([cut_off, reasoned, ALWAYS_DOWN]) as server:
@@ -135,16 +119,6 @@ def test_what_is_cut_off_or_only_reasoned_is_no_policy_and_the_next_prompt_tells
     assert lines[1]["reply"]["reasoning"] == BEST_LAKE
     assert "- 1: failed (" in lines[2]["messages"][1]["content"]
     assert result.summary.failed_attempts == 1
-
-
-def test_counts_the_server_did_not_report_are_estimated_and_so_is_their_cost() -> None:
-    with ChatServer([Scripted(BEST_LAKE, tokens_in=None, tokens_out=None)]) as server:
-        result = run(server, iterations=1, price_in=1.0, price_out=2.0)
-    (line,) = transcript_of(result.folder)
-    assert result.summary.tokens_in == round(sum(len(m["content"]) for m in line["messages"]) / 4)
-    assert result.summary.tokens_out == round(len(BEST_LAKE) / 4)
-    spent = result.summary.tokens_in * 1.0 + result.summary.tokens_out * 2.0
-    assert result.summary.usd == pytest.approx(spent / 1e6)
 
 
 def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None:

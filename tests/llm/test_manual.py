@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from services import Asked
+from support import environment
 
 import policygen
 from policygen.errors import ProviderError, UsageError
@@ -38,9 +39,8 @@ for _ in range(4):
 
 def test_the_prompt_is_shown_and_replies_end_with_END_or_the_input() -> None:
     typed = "| 0 | left |\n\n| 1 | right |\nEND\nsecond END of it\n  END  \nthe last"
-    path = {**os.environ, "PYTHONPATH": str(Path(policygen.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, "-c", TERMINAL], input=typed, capture_output=True, text=True, check=True, env=path, timeout=60
+        [sys.executable, "-c", TERMINAL], input=typed, capture_output=True, text=True, check=True, env=environment()
     )
     lines = done.stdout.splitlines()
     assert lines[lines.index("===== system =====") + 1] == "You improve policies."
