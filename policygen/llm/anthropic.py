@@ -66,13 +66,12 @@ class Anthropic(HostedModel):
             raise ProviderError(f"the server at {self.base_url} did not answer with an Anthropic message")
         blocks = message.content or []
         usage = message.usage
-        read = [token_count(usage, name) for name in ("input_tokens", *_CACHED)]
         finish = short_text(message.stop_reason)
         return read_reply(
             "".join(block.text for block in blocks if block.type == "text"),
             short_text(message.model) or self.model,
             thinking=(block.thinking for block in blocks if block.type == "thinking"),
-            tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
+            tokens_in=token_count(usage, "input_tokens", *_CACHED),
             tokens_out=token_count(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded"),
             finish_reason=finish,

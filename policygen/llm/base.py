@@ -74,12 +74,11 @@ class Diagnosis:
     lines: tuple[str, ...]
 
 
-def token_count(usage: object, name: str) -> int | None:
-    """Return the token count `name` that a server reports; None if it is missing or not a count."""
-    value = getattr(usage, name, None)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+def token_count(usage: object, *names: str) -> int | None:
+    """Return the sum of the token counts `names` that a server reports; None if it reports none that can be true."""
+    values = [getattr(usage, name, None) for name in names]
+    counts = [int(one) for one in values if type(one) in (int, float) and 0 <= one <= MOST_TOKENS and one == int(one)]
+    return sum(counts) if counts else None
 
 
 def short_text(value: object) -> str:
