@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from services import OPENAI, Asked
+from services import OPENAI
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
@@ -41,14 +41,15 @@ def test_a_bad_spec_says_what_to_write(spec: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_builtin_and_random_are_no_language_models() -> None:
+def test_a_spec_is_read_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("builtin", "random"):
         provider = connect(name, LLMOptions())
         assert (provider.spec, provider.is_language_model) == (name, False)
-
-
-def test_a_model_name_may_hold_colons_and_slashes() -> None:
     assert connect("ollama:library/qwen3:8b", LLMOptions()).model == "library/qwen3:8b"
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    provider = connect("  OpenAI:gpt-5-mini@http://127.0.0.1:9/v1 ", LLMOptions())
+    assert (provider.spec, provider.is_language_model) == ("openai:gpt-5-mini@http://127.0.0.1:9/v1", True)
+    assert provider.model == "gpt-5-mini"
 
 
 def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +114,6 @@ def test_prices_are_known_free_or_unknown() -> None:
         assert price(provider, model, 10, 10) is None
 
 
-def test_nothing_is_asked_when_connecting(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
-    provider = connect("  OpenAI:gpt-5-mini@http://127.0.0.1:9/v1 ", LLMOptions())
-    assert (provider.spec, provider.is_language_model) == ("openai:gpt-5-mini@http://127.0.0.1:9/v1", True)
-    assert provider.model == "gpt-5-mini"
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -139,6 +133,6 @@ def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch
     assert several.key_goes_to == "the key in OPENAI_API_KEY goes to 127.0.0.1:8"  # type: ignore[attr-defined]
 
 
-def test_a_reply_of_a_million_tags_is_split_at_once() -> None:
+def test_a_reply_of_many_tags_is_split_at_once() -> None:
     assert read_reply("<think>" * 200_000, "m").truncated
     assert read_reply("<think>a</think>b" * 50_000, "m").text == "b" * 50_000
