@@ -90,9 +90,9 @@ class RunResult:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        facts, curves = str(self).partition("\n\n")[0], _extension("notebook")
+        facts, notebook = str(self).partition("\n\n")[0], _extension("notebook")
         policy = self.policy._repr_html_() if self.policy is not None else ""
-        return f"<pre>{as_html(facts)}</pre>{curves.curve_html(self.folder) if curves else ''}<br>{policy}"
+        return f"<pre>{as_html(facts)}</pre>{notebook.curve_html(self.folder) if notebook else ''}<br>{policy}"
 
 
 def run(
@@ -129,7 +129,11 @@ def run(
     if not isinstance(llm, str) and isinstance(llm, Sequence):
         llm = joined_specs(llm)
     own = None if isinstance(llm, str) else llm
-    missing = [name for name in ("spec", "model", "is_language_model", "complete") if own and not hasattr(own, name)]
+    missing = [
+        name
+        for name in ("spec", "model", "is_language_model", "complete")
+        if own is not None and not hasattr(own, name)
+    ]
     if missing:
         raise UsageError(
             f"llm={type(own).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "

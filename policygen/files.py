@@ -209,7 +209,7 @@ def remove_parts(folder: Path) -> None:
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
-    """Append one JSON line to a log, with secrets hidden; `durable`: wait until a power failure cannot lose it.
+    """Append one JSON line to a log, with secrets hidden; `durable`: wait until it is on the disk.
 
     Raises LogbookError if the log cannot be written, or is a link, a pipe or a device.
     """
@@ -287,7 +287,7 @@ def mark(kind: str) -> dict[str, str]:
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Raise LogbookError if a file has another format mark than that of `kind`, as if a later version wrote it.
+    """Raise LogbookError if a file's format mark is not that of `kind`, for example because a later version wrote it.
 
     Files of the first versions have no mark.
     """
@@ -336,7 +336,10 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
 
 
 def is_complete(path: Path) -> bool:
-    """Whether the last line of a log is complete; true for an empty or missing log. Raises LogbookError."""
+    """Whether the last line of a log is complete; true for an empty or missing log.
+
+    Raises LogbookError if it cannot be read.
+    """
     with suppress(FileNotFoundError), _reading(path) as file:
         return _last_line_complete(file)
     return True

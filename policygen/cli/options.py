@@ -135,9 +135,7 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     """Return a task with the perturbations of the option `--perturb`; `none` removes its own.
 
-    Raises:
-        UsageError: there is no such perturbation.
-        TaskError: it does not fit the environment.
+    Raises UsageError for an unknown perturbation, TaskError for one that does not fit the environment.
     """
     from policygen.tasks.environments import make_env
     from policygen.tasks.faults import close

@@ -110,8 +110,7 @@ def drive(task: str, *, assignments: tuple[str, ...], out: Path | None, trust: b
         tell=lambda wait: say(f"  {wait}", err=True),
     )
     _introduce(session)
-    for line in _drive_report(session, _carry_out(session)):
-        say(line)
+    _report_drive(session, _carry_out(session))
 
 
 def _introduce(drive: Drive) -> None:
@@ -145,45 +144,45 @@ def _episode(drive: Drive) -> str:
     )
 
 
-def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
-    """Yield the lines of the final report."""
+def _report_drive(drive: Drive, outcome: DriveResult) -> None:
+    """Print the final report."""
     from policygen.episodes.score import engine_words, sampled_score
     from policygen.llm.prices import dollars
 
-    yield ""
+    say("")
     if outcome.stopped:
         lost = outcome.planned - outcome.episodes
-        yield f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end"
+        say(f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end")
     if drive.driver.ended:
-        yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
+        say(f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}")
     if drive.score is not None:
         which = "" if drive.score.exact else " that the model did not play"
-        yield f"score of the table of choices: {drive.score}{which}"
+        say(f"score of the table of choices: {drive.score}{which}")
         unseen = outcome.cells - outcome.cells_seen
         rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
-        yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
+        say(f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}")
     elif drive.task.grid is None:
         name = shlex.quote(drive.config.task)
-        yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
+        say(f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)")
     else:
-        yield "no table: no answer stated an action"
+        say("no table: no answer stated an action")
     counts = outcome.counts
     share = counts.hits / counts.steps if counts.steps else 0.0
-    yield (
+    say(
         f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations seen before; "
         f"{counts.asked:,} situations, {_requests(outcome)}"
     )
-    yield (
+    say(
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
         f"in {counts.fallback_uses} decisions"
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
-        yield (
+        say(
             f"{outcome.decision_seconds:.2g} s a decision, {outcome.answer_seconds:.2g} s an answer; "
             f"{tokens} tokens and {dollars(outcome.usd_per_episode)} an episode"
         )
-    yield f"results: {drive.folder}"
+    say(f"results: {drive.folder}")
 
 
 # --- mediate ---------------------------------------------------------------------------------------------------------
@@ -264,8 +263,7 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tupl
     opt.say_key(provider)
     say(line("room", "mediator", "doors opened", "return", "steps", "questions"))
     outcome = _carry_out(session)
-    for text in _mediate_report(outcome):
-        say(text)
+    _report_mediation(outcome)
     if output is not None:
         words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
         words += [word for name in names for word in ("--mediator", name)]
@@ -279,22 +277,23 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tupl
     say(f"results: {session.folder}")
 
 
-def _mediate_report(outcome: mediation.MediationResult) -> Iterator[str]:
-    """Yield the lines of the final report."""
+def _report_mediation(outcome: mediation.MediationResult) -> None:
+    """Print the final report."""
     from policygen.extensions.seats import mediate as mediation
     from policygen.llm.prices import dollars
 
     for room, text in outcome.tables:
-        yield f"\n{room}, learned:\n{text}"
-    yield ""
-    yield from filter(None, (mediation.learned_verdict(outcome, room) for room, _ in outcome.tables))
+        say(f"\n{room}, learned:\n{text}")
+    say("")
+    for verdict in filter(None, (mediation.learned_verdict(outcome, room) for room, _ in outcome.tables)):
+        say(verdict)
     if outcome.stopped:
-        yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
+        say(f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out")
     counts = outcome.counts
-    yield f"plans for {counts.asked} different reports: {_requests(outcome)}"
-    yield (
+    say(f"plans for {counts.asked} different reports: {_requests(outcome)}")
+    say(
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
         f"{counts.fallback_uses} times"
     )
     if outcome.is_language_model:
-        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}"
+        say(f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}")
