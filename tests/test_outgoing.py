@@ -1,4 +1,4 @@
-"""What is printed and written: no secrets, and nothing that a terminal obeys."""
+"""Text that is printed or written holds no secrets, and no characters that control a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows: plain lines in a pipe, a panel in a terminal, and the way to go on after Ctrl-C."""
+"""The progress of a run: plain lines in a pipe, a panel in a terminal, and after Ctrl-C the command that resumes it."""
 
 from __future__ import annotations
 

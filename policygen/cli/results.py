@@ -211,24 +211,21 @@ def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool,
 @click.option("--table", "table_file", type=opt.PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
-    from policygen.extensions.plots.curves import plot_runs
-    from policygen.extensions.plots.groups import repeated_runs
-    from policygen.extensions.plots.style import check_suffix
-    from policygen.extensions.plots.tables import FORMATS, write_table
+    from policygen.extensions.plots import curves, groups, style, tables
     from policygen.extensions.sweeps.plan import is_sweep
 
     if table_file is not None:
-        check_suffix(table_file, FORMATS)
+        style.check_suffix(table_file, tables.FORMATS)
     # `results/*` may include other files; a single path must be a run.
     folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
-    for folder in repeated_runs(runs):
+    for folder in groups.repeated_runs(runs):
         say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
-    say(plot_runs(runs, output, x=x))
+    say(curves.plot_runs(runs, output, x=x))
     if table_file is not None:
-        say(write_table(runs, table_file))
+        say(tables.write_table(runs, table_file))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""What is particular to Gemini: its keys, its quotas, and how it asks for patience."""
+"""Gemini's own ways: two variables for its key, quotas, and waits stated in the details of an error."""
 
 from __future__ import annotations
 

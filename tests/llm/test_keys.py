@@ -1,4 +1,4 @@
-"""Where keys come from and where they may go: nowhere that only a file says."""
+"""API keys: where they are read, and the hosts that may get them; no file alone may choose a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to OpenAI, to servers that speak its protocol, and to Ollama."""
+"""OpenAI, servers that speak its protocol, and Ollama: where they differ from the other services."""
 
 from __future__ import annotations
 
