@@ -58,7 +58,7 @@ class Panel(Live):
 
 
 class Terminal(Listener):
-    """A listener that shows each attempt as it is scored: in a panel if standard output is a terminal, else in a line."""
+    """A listener that shows each attempt as it is scored: in a panel if standard output is a terminal."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

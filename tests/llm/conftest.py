@@ -1,4 +1,4 @@
-"""Fixtures for the tests of providers: an environment without keys, addresses and proxies, and every service in turn."""
+"""Fixtures for tests of providers: an environment without keys, addresses and proxies, and every service in turn."""
 
 from __future__ import annotations
 
