@@ -18,9 +18,8 @@ from policygen.errors import PathError, UsageError, explain
 from policygen.files import json_line, write_atomically
 
 if TYPE_CHECKING:
-    from policygen.extensions.sweeps.conduct import Sweep
     from policygen.extensions.sweeps.executor import Executor
-    from policygen.extensions.sweeps.plan import SweepLimits
+    from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan
 
 
 @click.command()
@@ -58,17 +57,14 @@ if TYPE_CHECKING:
 @opt.EXECUTION
 @click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @opt.TRUST
-def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
+def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
 
     Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
     missing ones. Each run has a folder of its own in that of the sweep; `policygen plot` draws them, and `policygen
     tasks` lists the suites and their published scores.
     """
-    from policygen.extensions.sweeps.conduct import open_sweep
-    from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
-    from policygen.extensions.sweeps.worker import config_of
-    from policygen.extensions.trackers import trackers
+    from policygen.extensions.sweeps.plan import SweepPlan, product_of, read_seeds
 
     check_execution(options)
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
@@ -76,7 +72,6 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     if (name := next((name for name in fixed if name in assigned), None)) is not None:
         raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
-    limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "episodes", "max_episodes") if options[name] is not None}
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     varied = {text.partition("=")[0] for one in product.grid for text in one}
@@ -85,24 +80,16 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     if twice:
         name, other = twice[0]
         raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
-    plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
+    plan = SweepPlan(products=(product,), settings=assignments, limits=_limits(options))
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
-    workers = options["workers"] or 1
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     if options["dry_run"]:
         from policygen.extensions.sweeps.progress import estimate
 
-        for words in estimate(plan, overrides, workers, trust=trust):
+        for words in estimate(plan, overrides, options["workers"] or 1, trust=options["trust"]):
             say(words)
-        return
-    trackers(options["track"])  # raises if one is not installed
-    active_sweep = open_sweep(folder, plan, overrides=overrides, workers=workers, trust=trust, cache=options["cache"])
-    for words in protocols(active_sweep.plan):
-        say(words)
-    cells = {cell.configuration: cell for cell in active_sweep.cells}
-    settings = (*active_sweep.plan.settings, *active_sweep.overrides)
-    opt.say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
-    _conduct(active_sweep, options)
+    else:
+        _conduct(folder, plan, overrides, options)
 
 
 def check_execution(options: Mapping[str, Any]) -> None:
@@ -115,9 +102,7 @@ def check_execution(options: Mapping[str, Any]) -> None:
 
 def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Resume a sweep, with larger budgets if `options` has some; raise UsageError if a setting cannot change."""
-    from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepLimits
-    from policygen.extensions.trackers import trackers
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
     each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # the others: all runs together
@@ -128,17 +113,7 @@ def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[st
             "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
         )
     assignments += tuple(f"{name}={options[name]}" for name in each if options[name] is not None)
-    limits = _limits(options)
-    trackers(options["track"])  # raises if one is not installed
-    active_sweep = open_sweep(
-        folder,
-        limits=limits,
-        overrides=(*assignments, *(f"llm={llm}" for llm in options["llms"])),
-        workers=options["workers"] or 1,
-        trust=options["trust"],
-        cache=options["cache"],
-    )
-    _conduct(active_sweep, options)
+    _conduct(folder, None, (*assignments, *(f"llm={llm}" for llm in options["llms"])), options)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -152,13 +127,34 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _conduct(active_sweep: Sweep, options: Mapping[str, Any]) -> None:
-    """Carry out a sweep with output on the terminal; exit with 1 if it is not complete."""
-    from policygen.extensions.sweeps.conduct import conduct
-    from policygen.extensions.sweeps.plan import idle_templates
+def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Carry out the sweep in a folder with output on the terminal; exit with 1 if it is not complete.
+
+    Without a plan, it is the one that the folder holds.
+    """
+    from policygen.extensions.sweeps.conduct import conduct, open_sweep
+    from policygen.extensions.sweeps.plan import idle_templates, protocols
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
+    from policygen.extensions.sweeps.worker import config_of
+    from policygen.extensions.trackers import trackers
     from policygen.llm import reads_prompts
 
+    trackers(options["track"])  # raises if one is not installed
+    active_sweep = open_sweep(
+        folder,
+        plan,
+        limits=_limits(options) if plan is None else None,
+        overrides=overrides,
+        workers=options["workers"] or 1,
+        trust=options["trust"],
+        cache=options["cache"],
+    )
+    if plan is not None:
+        for line in protocols(active_sweep.plan):
+            say(line)
+        cells = {cell.configuration: cell for cell in active_sweep.cells}
+        settings = (*active_sweep.plan.settings, *active_sweep.overrides)
+        opt.say_own_templates(*(config_of(cell, settings, trust=options["trust"])[1] for cell in cells.values()))
     on, address, slurm, workers = (options[name] for name in ("on", "address", "slurm", "workers"))
     words = ["--on", on] if on != "local" else []
     words += ["--address", address] if address is not None else []

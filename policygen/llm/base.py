@@ -133,8 +133,6 @@ class AdaptableProvider(Protocol):
         """Stop sending `parameter`; False if it was dropped before or is required."""
 
 
-
-
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 # Models open their thinking at the start of a line; a tag mentioned in prose must not hide the text after it.
