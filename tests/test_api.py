@@ -114,11 +114,6 @@ def test_a_provider_that_raises_loses_nothing_and_is_one_sentence() -> None:
     assert transcript_of(folder)[1]["error"].startswith("written:by-hand failed")
 
 
-def test_an_object_that_is_no_provider_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match=r"^llm=object\(...\) has no spec and no model and no is_language_model"):
-        policygen.run("cartpole", llm=object())  # type: ignore[arg-type]
-
-
 def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None:
     file = tmp_path / "short.toml"
     file.write_text('name = "short"\ngym_id = "CartPole-v1"\nmax_steps = 3\n')
@@ -140,6 +135,7 @@ def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None
         ({"iteration": 3}, "there is no setting `iteration`; did you mean `iterations`?"),
         ({"price_in": 1.0}, "give both prices"),
         ({"llm": "opanai:x"}, "did you mean openai:MODEL"),
+        ({"llm": object()}, "llm=object(...) has no spec and no model and no is_language_model"),
     ],
 )
 def test_wrong_settings_are_one_sentence_and_leave_no_folder(settings: dict[str, object], said: str) -> None:
@@ -190,9 +186,6 @@ def test_no_module_hides_a_public_name() -> None:
         value = getattr(policygen, name)
         assert callable(value), name
         assert name in dir(policygen)
-
-
-def test_an_unknown_name_says_which_there_are() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'evalute'; public are Attempt, "):
         _ = policygen.evalute  # type: ignore[attr-defined]
 
@@ -318,11 +311,8 @@ def test_what_is_no_environment_is_refused(what: Any, sentence: str) -> None:
 # --- what is public --------------------------------------------------------------------------------------------------
 
 
-def test_settings_are_those_of_a_run() -> None:
+def test_keywords_are_the_settings_of_a_run_and_a_wrong_one_fails_the_type_checker(tmp_path: Path) -> None:
     assert set(Settings.__annotations__) == set(RunConfig.model_fields) - {"task", "llm"}
-
-
-def test_a_wrong_keyword_fails_the_type_checker(tmp_path: Path) -> None:
     for public in (policygen.run, policygen.resume):
         assert inspect.signature(public).parameters["settings"].annotation == "Unpack[Settings]"
     (tmp_path / "own.py").write_text(
