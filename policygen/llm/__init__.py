@@ -16,7 +16,7 @@ from policygen.llm.base import LLMOptions as LLMOptions  # these two are importe
 from policygen.llm.base import Provider as Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
-from policygen.outgoing import HIDDEN, redacted
+from policygen.outgoing import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +228,6 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
     if not argument and (colon if entry.argument.startswith("[") else entry.argument):
         raise UsageError(f"{spec.strip()!r} does not say which {entry.argument.strip('[]')}: write {_usage(name)}")
-    if f"://{HIDDEN}@" in read.address:
-        raise UsageError(
-            f"the user name and password in {spec} are not stored: give the model again with --llm, and write both "
-            "in place of the stars"
-        )
     if read.address:
         options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
     keys_from_file(Path.cwd() / ".env")

@@ -58,8 +58,8 @@ class LLMOptions:
             raise UsageError(f"the server address {self.base_url!r} must look like http://localhost:8000/v1")
         if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
             raise UsageError(
-                f"the user name and password of the server address {self.base_url} are not stored: "
-                "replace the stars and pass it again with --base-url ADDRESS"
+                f"the user name and password in {self.named_in or self.base_url} are not stored: replace the stars by "
+                f"them, and pass it again with {'--llm' if self.named_in else '--base-url'}"
             )
         hide_login(self.base_url or "")
         if (self.price_in is None) != (self.price_out is None):
