@@ -67,52 +67,45 @@ def ask(
     retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
     """
 
-    def one_try() -> Reply:
-        while True:
-            before_try()
-            started, now = time.perf_counter(), time.time()
-            bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
-            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
-            try:
-                answer: object = provider.complete(prompt, max_output_tokens)
-            except RejectedParameter as error:
-                # drop() returns False the second time, so each parameter is dropped at most once.
-                if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
-                    raise ProviderError(str(error)) from None
-            except PolicygenError:
-                raise
-            except Exception as error:
-                # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
-                what = f"{type(error).__name__}: {error}".removesuffix(": ")
-                raise ProviderError(f"{provider.spec} failed with {what}") from error
-            else:
-                reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
-                if not isinstance(reply, Reply):
-                    raise ProviderError(
-                        f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
-                        "policygen.llm.messages.Reply, or the model's text as a string"
-                    )
-                reply = replace(reply, seconds=time.perf_counter() - started)
-                return _sanitised(provider, prompt, reply, max_output_tokens, options)
-
-    # Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The
-    # default of five retries outlasts a rate limit per minute.
-    tries = 0
+    bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
+    tries = 1
     while True:
-        tries += 1
+        before_try()
+        started, now = time.perf_counter(), time.time()
+        on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
         try:
-            return one_try()
+            answer: object = provider.complete(prompt, max_output_tokens)
+        except RejectedParameter as error:
+            # drop() returns False the second time, so each parameter is dropped at most once.
+            if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
+                raise ProviderError(str(error)) from None
         except TransientProviderError as error:
+            # Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together.
+            # The default of five retries outlasts a rate limit per minute.
             seconds = error.retry_after if error.retry_after is not None else min(60, 2**tries + random.uniform(0, 2))
             if seconds > LONGEST_WAIT:
-                raise ProviderError(
-                    f"the server asks to wait {seconds:.0f} s, more than {LONGEST_WAIT:.0f} s: {error}"
-                ) from None
+                longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
+                raise ProviderError(f"the server asks to wait {longer}: {error}") from None
             if tries > options.max_retries:
                 raise ProviderError(f"gave up after {tries} {'try' if tries == 1 else 'tries'}: {error}") from None
-            now = time.time()
+            tries, now = tries + 1, time.time()
             on_wait(Wait(provider.spec, now, now + seconds, str(error)))
             sleep(seconds)
+        except PolicygenError:
+            raise
+        except Exception as error:
+            # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise ProviderError(f"{provider.spec} failed with {what}") from error
+        else:
+            reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
+            if not isinstance(reply, Reply):
+                raise ProviderError(
+                    f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
+                    "policygen.llm.messages.Reply, or the model's text as a string"
+                )
+            reply = replace(reply, seconds=time.perf_counter() - started)
+            return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
