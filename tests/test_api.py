@@ -56,29 +56,6 @@ def test_a_run_needs_no_key_and_returns_what_it_found() -> None:
     assert all(len(repr(value)) < 200 for value in (result, result.policy, result.final))
 
 
-class Slow(gym.Env[Any, Any]):
-    """An environment whose steps take half a second."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,))
-    action_space = gym.spaces.Discrete(2)
-    begun = 0
-
-    def reset(self, **more: Any) -> Any:
-        super().reset(**more)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        type(self).begun += 1
-        time.sleep(0.5)
-        return np.zeros(1, np.float32), 0.0, True, False, {}
-
-
-def test_the_step_limit_of_a_run_holds_for_an_environment_of_the_program_from_the_start() -> None:
-    with pytest.raises(EnvironmentFault, match=r"no answer within 0\.1 s"):
-        policygen.run(lambda: Slow(), step_timeout=0.1, iterations=1)
-    assert Slow.begun == 1
-
-
 class Talker(Written):
     """Answers with plain strings, as a first provider of one's own does."""
 
@@ -234,6 +211,23 @@ class Well(gym.Env[Any, Any]):
 
 
 QUICK: Settings = {"iterations": 2, "episodes": 4, "final_episodes": 4, "seed": 3}
+
+
+class Slow(Well):
+    """A well whose steps take half a second."""
+
+    begun = 0
+
+    def step(self, action: Any) -> Any:
+        type(self).begun += 1
+        time.sleep(0.5)
+        return super().step(action)
+
+
+def test_the_step_limit_of_a_run_holds_for_an_environment_of_the_program_from_the_start() -> None:
+    with pytest.raises(EnvironmentFault, match=r"no answer within 0\.1 s"):
+        policygen.run(lambda: Slow(), step_timeout=0.1, iterations=1)
+    assert Slow.begun == 1
 
 
 def test_an_environment_is_played_itself_and_stays_open() -> None:
