@@ -118,6 +118,11 @@ def assignment(help_text: str) -> Decorator:
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
+def _switch(name: str, help_text: str) -> Decorator:
+    """Return an option that turns a setting on; left out, it leaves the setting as it is."""
+    return click.option(name, is_flag=True, default=None, help=help_text)
+
+
 def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
     """Return the setting `llm` for repeated options `--llm`."""
     from policygen.llm import joined_specs
@@ -256,20 +261,10 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--lineages", type=int, help="Number of policies of different structure, revised in turn (default 1)."
     ),
-    click.option(
-        "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
-    ),
-    click.option(
-        "--shape",
-        is_flag=True,
-        default=None,
-        help="Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q.",
-    ),
-    click.option(
-        "--normalise",
-        is_flag=True,
-        default=None,
-        help="Let equations use n_NAME: an observation minus its running mean, divided by its running spread.",
+    _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
+    _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
+    _switch(
+        "--normalise", "Let equations use n_NAME: an observation minus its running mean, divided by its running spread."
     ),
     click.option(
         "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
