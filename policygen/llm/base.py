@@ -1,4 +1,4 @@
-"""The provider protocols, the options of requests, and the separation of thinking from answers."""
+"""The provider protocols, the options of requests, and the reading of a model's raw text."""
 
 from __future__ import annotations
 
