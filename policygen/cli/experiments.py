@@ -127,6 +127,21 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
+def _executor(folder: Path, options: Mapping[str, Any]) -> Executor:
+    """Return the executor of the sweep in a folder."""
+    if options["on"] == "local":
+        from policygen.extensions.sweeps.executor import ProcessExecutor
+
+        return ProcessExecutor(folder, options["workers"] or 1)
+    if options["on"] == "slurm":
+        from policygen.extensions.cluster.on_slurm import SlurmExecutor
+
+        return SlurmExecutor(folder, options["slurm"], options["workers"])
+    from policygen.extensions.cluster.on_ray import RayExecutor
+
+    return RayExecutor(folder, options["address"], options["workers"])
+
+
 def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Carry out the sweep in a folder with output on the terminal; exit with 1 if it is not complete.
 
@@ -145,7 +160,6 @@ def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], o
         plan,
         limits=_limits(options) if plan is None else None,
         overrides=overrides,
-        workers=options["workers"] or 1,
         trust=options["trust"],
         cache=options["cache"],
     )
@@ -168,17 +182,8 @@ def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], o
         say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor: Executor | None = None  # processes on this machine
-        if on == "slurm":
-            from policygen.extensions.cluster.on_slurm import SlurmExecutor
-
-            executor = SlurmExecutor(active_sweep.folder, slurm, workers)
-        elif on == "ray":
-            from policygen.extensions.cluster.on_ray import RayExecutor
-
-            executor = RayExecutor(active_sweep.folder, address, workers)
-        with terminal.watching():
-            conduct(active_sweep, terminal, executor)
+        with terminal:
+            conduct(active_sweep, _executor(active_sweep.folder, options), terminal.tell)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
         raise SystemExit(130) from None

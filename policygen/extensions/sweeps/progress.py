@@ -42,17 +42,13 @@ class SweepTerminal:
         self._started = time.monotonic()
         self._panel: Panel | None = None
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Draw the table during the sweep."""
-        if not self._is_live:
-            yield
-            return
-        self._panel = Panel(self._table, 2)
-        self._panel.start(refresh=True)
-        try:
-            yield
-        finally:
+    def __enter__(self) -> None:
+        if is_terminal():
+            self._panel = Panel(self._table, 2)
+            self._panel.start(refresh=True)
+
+    def __exit__(self, *error: object) -> None:
+        if self._panel is not None:
             self._panel.stop()
             self._panel = None
 
