@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -57,10 +57,7 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of a run.
-
-    `policy` is the best one; None if no reply held a policy. `final` is its score on fresh seeds, or exact.
-    """
+    """The result of a run: the best policy, None if no reply held one; its `final` score is exact or on fresh seeds."""
 
     policy: Policy | None
     final: Score | None
@@ -75,11 +72,11 @@ class RunResult:
     def __str__(self) -> str:
         """Describe the result on one screen."""
         summary = self.summary
+        kind, llm = KIND_WORDS[summary.policy_kind], summary.llm
         cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
         problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
         lines = [
-            f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
-            f"proposals from {summary.llm}",
+            f"{summary.task} ({summary.gym_id}), policy: {kind}, proposals from {llm}",
             f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
             f"stopped: {summary.stopped}",
             f"final score: {self.final}" if self.final is not None else f"no result: {next(problems, NOTHING_FOUND)}",
@@ -93,9 +90,9 @@ class RunResult:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        facts, curves = str(self).partition("\n\n")[0], _extension("notebook")
+        facts, notebook = str(self).partition("\n\n")[0], _extension("notebook")
         policy = self.policy._repr_html_() if self.policy is not None else ""
-        return f"<pre>{as_html(facts)}</pre>{curves.curve_html(self.folder) if curves else ''}<br>{policy}"
+        return f"<pre>{as_html(facts)}</pre>{notebook.curve_html(self.folder) if notebook else ''}<br>{policy}"
 
 
 def run(
@@ -131,11 +128,25 @@ def run(
     loaded = _task(task, step_timeout_of(None, (), settings), trust=trust)
     if not isinstance(llm, str) and isinstance(llm, Sequence):
         llm = joined_specs(llm)
-    spec = llm if isinstance(llm, str) else _spec_of(llm)
-    config = effective_config(loaded, loaded.name, options={**_config_values(settings), "llm": spec})
+    own = None if isinstance(llm, str) else llm
+    missing = [
+        name
+        for name in ("spec", "model", "is_language_model", "complete")
+        if own is not None and not hasattr(own, name)
+    ]
+    if missing:
+        raise UsageError(
+            f"llm={type(own).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "
+            "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
+        )
+    values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    begin = settings.get("start")
+    if isinstance(begin, Policy | Path):
+        values["start"] = begin.to_text(whole=True) if isinstance(begin, Policy) else policy_text(begin)
+    config = effective_config(loaded, loaded.name, options={**values, "llm": own.spec if own else llm})
     config = config.trusted() if trust else config
     replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
-    active_run = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
+    active_run = start(loaded, config, Path(out), own, trust=trust)
     active_run.cache = replies
     return _carry_out(active_run, listeners, on_attempt)
 
@@ -196,17 +207,6 @@ def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False)
     return task_of(task, step_timeout)
 
 
-def _config_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as `RunConfig` takes them: paths as texts, and the policy to start from as its text."""
-    values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    begin = settings.get("start")
-    if isinstance(begin, Policy):
-        values["start"] = begin.to_text(whole=True)
-    elif isinstance(begin, Path):
-        values["start"] = policy_text(begin)
-    return values
-
-
 def default_listeners(run: Run) -> list[Listener]:
     """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if installed."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -225,14 +225,8 @@ def _extension(name: str) -> Any:
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(active_run, (*listeners, *default_listeners(active_run)), on_attempt)
-    best = active_run.search.best
-    return RunResult(
-        best.policy if best is not None else None,
-        active_run.final,
-        tuple(active_run.search.attempts),
-        summary,
-        active_run.folder,
-    )
+    best, attempts = active_run.search.best, tuple(active_run.search.attempts)
+    return RunResult(best.policy if best else None, active_run.final, attempts, summary, active_run.folder)
 
 
 def resume(
@@ -262,17 +256,6 @@ def resume(
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
     active_run = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
     return _carry_out(active_run, listeners, on_attempt)
-
-
-def _spec_of(provider: Provider) -> str:
-    """Return the spec of the user's own provider, after checking its methods."""
-    missing = [name for name in ("spec", "model", "is_language_model", "complete") if not hasattr(provider, name)]
-    if missing:
-        raise UsageError(
-            f"llm={type(provider).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "
-            "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
-        )
-    return provider.spec
 
 
 def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:
@@ -331,8 +314,7 @@ def score(
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
     refuse_unseeded(played, accepted=unseeded)
-    seeds = episode_seeds(seed, "evaluation", episodes)
-    aggregate = read_aggregate(score)
+    seeds, aggregate = episode_seeds(seed, "evaluation", episodes), read_aggregate(score)
     if ours:
         return evaluate(policy, seeds, task=played, aggregate=aggregate)
     return with_aggregate(score_agent(policy, played, seeds), aggregate)
@@ -525,9 +507,8 @@ def export(
                 facts.append(f"In single precision {differ} of {count} decisions in 3 episodes differ.")
                 if differ:
                     warnings.warn(f"{facts[-1]} The test program allows for them.", stacklevel=2)
-            files = c_files(policy, facts, episodes, options)
             make_folder(Path(path), "write elsewhere")
-            for name, content in files.items():
+            for name, content in c_files(policy, facts, episodes, options).items():
                 write_named(Path(path) / name, content)
             return text
     if path is not None:

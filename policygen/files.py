@@ -36,20 +36,21 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
 
 
 def check_name(name: str | Path, remedy: str = "choose another name") -> str:
-    """Refuse a path or a name that scripts, logs or terminals cannot handle.
+    """Return a path or a name as text.
 
-    Raises:
-        UsageError: it holds control characters or bytes that are not UTF-8, or is too long. The message ends with
-            `remedy`.
+    Raises UsageError, which ends with `remedy`, if scripts, logs or terminals cannot handle it: it holds control
+    characters or bytes that are not UTF-8, or is too long.
     """
     text = str(name)
     if found := _FORBIDDEN_CHARACTERS.search(text):
         what = "bytes that are not UTF-8 text" if found[1] else "a control character"
         raise UsageError(f"the name {text[:100]!r} holds {what}; {remedy}")
-    longest = max(len(part.encode()) for part in text.split("/"))
-    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
-        length, most = (longest, _LONGEST_NAME) if longest > _LONGEST_NAME else (len(text.encode()), _LONGEST_PATH)
-        raise UsageError(f"the name {text[:60]!r}... has {length:,} bytes, and {most:,} are allowed; {remedy}")
+    for length, most in (
+        (max(len(part.encode()) for part in text.split("/")), _LONGEST_NAME),
+        (len(text.encode()), _LONGEST_PATH),
+    ):
+        if length > most:
+            raise UsageError(f"the name {text[:60]!r}... has {length:,} bytes, and {most:,} are allowed; {remedy}")
     return text
 
 
@@ -63,37 +64,30 @@ def resource_folders(kind: str) -> Iterator[Path]:
 def find_resource(kind: str, name: str, suffix: str) -> Path | None:
     """Find the file `name`: a path, or a bare name with or without `suffix`; None if there is none.
 
-    Raises:
-        UsageError: see `check_name`.
+    Raises UsageError as `check_name` does.
     """
     given = Path(check_name(name))
     if given.suffix == suffix and given.is_file():
         return given
     if given.name != name:
         return None
-    stem = name.removesuffix(suffix)
-    for folder in resource_folders(kind):
-        candidate = folder / f"{stem}{suffix}"
-        if candidate.is_file():
-            return candidate
-    return None
+    candidates = (folder / f"{name.removesuffix(suffix)}{suffix}" for folder in resource_folders(kind))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def list_resources(kind: str, suffix: str) -> dict[str, Path]:
     """Return every file of that kind, by its bare name."""
     found: dict[str, Path] = {}
     for folder in resource_folders(kind):
-        if folder.is_dir():
-            for path in sorted(folder.glob(f"*{suffix}")):
-                found.setdefault(path.stem, path)
+        for path in sorted(folder.glob(f"*{suffix}")):  # none in a missing folder
+            found.setdefault(path.stem, path)
     return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file named by the user or by one of the user's files.
 
-    Raises:
-        UsageError: it cannot be read, is too large, or is not TOML; the message names it.
+    Raises UsageError if it cannot be read, is too large, or is not TOML; the message names it.
     """
     try:
         with open(path, "rb") as file:
@@ -118,9 +112,7 @@ _LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){30}""")
 def toml_of(content: bytes) -> dict[str, Any]:
     """Parse untrusted TOML in a time that its length bounds.
 
-    Raises:
-        ValueError: it is not TOML, or a key has more than 30 parts.
-        RecursionError: it is nested too deeply.
+    Raises ValueError if it is not TOML, or a key has more than 30 parts; RecursionError if it is nested too deeply.
     """
     text = content.decode()
     if _LONG_KEY.search(text):
@@ -131,8 +123,7 @@ def toml_of(content: bytes) -> dict[str, Any]:
 def find_run(name: str) -> Path:
     """Return the path `name`; `latest` is the newest run folder in results/, unless a file has that name.
 
-    Raises:
-        UsageError: there is no run yet, or see `check_name`.
+    Raises UsageError if there is no run yet, or as `check_name` does.
     """
     path = Path(check_name(name))
     if name != "latest" or path.exists():
@@ -146,10 +137,8 @@ def find_run(name: str) -> Path:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content`; readers see the old file or the new one, never a part.
 
-    Secrets in a text are hidden. A link of that name is replaced; its target is untouched.
-
-    Raises:
-        LogbookError: the folder is missing, read-only or full; the old file is kept.
+    Secrets in a text are hidden. A link of that name is replaced; its target is untouched. Raises LogbookError if the
+    folder is missing, read-only or full; the old file is kept.
     """
     # A random name: no link can wait there, and no two processes share it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
@@ -172,8 +161,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def write_named(path: Path, content: str | bytes) -> None:
     """Write a file that the user named: atomically, but straight into a pipe or a device.
 
-    Raises:
-        LogbookError: it cannot be written, or is a block device; an old file is kept.
+    Raises LogbookError if it cannot be written, or is a block device; an old file is kept.
     """
     try:
         there = path.stat()
@@ -195,7 +183,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(path: Path, remedy: str) -> None:
-    """Create a folder with its parents unless it exists; raise PathError with the remedy if it cannot be created."""
+    """Create a folder with its parents unless it exists; raise PathError with the remedy if that is impossible."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -221,13 +209,9 @@ def remove_parts(folder: Path) -> None:
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
-    """Append one JSON line to a log, with secrets hidden.
+    """Append one JSON line to a log, with secrets hidden; `durable`: wait until it is on the disk.
 
-    Args:
-        durable: wait until the line is on the disk, so that it survives a power failure.
-
-    Raises:
-        LogbookError: it cannot be written, or is a link, a pipe or a device.
+    Raises LogbookError if the log cannot be written, or is a link, a pipe or a device.
     """
     line = _outgoing(json_line(record))
     try:
@@ -246,14 +230,10 @@ def json_line(record: Any) -> str:
 
 
 def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
-    """Read a plain file of a run folder.
+    """Read a plain file of a run folder, of at most `most` bytes.
 
-    Args:
-        most: the largest allowed size in bytes.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        LogbookError: it cannot be read, is larger, or is a link, a pipe or a device.
+    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is larger, or is a link, a pipe or
+    a device.
     """
     with _reading(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -265,8 +245,7 @@ def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
 def read_named(path: Path) -> str:
     """Read a text file that the user named, following links.
 
-    Raises:
-        UsageError: it cannot be read, is a pipe or a device, is larger than `LARGEST_FILE`, or is not UTF-8 text.
+    Raises UsageError if it cannot be read, is a pipe or a device, is larger than `LARGEST_FILE`, or is not UTF-8 text.
     """
     try:
         return read_plain(Path(os.path.realpath(path))).decode()
@@ -285,9 +264,8 @@ def read_json(path: Path, kind: str, remedy: str) -> Any:
         kind: KIND of the file's mark `"format": "policygen-KIND/1"`, if it has a mark.
         remedy: what the user can do if the file is damaged.
 
-    Raises:
-        FileNotFoundError: the file does not exist.
-        LogbookError: it cannot be read, is not JSON, or was written by a later version.
+    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is not JSON, or was written by a
+    later version.
     """
     try:
         value = json.loads(read_plain(path))
@@ -309,10 +287,9 @@ def mark(kind: str) -> dict[str, str]:
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Refuse a file with another format mark than that of `kind`; files of the first versions have no mark.
+    """Raise LogbookError if a file's format mark is not that of `kind`, for example because a later version wrote it.
 
-    Raises:
-        LogbookError: the mark differs, for example because a later version wrote the file.
+    Files of the first versions have no mark.
     """
     own = mark(kind)["format"]
     found = value.get("format", own) if isinstance(value, dict) else own
@@ -330,8 +307,7 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
         remedy: what the user can do about a damaged line that is not skipped.
         skip_damaged: skip every damaged line; if false, only a damaged last line, which a crash can leave.
 
-    Raises:
-        LogbookError: it cannot be read.
+    Raises LogbookError if it cannot be read, or for a damaged line that is not skipped.
     """
     from pydantic_core import from_json  # start-up time
 
@@ -362,8 +338,7 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
 def is_complete(path: Path) -> bool:
     """Whether the last line of a log is complete; true for an empty or missing log.
 
-    Raises:
-        LogbookError: it cannot be read.
+    Raises LogbookError if it cannot be read.
     """
     with suppress(FileNotFoundError), _reading(path) as file:
         return _last_line_complete(file)
@@ -390,11 +365,7 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """Open a plain file and return its descriptor.
-
-    Raises:
-        OSError: it is a link, a pipe, a device or a folder, or cannot be opened.
-    """
+    """Return a descriptor of a plain file; raise OSError if it is none, or cannot be opened."""
     # Opening a pipe would otherwise wait for its other end.
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:

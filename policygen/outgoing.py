@@ -40,7 +40,9 @@ def redacted(text: str) -> str:
 
     The `user:password` of addresses given to `hide_login` is hidden anywhere in the text, also in base64.
     """
-    for secret in _secrets():
+    values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
+    secrets = {value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS
+    for secret in sorted(secrets, key=len, reverse=True):  # longest first: one key may begin with another
         text = text.replace(secret, HIDDEN)
     return _USERINFO.sub(f"{HIDDEN}@", text) if "://" in text else text
 
@@ -86,12 +88,6 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def json_safe(line: str) -> str:
     """Escape the same characters as `plain`, except lone surrogates, in a line of JSON; its value stays the same."""
     return _UNSAFE.sub(lambda found: re.sub("....", r"\\u\g<0>", found.group().encode("utf-16-be").hex()), line)
-
-
-def _secrets() -> list[str]:
-    values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
-    # Longest first: one key may begin with another.
-    return sorted({value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS, key=len, reverse=True)
 
 
 class _ExitMessageHook:

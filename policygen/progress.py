@@ -33,48 +33,32 @@ def is_terminal() -> bool:
     return Console().is_terminal
 
 
-class Panel:
-    """A panel that redraws itself below the lines that are printed.
+class Panel(Live):
+    """A panel that is drawn `per_second` times below the lines that are printed; `draw` returns its content.
 
     Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor by the
     height of the same old panel, and parts of that panel would stay on the screen.
-
-    Args:
-        draw: returns what the panel shows now.
-        per_second: number of drawings a second.
     """
 
     def __init__(self, draw: Callable[[], RenderableType], per_second: float) -> None:
-        self._draw = draw
-        self._lines: deque[Text] = deque()
+        self._draw, self._lines = draw, deque[Text]()
         console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
-        self._live = Live(console=console, refresh_per_second=per_second, get_renderable=self._drawn)
+        super().__init__(console=console, refresh_per_second=per_second)
 
-    def _drawn(self) -> RenderableType:
+    def get_renderable(self) -> RenderableType:
+        """Print the waiting lines and return what the panel shows now; rich calls this for each drawing."""
         while self._lines:
-            self._live.console.print(self._lines.popleft())
+            self.console.print(self._lines.popleft())
         return self._draw()
 
-    def open(self) -> None:
-        """Draw the panel, and keep drawing it until `close`."""
-        self._live.start(refresh=True)
-
     def print(self, line: str, *, whole: bool = False) -> None:
-        """Print a line above the panel, cut at the width of the terminal.
-
-        Args:
-            whole: continue on the next line of the terminal instead.
-        """
+        """Print a line above the panel, cut at the width of the terminal or, if `whole`, continued on the next line."""
         self._lines.append(Text(line) if whole else Text(line, no_wrap=True, overflow="ellipsis"))
-        self._live.refresh()
-
-    def close(self) -> None:
-        """Draw the panel for the last time and leave it on the screen."""
-        self._live.stop()
+        self.refresh()
 
 
 class Terminal(Listener):
-    """Shows each attempt as it is scored; in a panel if standard output is a terminal."""
+    """A listener that shows each attempt as it is scored: in a panel if standard output is a terminal."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -87,7 +71,7 @@ class Terminal(Listener):
         if is_terminal():
             start_time = time.monotonic()
             self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
-            self._panel.open()
+            self._panel.start(refresh=True)
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
@@ -116,14 +100,13 @@ class Terminal(Listener):
     def ended(self) -> None:
         """Close the panel."""
         if self._panel is not None:
-            self._panel.close()
+            self._panel.stop()
 
 
 def tuning_warning(attempt: Attempt, llm: str) -> str:
     """Describe the `surprises` in an attempt's tuning in one line; empty if `builtin` or `random` drew the numbers.
 
-    Args:
-        llm: the setting `llm` of the run; it counts if the attempt records no model.
+    The setting `llm` of the run counts if the attempt records no model.
     """
     author = attempt.requests.model or llm
     by_chance = author != START and read_spec(author).name in ("builtin", "random")
@@ -136,11 +119,8 @@ def tuning_warning(attempt: Attempt, llm: str) -> str:
 def surprises(before: Policy, after: Policy) -> str:
     """Describe numbers whose sign tuning changed, and numbers in conditions that it changed by more than their size.
 
-    Args:
-        before, after: the policy before and after tuning, which differ only in numbers.
-
-    Returns:
-        One line; empty if there are none. Numbers in `tune(...)` are left out.
+    The policies before and after tuning differ only in numbers. Numbers in `tune(...)` are left out. The result is one
+    line; empty if there are no such numbers.
     """
     turned, moved = list[str](), list[str]()
     old = dict((*before.lets, *before.formulas()))
@@ -154,18 +134,16 @@ def surprises(before: Policy, after: Policy) -> str:
                 moved.append(words)
             elif one * other < 0:
                 turned.append(words)
-    kinds = (("turned the sign of", turned), ("moved in a condition", moved))
-    return " and ".join(f"{words} {_first_few(found)}" for words, found in kinds if found)
-
-
-def _first_few(found: list[str]) -> str:
-    more = len(found) - MOST_SURPRISES
-    return ", ".join(found[:MOST_SURPRISES]) + (f" and {more} more" if more > 0 else "")
+    parts = []
+    for words, found in (("turned the sign of", turned), ("moved in a condition", moved)):
+        more = f" and {len(found) - MOST_SURPRISES} more" if len(found) > MOST_SURPRISES else ""
+        parts += [f"{words} {', '.join(found[:MOST_SURPRISES])}{more}"] if found else []
+    return " and ".join(parts)
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """Describe an attempt in one line, without terminal control characters."""
-    line = _attempt_line(run, attempt)
+    line = _result_line(run, attempt)
     if violated := [one for one in attempt.violations if one.violated]:
         line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)
         line += f" of {violated[0].episodes} episodes"
@@ -174,18 +152,15 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
     return shown(line)
 
 
-def _attempt_line(run: Run, attempt: Attempt) -> str:
+def _result_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
     if isinstance(run.provider, ProviderPool) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
-    if attempt.kind == "resignation":
-        return f"{number}  {attempt.verdict}"
-    if attempt.policy is None:
-        return f"{number}  {': '.join(map(str, (attempt.verdict, *attempt.problems[:1])))}"
     if attempt.score is None:
-        return f"{number}  {attempt.verdict}"
+        problems = attempt.problems[:1] if attempt.failed else ()
+        return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
     before = f"{untuned.value:.4g} before tuning" if untuned is not None else ""
     score, details = str(attempt.score), [before]
@@ -257,11 +232,7 @@ def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activ
 
 
 def activity_line(activity: Activity, now: float) -> str:
-    """Describe an activity in one line.
-
-    Args:
-        now: seconds since the epoch.
-    """
+    """Describe an activity in one line; `now` is in seconds since the epoch."""
     if isinstance(activity, Wait):
         left = activity.until - now if activity.until is not None else 0.0
         return f"{activity} ({duration(left)} left)" if left > 0 else str(activity)

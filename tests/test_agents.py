@@ -71,16 +71,6 @@ def test_an_agent_that_cannot_play_is_refused_in_a_sentence(line: Line, steady: 
     assert "Traceback" not in refused.err
 
 
-def test_margins_are_compared_with_an_agent(line: Line, steady: Path) -> None:
-    few = ("--perturb", "action_delay=1", "--episodes", 5)
-    done = line("robust", steady, "--task", "cartpole", *few, "--against", "own_agents:lean", "-o", "r.md")
-    assert done.code == 0, done.err
-    assert "own_agents:lean: 39.8 " in done.out
-    table = Path("r.md").read_text()
-    assert "against the baseline |" in table
-    assert "| action_delay | 1 | steady |" in table
-
-
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.01"\n'
 
 

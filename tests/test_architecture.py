@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,34 +49,42 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def imported(tree: ast.Module, *, types: bool = False) -> set[str]:
-    """The modules of the package that a module imports anywhere; with `types`, also those for type checkers only."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if not types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            waiting += node.orelse
-            continue
-        waiting += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno} imports relatively; write the whole name"
-            module = node.module or ""
-            names = [
-                f"{module}.{alias.name}" if f"{module}.{alias.name}".removeprefix("policygen.") in MODULES else module
-                for alias in node.names
-            ]
-        else:
-            continue
-        found |= {name.removeprefix("policygen.") for name in names if name.startswith("policygen.")}
-    return found
+Import = ast.Import | ast.ImportFrom
 
 
 @functools.cache
-def imports() -> dict[str, set[str]]:
-    return {name: imported(tree_of(name)) for name in MODULES}
+def statements(module: str, *, types: bool = False) -> list[tuple[Import, bool]]:
+    """The imports of a module, with `types` also those for type checkers; and whether each is inside a function."""
+    found: list[tuple[Import, bool]] = []
+    waiting: list[tuple[ast.AST, bool]] = [(tree_of(module), False)]
+    while waiting:
+        node, inside = waiting.pop(0)
+        if isinstance(node, Import):
+            found.append((node, inside))
+        elif types or not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+            inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def names_of(node: Import) -> set[str]:
+    """The whole names of the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    assert node.level == 0, f"line {node.lineno} imports relatively; write the whole name"
+    whole = {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name if name.removeprefix("policygen.") in MODULES else str(node.module) for name in whole}
+
+
+def ours(names: set[str]) -> set[str]:
+    """Modules of the package among some names, without its own name."""
+    return {name.removeprefix("policygen.") for name in names if name.startswith("policygen.")}
+
+
+@functools.cache
+def imported(module: str, *, types: bool = False) -> set[str]:
+    """The modules of the package that a module imports anywhere."""
+    return ours({name for node, _ in statements(module, types=types) for name in names_of(node)})
 
 
 def test_every_module_stands_in_a_room():
@@ -92,8 +98,8 @@ def test_nothing_goes_round_the_rooms_by_the_name_of_the_package():
     round_it = {
         name
         for name in MODULES
-        for node in ast.walk(tree_of(name))
-        if isinstance(node, ast.Import) and any(alias.name == "policygen" for alias in node.names)
+        for node, _ in statements(name, types=True)
+        if isinstance(node, ast.Import) and "policygen" in names_of(node)
     }
     assert {name for name in round_it if room_of(name) not in ("api", "cli", "__main__", "")} == set()
 
@@ -101,8 +107,8 @@ def test_nothing_goes_round_the_rooms_by_the_name_of_the_package():
 def test_a_room_imports_only_from_rooms_below_it():
     above = {
         f"{name} imports {other} from a room above its own: move the value down"
-        for name, others in imports().items()
-        for other in others
+        for name in MODULES
+        for other in imported(name)
         if name and room_of(other) not in ROOMS[: ROOMS.index(room_of(name)) + 1]
     }
     assert above == set()
@@ -116,8 +122,8 @@ def extension_of(module: str) -> str:
 def test_an_extension_imports_only_from_extensions_before_it():
     after = {
         f"{name} imports {other}"
-        for name, others in imports().items()
-        for other in others
+        for name in MODULES
+        for other in imported(name)
         if extension_of(name)
         and extension_of(other) not in ("", *EXTENSIONS[: EXTENSIONS.index(extension_of(name)) + 1])
     }
@@ -125,11 +131,8 @@ def test_an_extension_imports_only_from_extensions_before_it():
 
 
 def test_the_library_and_the_commands_import_extensions_only_when_one_is_asked_for():
-    early = {}
-    for name in MODULES:
-        if room_of(name) in ("", "api", "cli"):
-            top = [node for node in tree_of(name).body if isinstance(node, ast.ImportFrom)]
-            early[name] = [node.module for node in top if (node.module or "").startswith("policygen.extensions")]
+    public = [name for name in MODULES if room_of(name) in ("", "api", "cli")]
+    early = {name: [one for one in ours(early_imports(name)) if room_of(one) == "extensions"] for name in public}
     assert {name: modules for name, modules in early.items() if modules} == {}
 
 
@@ -197,64 +200,35 @@ LATE_IMPORTS_OF_OUR_OWN = {
 # Such a comment between the statements of a module gives the reason of all its late imports.
 REASON_OF_A_MODULE = "# Imports inside functions"
 
-Import = ast.Import | ast.ImportFrom
+
+def early_imports(module: str) -> set[str]:
+    """The names of the modules that a module imports outside functions."""
+    return {name for node, inside in statements(module) if not inside for name in names_of(node)}
 
 
-def names_of(node: Import) -> set[str]:
-    """The whole names of the modules that a statement imports."""
-    if isinstance(node, ast.Import):
-        return {alias.name for alias in node.names}
-    module = node.module or ""
-    whole = {f"{module}.{alias.name}" for alias in node.names}
-    return {name if name.removeprefix("policygen.") in MODULES else module for name in whole}
+def late_imports(module: str) -> list[Import]:
+    """The imports inside functions, in the order of their lines."""
+    return sorted((node for node, inside in statements(module) if inside), key=lambda node: node.lineno)
 
 
-def early_and_late(tree: ast.Module) -> tuple[set[str], list[list[Import]]]:
-    """The modules imported at the top, not those for type checkers, and groups of adjoining imports in functions."""
-    early: set[str] = set()
-    late: list[list[Import]] = []
-
-    def walk(node: ast.AST, inside: bool) -> None:
-        before = None
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, Import):
-                if not inside:
-                    early.update(names_of(child))
-                elif isinstance(before, Import):
-                    late[-1].append(child)
-                else:
-                    late.append([child])
-            elif not (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")):
-                walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
-            before = child
-
-    walk(tree, False)
-    return early, late
-
-
-@functools.cache
-def imports_of(module: str) -> tuple[set[str], list[list[Import]]]:
-    return early_and_late(tree_of(module))
-
-
-def without_a_reason(text: str) -> list[int]:
+def without_a_reason(module: str) -> list[int]:
     """The lines of late imports with a comment neither beside or above them nor for the whole module."""
-    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT]
-    comments = {token.start[0] for token in tokens if not token.string.startswith("# noqa")}
-    if any(token.string.startswith(REASON_OF_A_MODULE) and token.start[1] == 0 for token in tokens):
+    lines = ["", *MODULES[module].read_text(encoding="utf-8").splitlines()]
+    if any(line.startswith(REASON_OF_A_MODULE) for line in lines):
         return []
-    _, late = early_and_late(ast.parse(text))
-    return [
-        group[0].lineno
-        for group in late
-        if not comments & set(range(group[0].lineno - 1, (group[-1].end_lineno or group[-1].lineno) + 1))
-    ]
+    groups: list[list[int]] = []  # of adjoining imports: the lines of each, and the one above
+    for node in late_imports(module):
+        own = [*range(node.lineno, (node.end_lineno or node.lineno) + 1)]
+        if groups and not "".join(lines[groups[-1][-1] + 1 : node.lineno]).strip():
+            groups[-1] += own
+        else:
+            groups.append([node.lineno - 1, *own])
+    explained = [any("# " in line and "# noqa" not in line for line in map(lines.__getitem__, one)) for one in groups]
+    return [group[1] for group, reason in zip(groups, explained, strict=True) if not reason]
 
 
 def test_every_late_import_has_its_reason_in_a_comment():
-    late = [path for name, path in MODULES.items() if imports_of(name)[1]]
-    assert late
-    found = {name_of(path): without_a_reason(path.read_text(encoding="utf-8")) for path in late}
+    found = {name: without_a_reason(name) for name in MODULES}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -264,12 +238,11 @@ def loaded_with(module: str) -> set[str]:
     found: set[str] = set()
     waiting = [module]
     while waiting:
-        for name in imports_of(waiting.pop())[0]:
+        for name in early_imports(waiting.pop()):
             parts = name.split(".")
-            for whole in {".".join(parts[: end + 1]) for end in range(len(parts))} - found:
-                found.add(whole)
-                if whole.startswith("policygen.") and whole.removeprefix("policygen.") in MODULES:
-                    waiting.append(whole.removeprefix("policygen."))
+            new = {".".join(parts[: end + 1]) for end in range(len(parts))} - found
+            found |= new
+            waiting += ours(new) & MODULES.keys()
     return found
 
 
@@ -277,8 +250,7 @@ def test_a_late_import_spares_a_module_that_is_not_loaded_anyway():
     needless = {
         f"{module}:{node.lineno}"
         for module in MODULES
-        for group in imports_of(module)[1]
-        for node in group
+        for node in late_imports(module)
         if names_of(node) <= loaded_with(module)
     }
     assert needless == set(), "import it at the top"
@@ -298,42 +270,14 @@ def test_our_own_modules_are_imported_late_only_where_it_is_listed():
     late = {
         name
         for name in MODULES
-        if loads_by_name(tree_of(name))
-        or any(
-            other.partition(".")[0] == "policygen"
-            for group in imports_of(name)[1]
-            for node in group
-            for other in names_of(node)
-        )
+        if loads_by_name(tree_of(name)) or any(ours(names_of(node)) for node in late_imports(name))
     }
     assert late == LATE_IMPORTS_OF_OUR_OWN.keys()
 
 
 def test_the_library_imports_only_extensions_late():
-    late = {name for group in imports_of("api")[1] for node in group for name in names_of(node)}
+    late = {name for node in late_imports("api") for name in names_of(node)}
     assert {name for name in late if not name.startswith("policygen.extensions.")} == set()
-
-
-def test_the_reader_of_late_imports_sees_what_it_must():
-    text = (
-        "import os\nif TYPE_CHECKING:\n    import typed\n"
-        "def beside():\n    import a  # the extra `a`\n"
-        "def above():\n    # start-up time\n    import b\n    from policygen.llm import base\n"
-        "def bare():\n    import c\n    c.d()\n    if c.e:\n        import f  # noqa: F401\n"
-    )
-    early, late = early_and_late(ast.parse(text))
-    assert early == {"os"}
-    assert [sorted(name for node in group for name in names_of(node)) for group in late] == [
-        ["a"],
-        ["b", "policygen.llm.base"],
-        ["c"],
-        ["f"],
-    ]
-    assert without_a_reason(text) == [11, 14]
-    assert without_a_reason(f"{REASON_OF_A_MODULE} keep the start-up time short.\n{text}") == []
-    assert "numpy" in loaded_with("policies.policy") - loaded_with("errors")
-    assert loads_by_name(ast.parse("importlib.import_module(f'policygen.{name}')"))
-    assert not loads_by_name(ast.parse("importlib.import_module(f'mujoco.{name}')"))
 
 
 def too_many_parameters(tree: ast.Module) -> list[str]:
@@ -384,20 +328,10 @@ def test_what_is_private_stays_in_its_module():
     assert {name: names for name, names in taken.items() if names} == {}
 
 
-def test_the_counter_of_parameters_sees_what_it_must():
-    tree = ast.parse(
-        "def fine(a, b, c, d, e, *, f, g): ...\ndef positional(a, b, c, d, e, f): ...\n"
-        "def named(a, *, b, c, d, e, f, g, h): ...\n"
-        "class C:\n    def method(self, a, b, c, d, e): ...\n"
-        "    @staticmethod\n    def alone(a, b, c, d, e, f): ...\n    def long(self, a, b, c, d, e, f): ...\n"
-    )
-    assert too_many_parameters(tree) == ["positional", "named", "alone", "long"]
-
-
 @pytest.mark.parametrize("types", [False, True])
 def test_no_modules_import_each_other_in_a_circle(types):
     # A room's own face (`__init__`) may import its modules, which import each other by their whole names.
-    arrows = {name: imported(tree_of(name), types=types) & MODULES.keys() for name in MODULES}
+    arrows = {name: imported(name, types=types) & MODULES.keys() for name in MODULES}
     tuple(TopologicalSorter(arrows).static_order())
 
 
@@ -406,18 +340,6 @@ def test_the_guide_for_contributors_has_one_row_a_room():
     table = text.split("| room | what it does |")[1].split("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z]+)/?`", row.split("|")[1])]
     assert listed == [room for room in ROOMS if room != "__main__"]
-
-
-def test_the_reader_of_imports_sees_what_it_must():
-    tree = ast.parse(
-        "import numpy\nimport policygen.quantities.grid\n"
-        "from policygen.llm import base, connect\nfrom policygen import __version__\n"
-        "if TYPE_CHECKING:\n    from policygen.cli import main\n"
-        "else:\n    from policygen.tasks.task import Task\n"
-        "def late():\n    from policygen.search.run import start\n"
-    )
-    assert imported(tree) == {"quantities.grid", "llm", "llm.base", "tasks.task", "search.run"}
-    assert imported(tree, types=True) == {*imported(tree), "cli"}
 
 
 def test_every_module_says_in_its_first_line_what_it_does():

@@ -72,7 +72,7 @@ def executed(kernel: KernelManager, tmp_path: Path) -> Executed:
 
 
 def kinds_of(cell: nbformat.NotebookNode) -> set[str]:
-    """What a cell shows: text that it prints, pictures, tables, ..."""
+    """The kinds of output of a cell: printed text, pictures, tables, ..."""
     outputs = cell.get("outputs", [])
     return {kind for output in outputs for kind in output.get("data", {output.get("name", output.output_type): ""})}
 

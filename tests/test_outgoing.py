@@ -1,4 +1,4 @@
-"""What is printed and written: no secrets, and nothing that a terminal obeys."""
+"""Text that is printed or written holds no secrets, and no characters that control a terminal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ KEY = "sk-proj-canary-0123456789"
 NASTY = "\x1b]0;title\x07 \x1b[2J \x9b31m \u202eevil\u2066 \x08\x7f \r\n\ttab"
 
 
-def test_every_key_that_is_set_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_that_is_set_is_hidden_and_a_stand_in_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_API_KEY", f"{KEY}-and-more")
     assert redacted(f"a {KEY} b {KEY}-and-more c{KEY}d") == "a *** b *** c***d"
-
-
-def test_a_stand_in_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "none")
     assert redacted("none of them") == "none of them"
 
@@ -63,6 +60,7 @@ def test_the_login_of_an_address_is_hidden_in_every_form(monkeypatch: pytest.Mon
 
 def test_what_a_terminal_obeys_becomes_visible() -> None:
     assert plain("\x1b]8;;http://x\x07link") == "\\x1b]8;;http://x\\x07link"
+    assert shown("x\udcff\ud83d").encode() == rb"x\udcff\ud83d"  # half a character by its number
     assert plain("a\u202eb\x9bc\U000e0041") == "a\\u202eb\\x9bc\\U000e0041"
     assert plain("lines\nand\ttabs, é, 漢字, 🙂, −") == "lines\nand\ttabs, é, 漢字, 🙂, −"
 
@@ -93,10 +91,6 @@ def test_the_command_line_prints_nothing_on_another_way() -> None:
     text = "".join(path.read_text() for path in (Path(policygen.__file__).parent / "cli").glob("*.py"))
     assert text.count("click.echo(") == 1  # in `say`
     assert not re.search(r"\bprint\(", text)
-
-
-def test_half_a_character_is_shown_by_its_number():
-    assert shown("x\udcff\ud83d").encode() == rb"x\udcff\ud83d"
 
 
 def test_columns_are_aligned() -> None:

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel holds everything, and works where there is no checkout."""
+"""The wheel holds everything that a user needs, and works where there is no checkout."""
 
 from __future__ import annotations
 

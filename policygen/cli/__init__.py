@@ -72,19 +72,16 @@ def main() -> None:
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         code = fail("interrupted", 130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
-    except click.NoSuchOption as error:
-        code = fail(unknown_option(error), error.exit_code)
     except click.ClickException as error:
-        code = fail(error.format_message(), error.exit_code)
+        message = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+        code = fail(message, error.exit_code)
     except PolicygenError as error:
         code = fail(str(error), code_of(error))
-    except KeyboardInterrupt:
-        code = fail("interrupted", 130)
     except OSError as error:
         if error.filename is not None:
             raise

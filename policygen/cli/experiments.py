@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,25 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import (
-    BASE_URL,
-    PATH,
-    TRACKED,
-    TRUST,
-    Execution,
-    RunPath,
-    assignment,
-    execution_options,
-    say,
-    say_own_templates,
-)
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PathError, UsageError, explain
 from policygen.files import json_line, write_atomically
 
 if TYPE_CHECKING:
-    from policygen.extensions.sweeps.conduct import Sweep
     from policygen.extensions.sweeps.executor import Executor
-    from policygen.extensions.sweeps.plan import SweepLimits
+    from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan
 
 
 @click.command()
@@ -56,35 +46,32 @@ if TYPE_CHECKING:
     help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests, cost and time.")
-@assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
-@BASE_URL
+@opt.assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
+@opt.BASE_URL
 @click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
 @click.option("--episodes", type=int, help="Episodes per score while searching (default 20, or the suite's).")
 @click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@execution_options
-@click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
-@TRUST
-def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
+@opt.EXECUTION
+@click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
+@opt.TRUST
+def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
 
     Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
     missing ones. Each run has a folder of its own in that of the sweep; `policygen plot` draws them, and `policygen
     tasks` lists the suites and their published scores.
     """
-    from policygen.extensions.sweeps.conduct import open_sweep
-    from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
-    from policygen.extensions.sweeps.worker import config_of
-    from policygen.extensions.trackers import trackers
+    from policygen.extensions.sweeps.plan import SweepPlan, product_of, read_seeds
 
+    check_execution(options)
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     assigned = {text.partition("=")[0].strip() for text in assignments}
     if (name := next((name for name in fixed if name in assigned), None)) is not None:
         raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
-    limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "episodes", "max_episodes") if options[name] is not None}
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     varied = {text.partition("=")[0] for one in product.grid for text in one}
@@ -93,39 +80,29 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     if twice:
         name, other = twice[0]
         raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
-    plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
+    plan = SweepPlan(products=(product,), settings=assignments, limits=_limits(options))
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    execution: Execution = options["execution"]
     if options["dry_run"]:
         from policygen.extensions.sweeps.progress import estimate
 
-        for words in estimate(plan, overrides, execution.workers or 1, trust=trust):
+        for words in estimate(plan, overrides, options["workers"] or 1, trust=options["trust"]):
             say(words)
-        return
-    trackers(execution.track)  # raises if one is not installed
-    active_sweep = open_sweep(folder, plan, overrides=overrides, trust=trust, cache=execution.cache)
-    for words in protocols(active_sweep.plan):
-        say(words)
-    cells = {cell.configuration: cell for cell in active_sweep.cells}
-    settings = (*active_sweep.plan.settings, *active_sweep.overrides)
-    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in cells.values()))
-    _conduct(active_sweep, execution)
+    else:
+        _conduct(folder, plan, overrides, options)
 
 
-def resume_sweep(
-    folder: Path,
-    assignments: tuple[str, ...],
-    budgets: Mapping[str, Any],
-    *,
-    execution: Execution,
-    trust: bool,
-    llms: tuple[str, ...] = (),
-) -> None:
-    """Resume a sweep, with larger budgets if `budgets` has some; raise UsageError if a setting cannot change."""
-    from policygen.extensions.sweeps.conduct import open_sweep
+def check_execution(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option of an executor is given without that executor."""
+    if options["address"] is not None and options["on"] != "ray":
+        raise UsageError("--address is for a Ray cluster: add --on ray")
+    if options["slurm"] and options["on"] != "slurm":
+        raise UsageError(f"--slurm {options['slurm'][0]}: add --on slurm")
+
+
+def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Resume a sweep, with larger budgets if `options` has some; raise UsageError if a setting cannot change."""
     from policygen.extensions.sweeps.plan import SweepLimits
-    from policygen.extensions.trackers import trackers
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
     each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # the others: all runs together
@@ -135,12 +112,8 @@ def resume_sweep(
             f"--set {fixed[0]}: a resumed sweep can only change {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
             "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
         )
-    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets.get(name) is not None)
-    limits = _limits(budgets)
-    trackers(execution.track)  # raises if one is not installed
-    overrides = (*assignments, *(f"llm={llm}" for llm in llms))
-    active_sweep = open_sweep(folder, limits=limits, overrides=overrides, trust=trust, cache=execution.cache)
-    _conduct(active_sweep, execution)
+    assignments += tuple(f"{name}={options[name]}" for name in each if options[name] is not None)
+    _conduct(folder, None, (*assignments, *(f"llm={llm}" for llm in options["llms"])), options)
 
 
 def _limits(options: Mapping[str, Any]) -> SweepLimits:
@@ -154,39 +127,63 @@ def _limits(options: Mapping[str, Any]) -> SweepLimits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _executor(folder: Path, execution: Execution) -> Executor:
+def _executor(folder: Path, options: Mapping[str, Any]) -> Executor:
     """Return the executor of the sweep in a folder."""
-    if execution.on == "local":
+    if options["on"] == "local":
         from policygen.extensions.sweeps.executor import ProcessExecutor
 
-        return ProcessExecutor(folder, execution.workers or 1)
-    if execution.on == "slurm":
+        return ProcessExecutor(folder, options["workers"] or 1)
+    if options["on"] == "slurm":
         from policygen.extensions.cluster.on_slurm import SlurmExecutor
 
-        return SlurmExecutor(folder, execution.slurm, execution.workers)
+        return SlurmExecutor(folder, options["slurm"], options["workers"])
     from policygen.extensions.cluster.on_ray import RayExecutor
 
-    return RayExecutor(folder, execution.address, execution.workers)
+    return RayExecutor(folder, options["address"], options["workers"])
 
 
-def _conduct(active_sweep: Sweep, execution: Execution) -> None:
-    """Carry out a sweep with output on the terminal; exit with 1 if it is not complete."""
-    from policygen.extensions.sweeps.conduct import conduct
-    from policygen.extensions.sweeps.plan import idle_templates
+def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Carry out the sweep in a folder with output on the terminal; exit with 1 if it is not complete.
+
+    Without a plan, it is the one that the folder holds.
+    """
+    from policygen.extensions.sweeps.conduct import conduct, open_sweep
+    from policygen.extensions.sweeps.plan import idle_templates, protocols
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
+    from policygen.extensions.sweeps.worker import config_of
+    from policygen.extensions.trackers import trackers
     from policygen.llm import reads_prompts
 
-    active_sweep.track, active_sweep.executor_options = execution.track, execution.options
+    trackers(options["track"])  # raises if one is not installed
+    active_sweep = open_sweep(
+        folder,
+        plan,
+        limits=_limits(options) if plan is None else None,
+        overrides=overrides,
+        trust=options["trust"],
+        cache=options["cache"],
+    )
+    if plan is not None:
+        for line in protocols(active_sweep.plan):
+            say(line)
+        cells = {cell.configuration: cell for cell in active_sweep.cells}
+        settings = (*active_sweep.plan.settings, *active_sweep.overrides)
+        opt.say_own_templates(*(config_of(cell, settings, trust=options["trust"])[1] for cell in cells.values()))
+    on, address, slurm, workers = (options[name] for name in ("on", "address", "slurm", "workers"))
+    words = ["--on", on] if on != "local" else []
+    words += ["--address", address] if address is not None else []
+    words += [word for text in slurm for word in ("--slurm", text)]
+    words += ["--workers", str(workers)] if workers is not None else []
+    active_sweep.track, active_sweep.executor_options = options["track"], shlex.join(words)
     terminal = SweepTerminal(active_sweep)
-    if execution.cache is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
+    if options["cache"] is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(active_sweep.plan):
         say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
     say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
     try:
-        executor = _executor(active_sweep.folder, execution)
         with terminal:
-            conduct(active_sweep, executor, terminal.tell)
+            conduct(active_sweep, _executor(active_sweep.folder, options), terminal.tell)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
         raise SystemExit(130) from None
@@ -209,7 +206,12 @@ def _conduct(active_sweep: Sweep, execution: Execution) -> None:
     "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
 )
 @click.option(
-    "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg."
+    "-o",
+    "--output",
+    "outputs",
+    type=opt.PATH,
+    multiple=True,
+    help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg.",
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
 @click.option(
@@ -224,7 +226,7 @@ def _conduct(active_sweep: Sweep, execution: Execution) -> None:
 @click.option("--task", help="Play the best policies of the sources on this task (default: that of the first run).")
 @click.option("--episodes", type=click.IntRange(2), help="Episodes that policies play (default 100).")
 @click.option("--seed", type=click.IntRange(0), help="Determines these episodes, as for `eval` (default 0).")
-@TRUST
+@opt.TRUST
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
@@ -256,8 +258,8 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 
 
 @click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=PATH, required=True, help="A .csv or .parquet (needs pyarrow).")
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
+@click.option("-o", "--output", type=opt.PATH, required=True, help="A .csv or .parquet (needs pyarrow).")
 @click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
 def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
     """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
@@ -267,8 +269,8 @@ def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|SWEEP...", type=RunPath(), nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
+@click.argument("sources", metavar="RUN|SWEEP...", type=opt.RunPath(), nargs=-1, required=True)
+@click.option("-o", "--output", type=opt.PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
 @click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Method that the rows are for.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
@@ -302,10 +304,10 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=PATH)
+@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=opt.PATH)
 @click.option("--base", required=True, metavar="DIR_OR_NAME", help="Model to train, as in --llm local:DIR_OR_NAME.")
 @click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
-@click.option("-o", "--output", required=True, type=PATH, help="Folder for the trained model.")
+@click.option("-o", "--output", required=True, type=opt.PATH, help="Folder for the trained model.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
 @click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the rows (default 3).")
@@ -319,7 +321,7 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
-@click.option("--track", type=TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
+@click.option("--track", type=opt.TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
 def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[str, ...], **stated: Any) -> None:
     """Train a local language model on runs, or on datasets of `policygen dataset`.
 

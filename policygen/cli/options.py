@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import functools
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +118,11 @@ def assignment(help_text: str) -> Decorator:
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
+def _switch(name: str, help_text: str) -> Decorator:
+    """Return an option that turns a setting on; left out, it leaves the setting as it is."""
+    return click.option(name, is_flag=True, default=None, help=help_text)
+
+
 def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
     """Return the setting `llm` for repeated options `--llm`."""
     from policygen.llm import joined_specs
@@ -137,9 +140,7 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     """Return a task with the perturbations of the option `--perturb`; `none` removes its own.
 
-    Raises:
-        UsageError: there is no such perturbation.
-        TaskError: it does not fit the environment.
+    Raises UsageError for an unknown perturbation, TaskError for one that does not fit the environment.
     """
     from policygen.tasks.environments import make_env
     from policygen.tasks.faults import close
@@ -260,20 +261,10 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--lineages", type=int, help="Number of policies of different structure, revised in turn (default 1)."
     ),
-    click.option(
-        "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
-    ),
-    click.option(
-        "--shape",
-        is_flag=True,
-        default=None,
-        help="Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q.",
-    ),
-    click.option(
-        "--normalise",
-        is_flag=True,
-        default=None,
-        help="Let equations use n_NAME: an observation minus its running mean, divided by its running spread.",
+    _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
+    _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
+    _switch(
+        "--normalise", "Let equations use n_NAME: an observation minus its running mean, divided by its running spread."
     ),
     click.option(
         "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
@@ -282,79 +273,27 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
     assignment("Any setting (see `run --help`); may be repeated."),
 )
-
-
-@dataclass(frozen=True)
-class Execution:
-    """The options of `sweep` and `resume` on how runs are carried out.
-
-    Attributes:
-        on: executor of a sweep's runs: `local`, `ray` or `slurm`.
-        address: address of a Ray cluster.
-        workers: maximum number of runs at a time; None: the default of the executor.
-        slurm: options of sbatch, `NAME=VALUE`.
-        cache, track: folder of the cache of replies, and names of trackers, which the runs share.
-    """
-
-    on: str
-    address: str | None
-    workers: int | None
-    slurm: tuple[str, ...]
-    cache: Path | None
-    track: tuple[str, ...]
-
-    @property
-    def options(self) -> str:
-        """The options of the executor, as typed on the command line."""
-        words = ["--on", self.on] if self.on != "local" else []
-        words += ["--address", self.address] if self.address is not None else []
-        words += [word for text in self.slurm for word in ("--slurm", text)]
-        words += ["--workers", str(self.workers)] if self.workers is not None else []
-        return shlex.join(words)
-
-    def check_unused(self) -> None:
-        """Raise UsageError for an option that has an effect on sweeps only."""
-        if self.on != "local" or self.address is not None or self.slurm:
-            raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
-        if self.workers is not None:
-            raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
-
-
-def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of an `Execution` to a command, which gets them as its argument `execution`."""
-
-    @functools.wraps(command)
-    def with_execution(**options: Any) -> Any:
-        execution = Execution(**{field.name: options.pop(field.name) for field in fields(Execution)})
-        if execution.address is not None and execution.on != "ray":
-            raise UsageError("--address is for a Ray cluster: add --on ray")
-        if execution.slurm and execution.on != "slurm":
-            raise UsageError(f"--slurm {execution.slurm[0]}: add --on slurm")
-        return command(execution=execution, **options)
-
-    return all_of(
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            help="Runs of a sweep at a time (default 1; on Ray one per processor; on Slurm 1000).",
-        ),
-        click.option(
-            "--on",
-            type=click.Choice(["local", "ray", "slurm"]),
-            default="local",
-            help="Where a sweep's runs are carried out: processes here (default), a Ray cluster, or Slurm's job arrays "
-            "(extras of these names). The machines must share the working directory and the sweep's folder.",
-        ),
-        click.option(
-            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."
-        ),
-        click.option(
-            "--slurm",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
-            "cpus-per-task=4; may be repeated.",
-        ),
-        CACHE,
-        TRACK,
-    )(with_execution)
+EXECUTION = all_of(  # for the commands `sweep` and `resume`
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="Runs of a sweep at a time (default 1; on Ray one per processor; on Slurm 1000).",
+    ),
+    click.option(
+        "--on",
+        type=click.Choice(["local", "ray", "slurm"]),
+        default="local",
+        help="Where a sweep's runs are carried out: processes here (default), a Ray cluster, or Slurm's job arrays "
+        "(extras of these names). The machines must share the working directory and the sweep's folder.",
+    ),
+    click.option("--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."),
+    click.option(
+        "--slurm",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
+        "cpus-per-task=4; may be repeated.",
+    ),
+    CACHE,
+    TRACK,
+)

@@ -6,23 +6,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import (
-    BASE_URL,
-    BUDGET_OPTIONS,
-    PATH,
-    RUN_SETTINGS,
-    TRUST,
-    assignment,
-    installed,
-    say,
-    say_key,
-)
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import TaskError, UsageError
 from policygen.files import check_name, find_resource, list_resources, make_folder, write_atomically
 from policygen.outgoing import in_columns
@@ -33,11 +25,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("gym_id", metavar="[MODULE:]ENV")
-@click.option("-o", "--output", type=PATH, help="File (default: envs/NAME.toml).")
+@click.option("-o", "--output", type=opt.PATH, help="File (default: envs/NAME.toml).")
 @click.option(
     "--kwarg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the environment; may be repeated."
 )
-@assignment("A setting of every run, written to the file's [run]; may be repeated.")
+@opt.assignment("A setting of every run, written to the file's [run]; may be repeated.")
 def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
     """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
 
@@ -80,7 +72,7 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
 @click.command()
 @click.argument("name", required=False)
 @click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
-@TRUST
+@opt.TRUST
 def tasks(name: str | None, draft: bool, trust: bool) -> None:
     """List tasks and suites, or describe one: NAME, a task file, or a Gymnasium id."""
     from policygen.tasks.draft import draft_of
@@ -111,7 +103,7 @@ def list_tasks() -> str:
         rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
     lines = in_columns(rows)
     lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
-    if installed("sweeps"):
+    if opt.installed("sweeps"):
         from policygen.extensions.sweeps.suites import list_suites, suite_line
 
         lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
@@ -125,7 +117,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     from policygen.tasks.load import load_task
     from policygen.tasks.task import environment_words, output_names
 
-    if installed("sweeps") and find_resource("envs", name, ".toml") is None:
+    if opt.installed("sweeps") and find_resource("envs", name, ".toml") is None:
         from policygen.extensions.sweeps.suites import describe_suite, find_suite
 
         if find_suite(name) is not None:
@@ -158,9 +150,9 @@ def describe_task(name: str, *, trust: bool = False) -> str:
 
 @click.command()
 @click.argument("task", metavar="TASK|RUN")
-@RUN_SETTINGS
-@BUDGET_OPTIONS
-@TRUST
+@opt.RUN_SETTINGS
+@opt.BUDGET_OPTIONS
+@opt.TRUST
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
     from policygen.search.preview import preview
@@ -173,7 +165,7 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 
 @click.command()
 @click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
-@BASE_URL
+@opt.BASE_URL
 def doctor(llm: str | None, base_url: str | None) -> None:
     """Check whether a model can be used: the key, the server, and the model's limits."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
@@ -184,7 +176,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
     provider = connect(llm, LLMOptions(base_url=base_url))
-    say_key(provider, indent="")
+    opt.say_key(provider, indent="")
     diagnosis = provider.diagnose()
     for line in diagnosis.lines:
         say(line)
@@ -201,9 +193,10 @@ def _try_out(provider: Provider) -> None:
     from policygen.tasks.load import load_task
 
     prompt = preview("cartpole", None, (), {"policy": "linear"}, trust=False).prompt
+    began = time.perf_counter()
     reply = provider.complete(prompt, 512)
-    count = reply.tokens_out or 0
-    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {count} tokens in {reply.seconds:.1f} s")
+    seconds = time.perf_counter() - began
+    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {reply.tokens_out or 0} tokens in {seconds:.1f} s")
     parsed = parse(reply.text, load_task("cartpole"), "linear")
     if parsed.policy is not None and not reply.truncated:
         say("the answer holds a policy")
@@ -212,26 +205,23 @@ def _try_out(provider: Provider) -> None:
 
 
 @click.command("cache")
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=opt.PATH)
 @click.option("--clear", is_flag=True, help="Remove the cache, even if it is damaged.")
 def cache_command(folder: Path, clear: bool) -> None:
     """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
+    from rich.filesize import decimal
+
     from policygen.llm.cache import cache_content, clear_cache
 
     if clear:
         freed = clear_cache(folder)
-        say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
+        say(f"cleared, {decimal(freed)} freed" if freed else f"there was nothing to clear in {folder}")
         return
     content = cache_content(folder)
     number = sum(count for _, count, _ in content.replies)
-    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {_size(content.size)}")
+    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {decimal(content.size)}")
     for spec, count, usd in content.replies:
         say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes in MB or KB."""
-    return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{-(-count // 2**10)} KB"
 
 
 # --- templates -------------------------------------------------------------------------------------------------------

@@ -12,21 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import (
-    AGENT,
-    ATTEMPT,
-    PATH,
-    PERTURB,
-    POLICY,
-    READ_POLICY,
-    TASK_OF_TEXT,
-    TRUST,
-    RunPath,
-    assignment,
-    installed,
-    perturbed,
-    say,
-)
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
@@ -35,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
-@READ_POLICY
+@click.option("-o", "--output", type=opt.PATH, help="Also draw the policy into a PNG, SVG or PDF.")
+@opt.READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
     """Print a policy as text and as a map; for a run, also its plant and its steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
@@ -45,7 +32,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
-    if installed("plots"):
+    if opt.installed("plots"):
         from policygen.extensions.plots.maps import policy_map
 
         drawn = policy_map(policy)
@@ -100,7 +87,7 @@ def _show_run(run: Path, number: int | None) -> None:
 
 
 @click.command("eval")
-@POLICY
+@opt.POLICY
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
@@ -113,22 +100,12 @@ def _show_run(run: Path, number: int | None) -> None:
     metavar="mean|median|quantile:Q|cvar:Q|worst",
     help="Aggregate of the returns to show and compare (default: that of RUN, else mean).",
 )
-@assignment("unseeded=true: score on an environment that ignores its seed.")
-@ATTEMPT
-@click.option("--against", multiple=True, metavar=AGENT, help="Compare with this agent; repeatable.")
-@PERTURB
-@TRUST
-def evaluate(
-    source: Path,
-    task_name: str | None,
-    *,
-    aggregate: str | None,
-    as_json: bool,
-    assignments: tuple[str, ...],
-    perturb: tuple[str, ...],
-    trust: bool,
-    **options: Any,
-) -> None:
+@opt.assignment("unseeded=true: score on an environment that ignores its seed.")
+@opt.ATTEMPT
+@click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
+@opt.PERTURB
+@opt.TRUST
+def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool, **options: Any) -> None:
     """Score a policy, of a run or written by hand, on fresh episodes; compute its mean exactly where possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
@@ -137,11 +114,12 @@ def evaluate(
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
+    names = ("assignments", "against", "attempt", "perturb", "aggregate")
+    assignments, against, attempt, perturb, aggregate = (options.pop(name) for name in names)
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
-    against = options.pop("against")
-    policy = read_policy(source, task_name, attempt=options.pop("attempt"), trust=trust)
-    task = perturbed(trusted(policy.task) if trust else policy.task, perturb)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
+    task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
@@ -173,9 +151,9 @@ def evaluate(
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=RunPath())
-@TASK_OF_TEXT
-@click.option("--against", metavar=AGENT, help="Compare with this agent in the same episodes.")
+@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=opt.RunPath())
+@opt.TASK_OF_TEXT
+@click.option("--against", metavar=opt.AGENT, help="Compare with this agent in the same episodes.")
 @click.option(
     "--perturb",
     "wanted",
@@ -186,19 +164,9 @@ def evaluate(
 @click.option("--grid", is_flag=True, help="Combine the sizes of two perturbations; drawn as heat maps.")
 @click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
-@click.option("-o", "--output", "outputs", type=PATH, multiple=True, help="A .html, .md, .json or .png.")
-@TRUST
-def robust(
-    sources: tuple[Path, ...],
-    task_name: str | None,
-    *,
-    against: str | None,
-    wanted: tuple[str, ...],
-    grid: bool,
-    outputs: tuple[Path, ...],
-    trust: bool,
-    **which: int,
-) -> None:
+@click.option("-o", "--output", "outputs", type=opt.PATH, multiple=True, help="A .html, .md, .json or .png.")
+@opt.TRUST
+def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool, **which: Any) -> None:
     """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
     from policygen.extensions import robust as tried
     from policygen.extensions.page.render import write_margins
@@ -206,6 +174,7 @@ def robust(
     from policygen.runs.reading import read_agent, read_policy
     from policygen.tasks.trust import trusted
 
+    against, task_name, wanted, grid = (which.pop(name) for name in ("against", "task_name", "wanted", "grid"))
     for output in outputs:
         check_suffix(output, tried.FORMATS)
     paths = dict.fromkeys(sources)
@@ -231,39 +200,36 @@ def robust(
 
 
 @click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
+@click.option("-o", "--output", type=opt.PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
 @click.option(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
     default="attempt",
     help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
 )
-@click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
+@click.option("--table", "table_file", type=opt.PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
-    from policygen.extensions.plots.curves import plot_runs
-    from policygen.extensions.plots.groups import repeated_runs
-    from policygen.extensions.plots.style import check_suffix
-    from policygen.extensions.plots.tables import FORMATS, write_table
+    from policygen.extensions.plots import curves, groups, style, tables
     from policygen.extensions.sweeps.plan import is_sweep
 
     if table_file is not None:
-        check_suffix(table_file, FORMATS)
+        style.check_suffix(table_file, tables.FORMATS)
     # `results/*` may include other files; a single path must be a run.
     folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
-    for folder in repeated_runs(runs):
+    for folder in groups.repeated_runs(runs):
         say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
-    say(plot_runs(runs, output, x=x))
+    say(curves.plot_runs(runs, output, x=x))
     if table_file is not None:
-        say(write_table(runs, table_file))
+        say(tables.write_table(runs, table_file))
 
 
 @click.command()
-@click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
+@click.option("-o", "--output", type=opt.PATH, help="A .gif or .mp4 (default: film.gif).")
 @click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
 @click.option(
     "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
@@ -278,17 +244,8 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
 )
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
-@READ_POLICY
-def film(
-    source: Path,
-    output: Path | None,
-    *,
-    window: bool,
-    task_name: str | None,
-    trust: bool,
-    worst: str | None,
-    **choice: Any,
-) -> None:
+@opt.READ_POLICY
+def film(source: Path, output: Path | None, *, window: bool, worst: str | None, **choice: Any) -> None:
     """Film a policy: every step with its return, its action, and the row or terms that decided it.
 
     The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
@@ -306,7 +263,8 @@ def film(
         check_screen()
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
-    policy = read_policy(source, task_name, attempt=choice.pop("attempt"), trust=trust)
+    task_name, attempt, trust = (choice.pop(name) for name in ("task_name", "attempt", "trust"))
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     if worst == "":
         choice["which"] = "worst"
     shown = films.takes(policy, requirement=worst or None, **choice)
@@ -324,13 +282,11 @@ def film(
 
 
 @click.command("plot-episode")
-@click.option("-o", "--output", type=PATH, default=Path("episode.png"), help="File (default: episode.png).")
+@click.option("-o", "--output", type=opt.PATH, default=Path("episode.png"), help="File (default: episode.png).")
 @click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
-@READ_POLICY
-def plot_episode(
-    source: Path, output: Path, *, attempt: int | None, task_name: str | None, trust: bool, **which: Any
-) -> None:
+@opt.READ_POLICY
+def plot_episode(source: Path, output: Path, **which: Any) -> None:
     """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
 
     Signals with the same unit share a panel, so that a step response shows the setpoint beside the controlled value.
@@ -343,6 +299,7 @@ def plot_episode(
     from policygen.runs.reading import read_policy
 
     check_suffix(output)
+    task_name, attempt, trust = (which.pop(name) for name in ("task_name", "attempt", "trust"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     episodes = [take.episode for take in takes(policy, **which)]
     shown = best_median_worst(episodes)
@@ -357,12 +314,12 @@ def plot_episode(
 
 
 @click.command()
-@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=RunPath())
-@TASK_OF_TEXT
-@click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
+@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=opt.RunPath())
+@opt.TASK_OF_TEXT
+@click.option("-o", "--output", type=opt.PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
 @click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
-@TRUST
+@opt.TRUST
 def report(source: Path, output: Path, **options: Any) -> None:
     """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
 
@@ -377,7 +334,7 @@ def report(source: Path, output: Path, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="RUN|DIR", type=RunPath())
+@click.argument("folder", metavar="RUN|DIR", type=opt.RunPath())
 @click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
 def serve(folder: Path, port: int) -> None:
     """Show running and finished runs in a browser: curves, the conversation, and a form to comment and pause.
@@ -416,20 +373,13 @@ def serve(folder: Path, port: int) -> None:
     help="Smallest policy of RUN that loses at most this: 1% of the way from random actions to the best, or 5 points.",
 )
 @click.option(
-    "-o", "--output", type=PATH, help="File (default: it is printed), for c also a folder; for minari the dataset's id."
+    "-o",
+    "--output",
+    type=opt.PATH,
+    help="File (default: it is printed), for c also a folder; for minari the dataset's id.",
 )
-@READ_POLICY
-def export(
-    source: Path,
-    to: Any,
-    output: Path | None,
-    *,
-    attempt: int | None,
-    task_name: str | None,
-    trust: bool,
-    within: str | None,
-    **options: Any,
-) -> None:
+@opt.READ_POLICY
+def export(source: Path, to: Any, output: Path | None, *, within: str | None, plant: bool, **options: Any) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -448,7 +398,7 @@ def export(
     `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
     With --to minari the run's replay buffer becomes a Minari dataset.
     """
-    plant = options["plant"]
+    attempt, task_name, trust = (options.pop(name) for name in ("attempt", "task_name", "trust"))
     if within is not None and (plant or to == "minari" or attempt is not None or task_name is not None):
         raise UsageError("--smallest-within chooses a policy of a run: leave out --attempt, --task, --plant and minari")
     if to == "minari" and not plant:
@@ -464,7 +414,7 @@ def export(
         attempt, options["smallest_within"] = (chosen.attempt.number, None) if trust else (None, within)
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
-    text = api.export(exported, to, output, **options)
+    text = api.export(exported, to, output, plant=plant, **options)
     say(text.rstrip("\n") if output is None else output)
 
 
@@ -489,7 +439,7 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 @click.option("--samples", type=click.IntRange(1), default=10_000, help="Random points (default 10000).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the random points (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the ranges and claims as JSON.")
-@READ_POLICY
+@opt.READ_POLICY
 @click.pass_context
 def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
@@ -527,9 +477,9 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 @click.command()
-@POLICY
-@click.option("-o", "--output", type=PATH, default=Path("simple.json"), help="File (default: simple.json).")
-@TASK_OF_TEXT
+@opt.POLICY
+@click.option("-o", "--output", type=opt.PATH, default=Path("simple.json"), help="File (default: simple.json).")
+@opt.TASK_OF_TEXT
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Episodes per candidate (default 100).")
 @click.option(
     "--max-episodes",
@@ -541,7 +491,7 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     "--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of score that may be lost (default 0.01)."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
-@TRUST
+@opt.TRUST
 def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:
     """Find the smallest policy that is not worse: fewer rows, terms and digits. RUN may be `latest`.
 

@@ -11,39 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.experiments import resume_sweep
-from policygen.cli.options import (
-    AGENT,
-    BASE_URL,
-    BUDGET_OPTIONS,
-    CACHE,
-    NAMED_MODELS,
-    PATH,
-    PERTURB,
-    RUN_SETTINGS,
-    START,
-    TRACK,
-    TRUST,
-    Execution,
-    RunPath,
-    all_of,
-    assignment,
-    code_of,
-    execution_options,
-    fail,
-    installed,
-    perturbed,
-    say,
-    say_key,
-    say_own_templates,
-)
+from policygen.cli import options as opt
+from policygen.cli.experiments import check_execution, resume_sweep
+from policygen.cli.options import say
 from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
-    from policygen.episodes.score import Score
     from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
@@ -62,10 +38,10 @@ class RunCommand(click.Command):
             formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
 
 
-_OPTIONS_OF_A_RUN = all_of(
-    RUN_SETTINGS,
-    TRUST,
-    BUDGET_OPTIONS,
+_OPTIONS_OF_A_RUN = opt.all_of(
+    opt.RUN_SETTINGS,
+    opt.TRUST,
+    opt.BUDGET_OPTIONS,
     click.option("--candidates", type=int, help="Proposals asked for in each round (default 1)."),
     click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
     click.option(
@@ -76,18 +52,18 @@ _OPTIONS_OF_A_RUN = all_of(
     click.option(
         "--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns."
     ),
-    click.option("-o", "--out", type=PATH, default=Path("results"), help="Parent of the run's folder."),
-    PERTURB,
-    CACHE,
-    TRACK,
+    click.option("-o", "--out", type=opt.PATH, default=Path("results"), help="Parent of the run's folder."),
+    opt.PERTURB,
+    opt.CACHE,
+    opt.TRACK,
 )
 
 
 @click.command(cls=RunCommand)
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
-@START
-@click.option("--baseline", metavar=AGENT, help="Compare the best policy with this agent; prompts name its score.")
+@opt.START
+@click.option("--baseline", metavar=opt.AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _load(task, options)
@@ -95,7 +71,7 @@ def run(task: str, **options: Any) -> None:
 
 
 @click.command(cls=RunCommand)
-@click.argument("teacher", metavar=AGENT)
+@click.argument("teacher", metavar=opt.AGENT)
 @click.argument("task")
 @click.option("--rounds", type=click.IntRange(1), default=10, help="Rounds of labels from the teacher (default 10).")
 @_OPTIONS_OF_A_RUN
@@ -124,7 +100,7 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
 @click.command(cls=RunCommand)
 @click.argument("task", metavar="[TASK|RUN]", default="")
 @_OPTIONS_OF_A_RUN
-@START
+@opt.START
 @click.option(
     "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
 )
@@ -155,10 +131,9 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
         else:
             loaded = _load(session.task, options)
             session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
+        listeners = (Terminal(session.run), *default_listeners(session.run), *trackers, session)
         try:
-            return carry_out(
-                session.run, (Terminal(session.run), *default_listeners(session.run), *trackers, session)
-            ).stopped
+            return carry_out(session.run, listeners).stopped
         except (KeyboardInterrupt, PolicygenError):
             say(_resume_command(session.run, trackers), err=True)
             raise
@@ -176,7 +151,7 @@ def _load(task: str, options: Mapping[str, Any]) -> Task:
     from policygen.tasks.load import load_task
 
     limit = step_timeout_of(options["config_file"], options["assignments"], {})
-    return perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+    return opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
 
 
 def _config(
@@ -203,44 +178,35 @@ def _start(
     trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
     active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
-    kind, chosen = f"policy: {KIND_WORDS[config.policy]}", active_run.config
-    many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
-    short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
-    why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
-    more = f"; {many}: {why}" if short else ""
-    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {active_run.proposer.introduction}{more}")
+    chosen, more = active_run.config, ""
+    if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
+        why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
+        more = f"; {chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one: {why}"
+    introduction = f"policy: {KIND_WORDS[config.policy]}, proposals from {active_run.proposer.introduction}"
+    say(f"{loaded.name} ({loaded.gym_id}), {introduction}{more}")
     for sentence in active_run.task.assumed:
         say(f"  assumed: {sentence}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
-    say_own_templates(active_run.config)
+    opt.say_own_templates(active_run.config)
+    unread = not reads_prompts(config.llm)
     if (example := active_run.search.example) is not None:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
-        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{use}")
+        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{f'; {config.llm} ignores it' * unread}")
     if shown := active_run.search.demonstrations:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
-        best = max(episode.trajectory.episode_return for episode in shown)
-        say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
+        best = f"the best returned {max(episode.trajectory.episode_return for episode in shown):.4g}"
+        say(f"  demonstrations: {len(shown)} episodes, {best}{f'; {config.llm} ignores them' * unread}")
     return active_run, trackers
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
-@assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@NAMED_MODELS
-@BASE_URL
-@BUDGET_OPTIONS
-@execution_options
-@TRUST
-def resume(
-    run_folder: Path,
-    assignments: tuple[str, ...],
-    *,
-    execution: Execution,
-    trust: bool,
-    base_url: str | None,
-    **budgets: Any,
-) -> None:
+@click.argument("run_folder", metavar="RUN|SWEEP", type=opt.RunPath())
+@opt.assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@opt.NAMED_MODELS
+@opt.BASE_URL
+@opt.BUDGET_OPTIONS
+@opt.EXECUTION
+@opt.TRUST
+def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
 
     A larger budget extends a finished run, as if it had had that budget from the start. For a sweep, --max-calls,
@@ -248,30 +214,35 @@ def resume(
     """
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
+    from policygen.runs.config import BUDGETS
     from policygen.search.resume import resume as resume_run
 
-    llms: tuple[str, ...] = budgets.pop("llms")
-    assignments += (f"base_url={base_url}",) if base_url else ()
-    if installed("sweeps"):
+    check_execution(options)
+    assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
+    if opt.installed("sweeps"):
         from policygen.extensions.sweeps.plan import is_sweep
 
         if is_sweep(run_folder):
-            resume_sweep(run_folder, assignments, budgets, execution=execution, trust=trust, llms=llms)
+            resume_sweep(run_folder, assignments, options)
             return
-    execution.check_unused()
-    assignments += (f"llm={joined_specs(llms)}",) if llms else ()
-    assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
-    if not assignments and installed("plots"):
+    if options["on"] != "local":
+        raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
+    if options["workers"] is not None:
+        raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
+    assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
+    assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options[name] is not None)
+    if not assignments and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 
         if made := make_missing(run_folder):
             say(f"the run was finished except for {', '.join(made)}, which now exist")
             return
-    trackers, answers = _trackers(execution.track), Cache(execution.cache) if execution.cache is not None else None
-    active_run = resume_run(run_folder, assignments=assignments, trust=trust)
+    trackers, cache = _trackers(options["track"]), options["cache"]
+    answers = Cache(cache) if cache is not None else None
+    active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
     say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
-    say_own_templates(active_run.config)
+    opt.say_own_templates(active_run.config)
     _carry_out(active_run, trackers)
 
 
@@ -286,12 +257,13 @@ def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
     from policygen.api import default_listeners
+    from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal, share_lines
     from policygen.runs.attempt import idle_words, steps_played
     from policygen.search.run import carry_out
 
-    say_key(active_run.provider)
+    opt.say_key(active_run.provider)
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
     hint = _resume_command(active_run, trackers)
@@ -302,7 +274,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(f"\nInterrupted. {hint}", err=True)
         raise SystemExit(130) from None
     except PolicygenError as error:
-        raise SystemExit(fail(f"{error}\n{hint}", code_of(error))) from None
+        raise SystemExit(opt.fail(f"{error}\n{hint}", opt.code_of(error))) from None
     say(f"\nstopped: {summary.stopped}")
     for line in share_lines(summary.shares):
         say(line)
@@ -312,15 +284,17 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     if best is None or best.policy is None:
         say(f"no policy was found; all requests and replies are in {active_run.folder}")
         raise SystemExit(1)
-    seeds = "" if active_run.final.exact else " that the search never saw"
-    by = f" by its {active_run.config.score.label}" * (active_run.final.aggregated is not None)
-    remarks = [{True: "solved", False: "not solved"}[summary.solved] + by] if summary.solved is not None else []
+    final, fragile = active_run.final, active_run.perturbed
+    seeds = "" if final.exact else " that the search never saw"
+    by = f" by its {active_run.config.score.label}" * (final.aggregated is not None)
+    remarks = [f"{'' if summary.solved else 'not '}solved{by}"] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
-    say(f"final score: {active_run.final}{seeds}{remark}")
-    if active_run.perturbed is not None:
-        say(_fragility(active_run.final, active_run.perturbed, summary.perturbed_by))
-    for one in active_run.final.violations:
+    say(f"final score: {final}{seeds}{remark}")
+    if fragile is not None:
+        without = "exact" if final.exact else f"{first_episodes(final, fragile.episodes).value:.4g}"
+        say(f"with {', '.join(summary.perturbed_by)}: {fragile} ({without} without)")
+    for one in final.violations:
         say(f"requirement {one}")
     if summary.baseline is not None:
         say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
@@ -332,14 +306,6 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
         say(line)
     say(f"steps of the environment before the final score: {steps_played(active_run.search.attempts)}")
     say(f"results: {active_run.folder}")
-
-
-def _fragility(final: Score, perturbed: Score, by: Sequence[str]) -> str:
-    """Return a line with the best policy's score under the perturbations `by`, and its score without them."""
-    from policygen.episodes.score import first_episodes
-
-    same = "exact without" if final.exact else f"{first_episodes(final, perturbed.episodes).value:.4g} without"
-    return f"with {', '.join(by)}: {perturbed} ({same})"
 
 
 def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
@@ -361,7 +327,7 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 @click.argument("text", required=False)
 @click.option(
     "--until-withdrawn/--once",
@@ -408,14 +374,14 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 def pause(run_folder: Path) -> None:
     """Pause a run before its next prompt, until `continue`. RUN may be `latest`."""
     _pause(run_folder, True)
 
 
 @click.command("continue")
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 def continue_run(run_folder: Path) -> None:
     """Let a paused run continue. If its process has ended, use `resume`."""
     _pause(run_folder, False)

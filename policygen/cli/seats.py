@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policygen.cli.options import BASE_URL, MODEL_BUDGETS, PATH, TRUST, all_of, assignment, say, say_key
+from policygen.cli import options as opt
+from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
 
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
 def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the options that `drive` and `mediate` share; `template` and `seed` are the help texts of two of them."""
-    return all_of(
+    return opt.all_of(
         click.option(
             "--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4)."
         ),
         click.option("--template", help=template),
         click.option("--seed", type=click.IntRange(0), help=seed),
-        BASE_URL,
-        MODEL_BUDGETS,
-        assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
-        click.option("--out", type=PATH, help="Folder of the results (default: a new one in results/)."),
+        opt.BASE_URL,
+        opt.MODEL_BUDGETS,
+        opt.assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
+        click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
     )
 
 
@@ -46,10 +47,6 @@ def _check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) 
     for text in assignments:
         if (name := text.partition("=")[0].strip()) not in known:
             raise UsageError(f"--set {name} has no effect here; these settings have one: {', '.join(known)}")
-
-
-def _say_wait(wait: object) -> None:
-    say(f"  {wait}", err=True)
 
 
 def _carry_out(session: ModelSession[ResultT]) -> ResultT:
@@ -84,17 +81,8 @@ def _requests(outcome: SessionResult) -> str:
 @seat_options(
     "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
-@TRUST
-def drive(
-    task: str,
-    *,
-    assignments: tuple[str, ...],
-    out: Path | None,
-    trust: bool,
-    episodes: int,
-    memory: int,
-    **options: Any,
-) -> None:
+@opt.TRUST
+def drive(task: str, *, assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
     The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
@@ -110,7 +98,7 @@ def drive(
     from policygen.tasks.load import load_task
 
     _check_settings(assignments)
-    settings = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
+    settings = DriveSettings(*(options.pop(name) for name in ("episodes", "memory", "concurrency", "template")))
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
     session = Drive(
@@ -119,11 +107,10 @@ def drive(
         settings,
         out or default_folder(f"{slug(loaded.name)}-driven", config),
         on_episode=lambda trajectory: say(_episode(session)),
-        tell=_say_wait,
+        tell=lambda wait: say(f"  {wait}", err=True),
     )
     _introduce(session)
-    for line in _drive_report(session, _carry_out(session)):
-        say(line)
+    _report_drive(session, _carry_out(session))
 
 
 def _introduce(drive: Drive) -> None:
@@ -143,7 +130,7 @@ def _introduce(drive: Drive) -> None:
     say(f"  shown: {seen}{steps}; {'one question' if concurrency == 1 else f'up to {concurrency} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
-    say_key(provider)
+    opt.say_key(provider)
 
 
 def _episode(drive: Drive) -> str:
@@ -157,45 +144,45 @@ def _episode(drive: Drive) -> str:
     )
 
 
-def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
-    """Yield the lines of the final report."""
+def _report_drive(drive: Drive, outcome: DriveResult) -> None:
+    """Print the final report."""
     from policygen.episodes.score import engine_words, sampled_score
     from policygen.llm.prices import dollars
 
-    yield ""
+    say("")
     if outcome.stopped:
         lost = outcome.planned - outcome.episodes
-        yield f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end"
+        say(f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end")
     if drive.driver.ended:
-        yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
+        say(f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}")
     if drive.score is not None:
         which = "" if drive.score.exact else " that the model did not play"
-        yield f"score of the table of choices: {drive.score}{which}"
+        say(f"score of the table of choices: {drive.score}{which}")
         unseen = outcome.cells - outcome.cells_seen
         rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
-        yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
+        say(f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}")
     elif drive.task.grid is None:
         name = shlex.quote(drive.config.task)
-        yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
+        say(f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)")
     else:
-        yield "no table: no answer stated an action"
+        say("no table: no answer stated an action")
     counts = outcome.counts
     share = counts.hits / counts.steps if counts.steps else 0.0
-    yield (
+    say(
         f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations seen before; "
         f"{counts.asked:,} situations, {_requests(outcome)}"
     )
-    yield (
+    say(
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
         f"in {counts.fallback_uses} decisions"
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
-        yield (
+        say(
             f"{outcome.decision_seconds:.2g} s a decision, {outcome.answer_seconds:.2g} s an answer; "
             f"{tokens} tokens and {dollars(outcome.usd_per_episode)} an episode"
         )
-    yield f"results: {drive.folder}"
+    say(f"results: {drive.folder}")
 
 
 # --- mediate ---------------------------------------------------------------------------------------------------------
@@ -227,16 +214,8 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     "Template of the question: a name in templates/ or a path (default: mediate).",
     "Determines the episodes, and those to learn from (default 0).",
 )
-@click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
-def mediate(
-    rooms: tuple[str, ...],
-    *,
-    names: tuple[str, ...],
-    assignments: tuple[str, ...],
-    out: Path | None,
-    output: Path | None,
-    **options: Any,
-) -> None:
+@click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
+def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tuple[str, ...], **options: Any) -> None:
     """Let a robot in a room with a locked door ask a model for plans, and compare rules for when to ask.
 
     TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
@@ -252,9 +231,8 @@ def mediate(
     from policygen.tasks.load import load_task
 
     _check_settings(assignments, without=("ablate", "step_timeout"))
-    episodes, concurrency, template, train, cost = (
-        options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
-    )
+    out, output, train, cost = (options.pop(name) for name in ("out", "output", "train", "cost"))
+    episodes, concurrency, template = (options.pop(name) for name in ("episodes", "concurrency", "template"))
     chosen = mediation.rooms_of(rooms)
     named = mediation.named_mediators(names or (*mediation.MEDIATORS, mediation.LEARNED))
     task = load_task(mediation.MEDIATOR_TASK)
@@ -268,26 +246,24 @@ def mediate(
                 mediator = mediation.mediator_of(learned, task, mediation.LEARNED)
             yield mediator
 
-    def line(room: str, mediator: str, values: Sequence[str]) -> str:
-        success, returned, steps, questions = values
-        return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
+    def line(*cells: str) -> str:
+        return "{:16}{:11} {:20}{:17}{:14}{}".format(*cells)
 
     session = mediation.Mediation(
         task,
         config,
         mediation.MediationSettings(chosen, mediators, episodes, concurrency, template),
         out or default_folder("on-call", config),
-        on_row=lambda row: say(line(row.room, row.mediator, mediation.row_in_words(row))),
-        tell=_say_wait,
+        on_row=lambda row: say(line(row.room, row.mediator, *mediation.row_in_words(row))),
+        tell=lambda wait: say(f"  {wait}", err=True),
     )
     provider = session.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
-    say_key(provider)
-    say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
+    opt.say_key(provider)
+    say(line("room", "mediator", "doors opened", "return", "steps", "questions"))
     outcome = _carry_out(session)
-    for text in _mediate_report(outcome):
-        say(text)
+    _report_mediation(outcome)
     if output is not None:
         words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
         words += [word for name in names for word in ("--mediator", name)]
@@ -301,22 +277,23 @@ def mediate(
     say(f"results: {session.folder}")
 
 
-def _mediate_report(outcome: mediation.MediationResult) -> Iterator[str]:
-    """Yield the lines of the final report."""
+def _report_mediation(outcome: mediation.MediationResult) -> None:
+    """Print the final report."""
     from policygen.extensions.seats import mediate as mediation
     from policygen.llm.prices import dollars
 
     for room, text in outcome.tables:
-        yield f"\n{room}, learned:\n{text}"
-    yield ""
-    yield from filter(None, (mediation.learned_verdict(outcome, room) for room, _ in outcome.tables))
+        say(f"\n{room}, learned:\n{text}")
+    say("")
+    for verdict in filter(None, (mediation.learned_verdict(outcome, room) for room, _ in outcome.tables)):
+        say(verdict)
     if outcome.stopped:
-        yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
+        say(f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out")
     counts = outcome.counts
-    yield f"plans for {counts.asked} different reports: {_requests(outcome)}"
-    yield (
+    say(f"plans for {counts.asked} different reports: {_requests(outcome)}")
+    say(
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
         f"{counts.fallback_uses} times"
     )
     if outcome.is_language_model:
-        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}"
+        say(f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}")

@@ -18,7 +18,7 @@ from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.page.render import write_page
 from policygen.extensions.sweeps.worker import interrupt_once
 from policygen.files import list_resources
-from policygen.llm.base import split_thinking
+from policygen.llm.base import read_reply
 from policygen.llm.manual import as_text
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import redacted
@@ -53,8 +53,7 @@ class Session(Listener):
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Wait, without limit, for the text that answers `prompt`."""
         self._prompt = prompt
-        thought = split_thinking(self._texts.get())
-        return Reply(thought.text, self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
+        return read_reply(self._texts.get(), self.model)
 
     def attempted(self, attempt: Attempt) -> None:
         """Remember the score, or the problems."""

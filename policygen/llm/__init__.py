@@ -5,33 +5,18 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider, LLMOptions, Provider
+from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider
+from policygen.llm.base import LLMOptions as LLMOptions  # other rooms import these two from here
+from policygen.llm.base import Provider as Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
-from policygen.outgoing import HIDDEN, redacted
-
-__all__ = [
-    "PROVIDERS",
-    "Diagnosis",
-    "LLMOptions",
-    "Provider",
-    "ProviderPool",
-    "Spec",
-    "check_address",
-    "connect",
-    "joined_specs",
-    "prompt_folders",
-    "read_spec",
-    "reads_prompts",
-    "specs_of",
-]
+from policygen.outgoing import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +26,7 @@ class ProviderEntry:
     Attributes:
         help: one line for the list of providers.
         source: the class, as `MODULE:NAME`.
-        argument: a word for the part of the spec after the colon; `takes`: whether this part is required.
+        argument: a word for the part of the spec after the colon, in brackets if it is optional; empty: there is none.
         is_language_model: whether replies come from a language model; a replay takes it from the recorded replies.
         reads_prompts: whether replies depend on the prompt.
         server: `own`: the provider has its own address; `given`: the user states one; empty: there is no server.
@@ -50,38 +35,36 @@ class ProviderEntry:
     help: str
     source: str
     argument: str = "MODEL"
-    takes: Literal["required", "optional", "none"] = "required"
     is_language_model: bool = True
     reads_prompts: bool = True
     server: Literal["own", "given", ""] = ""
 
-    def load(self) -> Callable[..., Any]:
+    def load(self) -> Any:
         """Import the provider's class, and with it the SDK that it uses.
 
         Raises UsageError if it belongs to an extension that is missing.
         """
         module, _, name = self.source.partition(":")
         try:
-            loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            return getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("policygen.extensions"):
                 raise
             raise UsageError(f"this copy of policygen has no {error.name}; install policygen again") from None
-        return loaded
 
 
 PROVIDERS: dict[str, ProviderEntry] = {
     "builtin": ProviderEntry(
         "plain search behind the same interface; needs no key and is not a language model",
         "policygen.proposers.builtin:Builtin",
-        takes="none",
+        argument="",
         is_language_model=False,
         reads_prompts=False,
     ),
     "random": ProviderEntry(
         "policies drawn at random, independently of each other: the lowest baseline",
         "policygen.proposers.builtin:Random",
-        takes="none",
+        argument="",
         is_language_model=False,
         reads_prompts=False,
     ),
@@ -110,8 +93,7 @@ PROVIDERS: dict[str, ProviderEntry] = {
     "manual": ProviderEntry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
         "policygen.llm.manual:Manual",
-        argument="DIR",
-        takes="optional",
+        argument="[DIR]",
     ),
     "replay": ProviderEntry(
         "the recorded replies of an earlier run", "policygen.llm.replay:Replay", argument="RUN", reads_prompts=False
@@ -148,15 +130,17 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
     Raises UsageError if one of these models has a provider with its own address, or if two of them have different
     providers.
     """
-    named = [(spec, read) for spec in specs if (read := read_spec(spec)).entry and read.argument and not read.address]
-    bare = [(spec, read.name) for spec, read in named if PROVIDERS[read.name].server]
-    for spec, name in bare if base_url is not None else ():
-        if PROVIDERS[name].server == "own":
+    first = ""
+    for spec, read in zip(specs, map(read_spec, specs), strict=True) if base_url is not None else ():
+        if read.entry is None or not read.entry.server or not read.argument or read.address:
+            continue
+        if read.entry.server == "own":
             raise UsageError(
                 f"--base-url is for compatible: and ollama: models, not for {spec}: leave it out, or write the "
                 f"address into the spec, as in {spec}@{base_url}"
             )
-        if name != bare[0][1]:
+        first = first or read.name
+        if read.name != first:
             raise UsageError(
                 f"--base-url is the address of one server: write each model with its own, as in {spec}@{base_url}"
             )
@@ -203,19 +187,15 @@ class ProviderPool:
         self.providers = tuple(providers)
         self.spec = " + ".join(provider.spec for provider in self.providers)
         self.model = " + ".join(provider.model for provider in self.providers)
-        counts = Counter(provider.spec for provider in self.providers)
-        twice = [spec for spec, count in counts.items() if count > 1]
-        if twice:
-            raise UsageError(f"--llm {twice[0]} is named twice; name each model once")
+        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, KeyedProvider))
+        self.key_goes_to = "; ".join(filter(None, clauses))
+        seen = set[str]()
         for provider in self.providers:
+            if provider.spec in seen:
+                raise UsageError(f"--llm {provider.spec} is named twice; name each model once")
+            seen.add(provider.spec)
             if not (provider.is_language_model and reads_prompts(provider.spec)):
                 raise UsageError(f"--llm {provider.spec} cannot be one of several models; name language models only")
-
-    @property
-    def key_goes_to(self) -> str:
-        """The keys and their hosts."""
-        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, KeyedProvider))
-        return "; ".join(filter(None, clauses))
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Raise ProviderError: requests go to a single provider."""
@@ -243,24 +223,15 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     if len(specs) > 1:
         return ProviderPool([connect(one, options) for one in specs])
     read, colon = read_spec(spec), ":" in spec
-    entry = _entry_of(read)
-    name, argument = read.name, read.argument
-    if entry.takes == "required" and not argument:
-        raise UsageError(f"{name!r} alone does not say which {entry.argument}: write {_usage(name)}")
-    if entry.takes == "none" and colon:
+    entry, name, argument = _entry_of(read), read.name, read.argument
+    if colon and not entry.argument:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
-    if entry.takes == "optional" and colon and not argument:
-        raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
-    if f"://{HIDDEN}@" in read.address:
-        raise UsageError(
-            f"the user name and password in {spec} are not stored: give the model again with --llm, and write both "
-            "in place of the stars"
-        )
+    if not argument and (colon if entry.argument.startswith("[") else entry.argument):
+        raise UsageError(f"{spec.strip()!r} does not say which {entry.argument.strip('[]')}: write {_usage(name)}")
     if read.address:
         options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
     keys_from_file(Path.cwd() / ".env")
-    make = entry.load()
-    provider: ListedProvider = make() if entry.takes == "none" else make(argument, options)
+    provider: ListedProvider = entry.load()(*((argument, options) if entry.argument else ()))
     if read.address:  # a model at another address has scores of its own
         provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider
@@ -280,5 +251,6 @@ def _entry_of(read: Spec) -> ProviderEntry:
 
 
 def _usage(name: str) -> str:
-    entry = PROVIDERS[name]
-    return name + {"required": f":{entry.argument}", "optional": f"[:{entry.argument}]", "none": ""}[entry.takes]
+    """Return how a provider is written, such as `openai:MODEL`, `manual[:DIR]` or `builtin`."""
+    argument = PROVIDERS[name].argument
+    return name + (f"[:{argument[1:]}" if argument.startswith("[") else f":{argument}" if argument else "")

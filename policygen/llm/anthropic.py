@@ -11,16 +11,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import (
-    Diagnosis,
-    LLMOptions,
-    dropped_warning,
-    join_paragraphs,
-    short_text,
-    split_thinking,
-    token_count,
-)
-from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, requested_wait
+from policygen.llm.base import Diagnosis, LLMOptions, dropped_warning, read_reply, short_text, token_count
+from policygen.llm.hosted import HostedModel, requested_wait
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -39,13 +31,13 @@ _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reache
 class Anthropic(HostedModel):
     """The provider `anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
 
+    provider_id, server, own_url = "anthropic", "Anthropic", "https://api.anthropic.com"
     timed_out, unreachable = anthropic.APITimeoutError, anthropic.APIConnectionError
     refused, failed = anthropic.APIStatusError, anthropic.AnthropicError
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         key = require_key("anthropic", "ANTHROPIC_API_KEY")
-        start = "start the server, or leave the address out to ask Anthropic itself"
-        super().__init__(Server("anthropic", "Anthropic", "https://api.anthropic.com", key, start), model, options)
+        super().__init__(model, options, key)
         self._client = anthropic.Anthropic(
             api_key=key.value,
             base_url=self.base_url,
@@ -73,18 +65,15 @@ class Anthropic(HostedModel):
         if not isinstance(message, Message):
             raise ProviderError(f"the server at {self.base_url} did not answer with an Anthropic message")
         blocks = message.content or []
-        split = split_thinking("".join(block.text for block in blocks if block.type == "text"))
-        thinking = (block.thinking for block in blocks if block.type == "thinking")
         usage = message.usage
-        read = [token_count(usage, name) for name in ("input_tokens", *_CACHED)]
         finish = short_text(message.stop_reason)
-        return Reply(
-            text=split.text,
-            model=short_text(message.model) or self.model,
-            tokens_in=sum(count or 0 for count in read) if read[0] is not None else None,
+        return read_reply(
+            "".join(block.text for block in blocks if block.type == "text"),
+            short_text(message.model) or self.model,
+            thinking=(block.thinking for block in blocks if block.type == "thinking"),
+            tokens_in=token_count(usage, "input_tokens", *_CACHED),
             tokens_out=token_count(usage, "output_tokens"),
-            truncated=finish in ("max_tokens", "model_context_window_exceeded") or split.unclosed,
-            reasoning=join_paragraphs(*thinking, split.reasoning),
+            truncated=finish in ("max_tokens", "model_context_window_exceeded"),
             finish_reason=finish,
         )
 
@@ -92,9 +81,8 @@ class Anthropic(HostedModel):
         found = self._client.models.retrieve(self.model)
         return self._found(found.id, found.max_input_tokens, found.max_tokens)
 
-    def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
+    def _refusal(self, error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> ProviderError:
         message = str(error.api_message or error.message)
         if short_text(error.error_code) in _SPENT or error.type == "billing_error":
-            shown = one_line(message, self._key)
-            return ProviderError(f"Anthropic says that the account is out of credit: {shown}")
-        return Refusal(error.status_code, message, requested_wait(error.response.headers))
+            return ProviderError(f"Anthropic says that the account is out of credit: {self._quoted(message)}")
+        return self._fault(error.status_code, message, requested_wait(error.response.headers))

@@ -1,8 +1,9 @@
-"""The provider protocols, the options of requests, and the separation of thinking from answers."""
+"""The provider protocols, the options of requests, and the reading of a model's raw text."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -57,8 +58,8 @@ class LLMOptions:
             raise UsageError(f"the server address {self.base_url!r} must look like http://localhost:8000/v1")
         if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
             raise UsageError(
-                f"the user name and password of the server address {self.base_url} are not stored: "
-                "replace the stars and pass it again with --base-url ADDRESS"
+                f"the user name and password in {self.named_in or self.base_url} are not stored: replace the stars by "
+                f"them, and pass it again with {'--llm' if self.named_in else '--base-url'}"
             )
         hide_login(self.base_url or "")
         if (self.price_in is None) != (self.price_out is None):
@@ -73,12 +74,11 @@ class Diagnosis:
     lines: tuple[str, ...]
 
 
-def token_count(usage: object, name: str) -> int | None:
-    """Return the token count `name` that a server reports; None if it is missing or not a count."""
-    value = getattr(usage, name, None)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+def token_count(usage: object, *names: str) -> int | None:
+    """Return the sum of the token counts `names` that a server reports; None if it reports none that can be true."""
+    values: list[Any] = [getattr(usage, name, None) for name in names]
+    counts = [int(one) for one in values if type(one) in (int, float) and 0 <= one <= MOST_TOKENS and one == int(one)]
+    return sum(counts) if counts else None
 
 
 def short_text(value: object) -> str:
@@ -117,11 +117,12 @@ class ListedProvider(Provider, Protocol):
 
 @runtime_checkable
 class KeyedProvider(Protocol):
-    """A provider that may hold a key: `key_goes_to` names the key and its host; empty without a key."""
+    """A provider that may hold a key.
 
-    @property
-    def key_goes_to(self) -> str:
-        """A clause such as `the key in OPENAI_API_KEY goes to api.openai.com`."""
+    `key_goes_to` is a clause such as `the key in OPENAI_API_KEY goes to api.openai.com`; empty without a key.
+    """
+
+    key_goes_to: str
 
 
 @runtime_checkable
@@ -132,26 +133,21 @@ class AdaptableProvider(Protocol):
         """Stop sending `parameter`; False if it was dropped before or is required."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitReply:
-    """A reply split into the answer `text` and the `reasoning`; `unclosed`: its last thinking tag is not closed."""
-
-    text: str
-    reasoning: str
-    unclosed: bool
-
-
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 # Models open their thinking at the start of a line; a tag mentioned in prose must not hide the text after it.
 _OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
 
 
-def split_thinking(text: str) -> SplitReply:
-    """Separate `<think>...</think>` from the answer.
+def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated: bool = False, **more: Any) -> Reply:
+    """Return the reply of a model, with `<think>...</think>` moved from its text to its reasoning.
 
     Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
-    is never closed, everything is reasoning: the reply was cut off while thinking.
+    is never closed, everything is reasoning: the reply was cut off while thinking, and counts as truncated.
+
+    Args:
+        thinking: pieces of reasoning that the server sent beside the text.
+        more: further fields of `Reply`.
     """
     reasoning, kept, end, opened = [], [], 0, None
     for tag in _TAG.finditer(text):  # one pass: a reply may be a million tags
@@ -162,19 +158,12 @@ def split_thinking(text: str) -> SplitReply:
             kept.append(text[end : opened.start()])
             end, opened = tag.end(), None
     answer = "".join((*kept, text[end:]))
-    unclosed = False
-    closings = list(_CLOSING.finditer(answer))
-    if closings:
+    if closings := list(_CLOSING.finditer(answer)):
         reasoning.insert(0, _CLOSING.sub("", answer[: closings[-1].start()]))
         answer = answer[closings[-1].end() :]
-    opening = _OPENING.search(answer)
-    if opening:
-        unclosed = True
+    if opening := _OPENING.search(answer):
+        truncated = True
         reasoning.append(answer[opening.end() :])
         answer = answer[: opening.start()]
-    return SplitReply(answer.strip(), join_paragraphs(*reasoning), unclosed)
-
-
-def join_paragraphs(*parts: str) -> str:
-    """Join the non-empty parts, stripped, with an empty line between them."""
-    return "\n\n".join(part.strip() for part in parts if part.strip())
+    reasoning = [part.strip() for part in (*thinking, *reasoning) if part.strip()]
+    return Reply(answer.strip(), model, truncated=truncated, reasoning="\n\n".join(reasoning), **more)

@@ -15,13 +15,12 @@ from google import genai
 from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, join_paragraphs, short_text, split_thinking, token_count
-from policygen.llm.hosted import HostedModel, Refusal, Server, one_line, rejected_parameter, requested_wait, status_of
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, read_reply, short_text, token_count
+from policygen.llm.hosted import HostedModel, rejected_parameter, requested_wait, status_of
 from policygen.llm.keys import find_key, require_key
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
-_GEMINI_URL = "https://generativelanguage.googleapis.com"
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
 # Google's names of our parameters, as its error messages write them.
 _NAMES = dict.fromkeys(("thinkingLevel", "thinking_level", "Thinking level"), "reasoning_effort")
@@ -31,13 +30,13 @@ _NAMES |= {"topP": "top_p", **{name: name for name in SAMPLING}}
 class Gemini(HostedModel):
     """The provider `gemini:MODEL`, with the key in GOOGLE_API_KEY or else, as in Google's tools, GEMINI_API_KEY."""
 
+    provider_id, server, own_url = "gemini", "Gemini", "https://generativelanguage.googleapis.com"
     timed_out, unreachable = httpx2.TimeoutException, httpx2.HTTPError
     refused = failed = errors.APIError
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
-        start = "start the server, or leave the address out to ask Google itself"
-        super().__init__(Server("gemini", "Gemini", _GEMINI_URL, key, start), model.removeprefix("models/"), options)
+        super().__init__(model.removeprefix("models/"), options, key)
         if options.reasoning_effort not in (None, *_EFFORTS):
             raise UsageError(
                 f"reasoning_effort {options.reasoning_effort}: {self.spec} takes one of {', '.join(_EFFORTS)}"
@@ -66,7 +65,11 @@ class Gemini(HostedModel):
             else None,
             http_options=types.HttpOptions(extra_body=extra) if extra else None,
         )
-        contents: list[types.Content] = [_turn(message) for message in prompt.messages if message.role != "system"]
+        roles = {"assistant": "model", "user": "user"}
+        spoken = [message for message in prompt.messages if message.role in roles]
+        contents: list[Any] = [
+            types.Content(role=roles[one.role], parts=[types.Part(text=one.content)]) for one in spoken
+        ]
         response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
         candidate = response.candidates[0] if response.candidates else None
         finish = ""
@@ -76,17 +79,15 @@ class Gemini(HostedModel):
             finish = response.prompt_feedback.block_reason.value
         # Not `response.text`: it is None when thinking used up the allowance, and it drops the thoughts.
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
-        split = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
         usage = response.usage_metadata
-        written = [token_count(usage, "candidates_token_count"), token_count(usage, "thoughts_token_count")]
-        return Reply(
-            text=split.text,
-            model=short_text(response.model_version) or self.model,
+        return read_reply(
+            "".join(part.text for part in parts if part.text and not part.thought),
+            short_text(response.model_version) or self.model,
+            thinking=(part.text for part in parts if part.text and part.thought),
             tokens_in=token_count(usage, "prompt_token_count"),
             # Thoughts are billed as output but counted separately.
-            tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
-            truncated=finish == "MAX_TOKENS" or split.unclosed,
-            reasoning=join_paragraphs(*(part.text for part in parts if part.text and part.thought), split.reasoning),
+            tokens_out=token_count(usage, "candidates_token_count", "thoughts_token_count"),
+            truncated=finish == "MAX_TOKENS",
             finish_reason=finish,
         )
 
@@ -95,27 +96,23 @@ class Gemini(HostedModel):
         temperature = [] if found.temperature is None else [f"its temperature is {found.temperature:g} unless set"]
         return self._found(found.name or self.model, found.input_token_limit, found.output_token_limit, *temperature)
 
-    def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
+    def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> ProviderError:
         message = str(error.message or error)
-        shown = one_line(message, self._key)
+        shown = self._quoted(message)
         details = list(_details(error))
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
-            return Refusal(401, message)  # Google says 400
+            return self._fault(401, message)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {shown}")
         if error.code == 400:
-            found = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
-            if found:
-                return RejectedParameter(f"{self.spec} does not take {found!r}: {shown}", _NAMES[found])
+            named = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
+            if named:
+                return RejectedParameter(f"{self.spec} does not take {named!r}: {shown}", _NAMES[named])
         wait = requested_wait(getattr(error.response, "headers", None) or {})
-        if wait is None:
-            wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
-        return Refusal(status_of(error.code), message, wait)
-
-
-def _turn(message: Message) -> types.Content:
-    role = "model" if message.role == "assistant" else "user"
-    return types.Content(role=role, parts=[types.Part(text=message.content)])
+        # A protobuf duration such as `38.5s`.
+        stated = (re.fullmatch(r"(\d+(?:\.\d+)?)s", str(detail.get("retryDelay"))) for detail in details)
+        delay = next((float(found[1]) for found in stated if found), None)
+        return self._fault(status_of(error.code), message, delay if wait is None else wait)
 
 
 def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
@@ -131,9 +128,3 @@ def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
     violations = [violation for some in listed for violation in some if isinstance(violation, dict)]
     daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)
     return daily or bool(re.search(r"limit: 0\b(?!\.)|credits? (?:are|is) depleted", message))
-
-
-def _seconds(duration: object) -> float | None:
-    """Convert a protobuf duration such as `38.5s` to seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", str(duration))
-    return float(found.group(1)) if found else None

@@ -8,8 +8,7 @@ import re
 import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ import httpx2
 
 from policygen.errors import PolicygenError, ProviderError, TransientProviderError
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, dropped_warning
-from policygen.llm.keys import Key, check_destination, host_clause
+from policygen.llm.keys import Key, check_destination
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -40,49 +39,6 @@ _OUT_OF_RANGE = re.compile(
 _MALFORMED = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An answer with an error status: its message, and the `wait` in s that the server asks for, if any."""
-
-    status: int
-    message: str
-    wait: float | None = None
-
-
-def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderError:
-    """Return the exception for an answer with an error status; it is transient for 408, 409, 425, 429 and 5xx."""
-    status, message = refusal.status, one_line(refusal.message, key)
-    if status in (401, 403):
-        which = f"the key in {key.name}" if key else "a request without a key"
-        return ProviderError(f"{server} refused {which} ({status}): {message}")
-    sentence = f"{server} answered {status}: {message}"
-    if status in _TRANSIENT or status >= 500:
-        return TransientProviderError(sentence, refusal.wait)
-    return ProviderError(sentence)
-
-
-def connection_fault(server: str, url: str, error: BaseException, *, start: str) -> ProviderError:
-    """Return the exception for an unreachable server.
-
-    It is transient, except for a connection that this machine refuses (`start` then tells how to start the server) and
-    an answer that cannot be decoded.
-    """
-    host = urlsplit(url).hostname or url
-    local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
-    chain = _chain(error)
-    if any(isinstance(link, httpx2.DecodingError) for link in chain):
-        return unreadable(server, url, chain[-1])
-    if local and any(isinstance(link, ConnectionRefusedError) for link in chain):
-        return ProviderError(f"no server answers at {url}: {start}")
-    cause = next((str(link) for link in reversed(chain) if str(link)), type(error).__name__)
-    return TransientProviderError(f"{server} at {url} cannot be reached: {one_line(cause, None)}")
-
-
-def unreadable(server: str, url: str, why: object, key: Key | None = None) -> ProviderError:
-    """Return the exception for a malformed answer: final, because a retry would cost again."""
-    return ProviderError(f"{server} at {url} gave an answer that cannot be read: {one_line(str(why), key)}")
-
-
 def status_of(code: object) -> int:
     """Return an HTTP status as an int; 500 if `code` is not a number."""
     try:
@@ -96,15 +52,14 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 
     Source: RFC 9110, section 10.2.3.
     """
-    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
-        return milliseconds / 1000
     text = headers.get("retry-after", "")
-    if (seconds := _number(text)) is not None:
-        return seconds
-    try:
+    for number, seconds in ((headers.get("retry-after-ms", ""), 0.001), (text, 1.0)):
+        with suppress(ValueError):
+            if math.isfinite(value := float(number)):
+                return max(0.0, value * seconds)
+    with suppress(TypeError, ValueError):
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
+    return None
 
 
 def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
@@ -126,69 +81,40 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
     return min(found, key=lambda name: found[name]) if found else None
 
 
-def one_line(message: str, key: Key | None) -> str:
-    """Shorten a server's message to one line, without the key."""
-    message = message[:_LONGEST_READ]
-    line = shown(" ".join((key.redact(message) if key else message).split())).rstrip(".")
-    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return max(0.0, value) if math.isfinite(value) else None
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    links: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in links:
-        links.append(link)
-        link = link.__cause__ or link.__context__
-    return links
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server, and advice for its error messages.
-
-    Attributes:
-        own_url: the provider's own address; a key may be sent there even if a file chose the address.
-        start: advice if the server does not answer.
-        missing: advice if the server does not know the model; {} stands for the model.
-    """
-
-    provider_id: str
-    name: str
-    own_url: str
-    key: Key | None
-    start: str
-    missing: str = "is {!r} a model that this key may use?"
-
-
 class HostedModel:
     """One model on one server. A subclass sends requests through its SDK and explains the SDK's error statuses.
 
-    A subclass names the exceptions of its SDK: `timed_out` (no answer in time), `unreachable` (no connection),
-    `refused` (an error status) and `failed` (anything else).
+    A subclass states its provider, its server, and the exceptions of its SDK.
+
+    Attributes:
+        provider_id: the name of the provider in specs.
+        server: the name of the server in messages.
+        own_url: the provider's own address; a key may be sent there even if a file chose the address.
+        start: advice if the server does not answer; {} stands for its name.
+        missing: advice if the server does not know the model; {} stands for the model.
+        timed_out, unreachable, refused, failed: exceptions for no answer in time, no connection, an error status, and
+            any other fault.
     """
 
     is_language_model = True
+    provider_id: ClassVar[str]
+    server: ClassVar[str]
+    own_url: ClassVar[str] = ""
+    start: ClassVar[str] = "start the server, or leave the address out to ask {} itself"
+    missing: ClassVar[str] = "is {!r} a model that this key may use?"
     timed_out: ClassVar[type[Exception]]
     unreachable: ClassVar[type[Exception]]
     refused: ClassVar[type[Exception]]
     failed: ClassVar[type[Exception]]
 
-    def __init__(self, server: Server, model: str, options: LLMOptions) -> None:
-        check_destination(server.key, options, server.own_url)
-        self.spec = f"{server.provider_id}:{model}"
+    def __init__(self, model: str, options: LLMOptions, key: Key | None) -> None:
+        check_destination(key, options, self.own_url)
+        self.spec = f"{self.provider_id}:{model}"
         self.model = model
-        self.base_url = options.base_url or server.own_url
-        self.key_goes_to = host_clause(server.key, self.base_url)
-        self._server = server
-        self._key = server.key
+        self.base_url = options.base_url or self.own_url
+        host = urlsplit(self.base_url).netloc.rpartition("@")[2]
+        self.key_goes_to = f"the key in {key.name} goes to {host}" if key else ""
+        self._key = key
         self._options = options
         self._dropped: set[str] = set()
 
@@ -219,7 +145,7 @@ class HostedModel:
 
     def _found(self, name: str, reads: int | None, writes: int | None, *more: str) -> Diagnosis:
         """Return the diagnosis for a known model; `reads` and `writes` are its limits in tokens."""
-        lines = [f"{self._server.name} answers at {self.base_url} and knows {name}"]
+        lines = [f"{self.server} answers at {self.base_url} and knows {name}"]
         if reads:
             lines.append(f"it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}")
         return Diagnosis(True, (*lines, *more))
@@ -232,30 +158,70 @@ class HostedModel:
         """Return what the server says about the model."""
         raise NotImplementedError
 
-    def _refusal(self, error: Any, sent: Mapping[str, Any]) -> Refusal | ProviderError:
-        """Return status and message of an error answer, or the exception to raise in a special case (spent credit)."""
+    def _refusal(self, error: Any, sent: Mapping[str, Any]) -> ProviderError:
+        """Return the exception for an error status: `_fault`, or a special one such as for spent credit."""
         raise NotImplementedError
 
     @contextmanager
     def _translated_errors(self, sent: Mapping[str, Any]) -> Iterator[None]:
         """Raise a PolicygenError in place of an exception of the SDK or of a malformed answer."""
-        name = self._server.name
         try:
             yield
         except PolicygenError:
             raise
         except self.timed_out:
             seconds = self._options.timeout_seconds
-            raise TransientProviderError(f"{name} gave no answer within {seconds:g} s") from None
+            raise TransientProviderError(f"{self.server} gave no answer within {seconds:g} s") from None
         except self.unreachable as error:
-            raise connection_fault(name, self.base_url, error, start=self._server.start) from None
+            raise self._connection_fault(error) from None
         except self.refused as error:
-            refusal = self._refusal(error, sent)
-            if isinstance(refusal, ProviderError):
-                raise refusal from None
-            if refusal.status == 404:
-                missing = self._server.missing.format(self.model)
-                refusal = Refusal(404, f"{refusal.message.rstrip('.')} ({missing})")
-            raise server_fault(name, refusal, key=self._key) from None
+            raise self._refusal(error, sent) from None
         except (self.failed, *_MALFORMED) as error:
-            raise unreadable(name, self.base_url, f"{type(error).__name__}: {error}", self._key) from None
+            raise self._unreadable(f"{type(error).__name__}: {error}") from None
+
+    def _fault(self, status: int, message: str, wait: float | None = None) -> ProviderError:
+        """Return the exception for an error status; it is transient for 408, 409, 425, 429 and 5xx.
+
+        Args:
+            wait: the wait in s that the server asks for, if any.
+        """
+        said = self._quoted(message)
+        if status in (401, 403):
+            which = f"the key in {self._key.name}" if self._key else "a request without a key"
+            return ProviderError(f"{self.server} refused {which} ({status}): {said}")
+        if status == 404:
+            said += f" ({self.missing.format(self.model)})"
+        sentence = f"{self.server} answered {status}: {said}"
+        transient = status in _TRANSIENT or status >= 500
+        return TransientProviderError(sentence, wait) if transient else ProviderError(sentence)
+
+    def _connection_fault(self, error: BaseException) -> ProviderError:
+        """Return the exception for an unreachable server.
+
+        It is transient, except for a connection that this machine refuses and an answer that cannot be decoded.
+        """
+        links: list[BaseException] = []
+        link: BaseException | None = error
+        while link is not None and link not in links:
+            links.append(link)
+            link = link.__cause__ or link.__context__
+        if any(isinstance(one, httpx2.DecodingError) for one in links):
+            return self._unreadable(str(links[-1]))
+        host = urlsplit(self.base_url).hostname or self.base_url
+        local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
+        if local and any(isinstance(one, ConnectionRefusedError) for one in links):
+            return ProviderError(f"no server answers at {self.base_url}: {self.start.format(self.server)}")
+        cause = next((str(one) for one in reversed(links) if str(one)), type(error).__name__)
+        return TransientProviderError(f"{self.server} at {self.base_url} cannot be reached: {self._quoted(cause)}")
+
+    def _unreadable(self, why: str) -> ProviderError:
+        """Return the exception for a malformed answer: final, because a retry would cost again."""
+        return ProviderError(
+            f"{self.server} at {self.base_url} gave an answer that cannot be read: {self._quoted(why)}"
+        )
+
+    def _quoted(self, message: str) -> str:
+        """Shorten a server's message to one line, without the key."""
+        message = message[:_LONGEST_READ]
+        line = shown(" ".join((self._key.redact(message) if self._key else message).split())).rstrip(".")
+        return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."

@@ -81,13 +81,6 @@ def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
     )
 
 
-def host_clause(key: Key | None, url: str) -> str:
-    """Return the clause for `KeyedProvider.key_goes_to`, which names the key and its host; empty without a key."""
-    if key is None:
-        return ""
-    return f"the key in {key.name} goes to {urlsplit(url).netloc.rpartition('@')[2]}"
-
-
 def _origin(url: str) -> tuple[str, str]:
     """Return scheme and host of an address, in lower case."""
     parts = urlsplit(url)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from policygen.errors import LogbookError, ProviderError, UsageError
 from policygen.files import check_name, read_plain, write_atomically
-from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
+from policygen.llm.base import Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -49,8 +49,7 @@ class Manual:
                 text = self._from_files(self._folder, prompt)
             except (OSError, UnicodeDecodeError, LogbookError) as error:
                 raise ProviderError(f"cannot exchange prompts and replies in {self._folder}: {error}") from None
-        split = split_thinking(text)
-        return Reply(text=split.text, model=self.model, reasoning=split.reasoning, truncated=split.unclosed)
+        return read_reply(text, self.model)
 
     def diagnose(self) -> Diagnosis:
         """Describe where prompts appear and replies are read."""

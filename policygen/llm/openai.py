@@ -10,6 +10,7 @@ import difflib
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -18,21 +19,12 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
-from policygen.llm.base import Diagnosis, LLMOptions, join_paragraphs, short_text, split_thinking, token_count
-from policygen.llm.hosted import (
-    HostedModel,
-    Refusal,
-    Server,
-    one_line,
-    rejected_parameter,
-    requested_wait,
-    server_fault,
-)
-from policygen.llm.keys import find_key, require_key
+from policygen.llm.base import Diagnosis, LLMOptions, read_reply, short_text, token_count
+from policygen.llm.hosted import HostedModel, rejected_parameter, requested_wait
+from policygen.llm.keys import Key, find_key, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
-_OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"
 
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
@@ -57,9 +49,9 @@ class _Chat(HostedModel):
     refused, failed = openai.APIStatusError, openai.OpenAIError
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
 
-    def __init__(self, server: Server, model: str, options: LLMOptions) -> None:
-        super().__init__(server, model, options)
-        bearer = server.key.value if server.key else "none"
+    def __init__(self, model: str, options: LLMOptions, key: Key | None) -> None:
+        super().__init__(model, options, key)
+        bearer = key.value if key else "none"
         self._client = openai.OpenAI(
             api_key=bearer,
             base_url=self.base_url,
@@ -69,7 +61,7 @@ class _Chat(HostedModel):
             # Explicit: otherwise a header from OPENAI_CUSTOM_HEADERS would go to any server.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
-        if server.provider_id != "openai":
+        if self.provider_id != "openai":
             # The SDK reads both from the environment; only OpenAI may get them.
             self._client.organization = self._client.project = None
 
@@ -98,19 +90,18 @@ class _Chat(HostedModel):
         )
         if not isinstance(completion, ChatCompletion):
             raise ProviderError(
-                f"{self._server.name} at {self.base_url} did not answer with a chat completion: check the address "
+                f"{self.server} at {self.base_url} did not answer with a chat completion: check the address "
                 "in the server's manual; it mostly ends in /v1"
             )
         failure = (completion.model_extra or {}).get("error")
         if failure and not completion.choices:  # some routers report an upstream fault with a 200
             detail = failure if isinstance(failure, dict) else {"message": failure}
             status = detail.get("code")
-            refusal = Refusal(status if isinstance(status, int) else 502, str(detail.get("message")))
-            raise server_fault(self._server.name, refusal, key=self._key)
+            raise self._fault(status if isinstance(status, int) else 502, str(detail.get("message")))
         usage = completion.usage
         tokens_in, tokens_out = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         self._check_context(prompt, tokens_in)
-        text, thinking, finish = "", "", ""
+        text, thinking, finish = "", [], ""
         if completion.choices:
             choice = completion.choices[0]
             finish = short_text(choice.finish_reason)
@@ -118,20 +109,19 @@ class _Chat(HostedModel):
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
                     finish = "refusal"
-        split = split_thinking(text)
-        return Reply(
-            text=split.text,
-            model=short_text(completion.model) or self.model,
+        return read_reply(
+            text,
+            short_text(completion.model) or self.model,
+            thinking=thinking,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
-            truncated=finish == "length" or split.unclosed,
-            reasoning=join_paragraphs(thinking, split.reasoning),
+            truncated=finish == "length",
             finish_reason=finish,
         )
 
     def _look_up(self) -> Diagnosis:
         models = list(self._client.models.list().data)
-        lines = [f"{self._server.name} answers at {self.base_url} and lists {len(models)} models"]
+        lines = [f"{self.server} answers at {self.base_url} and lists {len(models)} models"]
         names = [model.id for model in models]
         found = next((model for model in models if model.id in (self.model, f"{self.model}:latest")), None)
         if found is None:
@@ -152,52 +142,54 @@ class _Chat(HostedModel):
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
         """Warn if the server cut the prompt without an error; here nothing, because most servers answer 400."""
 
-    def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> Refusal | ProviderError:
+    def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> ProviderError:
         message = _message(error)
-        shown = one_line(message, self._key)
+        shown = self._quoted(message)
         if {short_text(error.code), short_text(error.type)} & _SPENT:
-            return ProviderError(f"{self._server.name} says that the account is out of credit: {shown}")
+            return ProviderError(f"{self.server} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
             parameter = rejected_parameter(message, (self._limit, *sent), short_text(error.param))
             # If only the value is wrong, the user must correct it: without it the experiment would be another one.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
-            return ProviderError(f"{self._server.name} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
-        return Refusal(error.status_code, message, requested_wait(error.response.headers))
+            return ProviderError(f"{self.server} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
+        return self._fault(error.status_code, message, requested_wait(error.response.headers))
 
 
 class OpenAI(_Chat):
     """The provider `openai:MODEL`, with the key in OPENAI_API_KEY."""
 
+    provider_id, server, own_url = "openai", "OpenAI", "https://api.openai.com/v1"
     limits = ("max_completion_tokens", "max_tokens")
 
     def __init__(self, model: str, options: LLMOptions) -> None:
-        key = require_key("openai", "OPENAI_API_KEY")
-        start = "start the server, or leave the address out to ask OpenAI itself"
-        super().__init__(Server("openai", "OpenAI", _OPENAI_URL, key, start), model, options)
+        super().__init__(model, options, require_key("openai", "OPENAI_API_KEY"))
 
 
 class Compatible(_Chat):
     """The provider `compatible:MODEL` at `LLMOptions.base_url`, with the key, if any, in OPENAI_COMPATIBLE_API_KEY."""
+
+    provider_id, server, start = "compatible", "the server", "start the server, or correct the address"
+    missing = "does it serve {!r}, and is the address complete? it mostly ends in /v1"
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
             raise UsageError(
                 f"compatible:{model} needs the server's address, as in compatible:{model}@http://localhost:8000/v1"
             )
-        key, start = find_key("OPENAI_COMPATIBLE_API_KEY"), "start the server, or correct the address"
-        missing = "does it serve {!r}, and is the address complete? it mostly ends in /v1"
-        super().__init__(Server("compatible", "the server", "", key, start, missing), model, options)
+        super().__init__(model, options, find_key("OPENAI_COMPATIBLE_API_KEY"))
 
 
 class Ollama(_Chat):
     """The provider `ollama:MODEL`, on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
+    provider_id, server, start = "ollama", "Ollama", "start Ollama (ollama serve)"
+    missing = "fetch the model with: ollama pull {}"
+
     def __init__(self, model: str, options: LLMOptions) -> None:
         url = options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", ""))
-        start, missing = "start Ollama (ollama serve)", "fetch the model with: ollama pull {}"
-        super().__init__(Server("ollama", "Ollama", url, None, start, missing), model, options)
+        super().__init__(model, replace(options, base_url=url), None)
 
     def _reported(self, model: Model) -> tuple[str, ...]:
         """Return the context length of the loaded model, which only Ollama's own interface reports."""
@@ -247,12 +239,11 @@ def _content(message: ChatCompletionMessage) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _reasoning(message: ChatCompletionMessage) -> str:
-    """Return the thinking that some servers send in a field of its own."""
+def _reasoning(message: ChatCompletionMessage) -> list[str]:
+    """Return the thinking that some servers send in a field of its own, or in two with the same text."""
     extra = message.model_extra or {}
     fields = (extra.get("reasoning"), extra.get("reasoning_content"))
-    # Some servers send the same text under both names.
-    return join_paragraphs(*dict.fromkeys(text for text in fields if isinstance(text, str)))
+    return [*dict.fromkeys(text for text in fields if isinstance(text, str))]
 
 
 def _message(error: openai.APIStatusError) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
-
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
-from policygen.llm.base import MOST_TOKENS, AdaptableProvider, KeyedProvider, LLMOptions, Provider
+from policygen.llm.base import AdaptableProvider, KeyedProvider, LLMOptions, Provider, token_count
 from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
 from policygen.llm.prices import cost
 from policygen.outgoing import redacted
@@ -19,10 +18,6 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
-
-# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The default
-# of five retries outlasts a rate limit per minute.
-_DEFAULT_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,52 +67,45 @@ def ask(
     retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
     """
 
-    def one_try() -> Reply:
-        while True:
-            before_try()
-            started, now = time.perf_counter(), time.time()
-            bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
-            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
-            try:
-                reply = provider.complete(prompt, max_output_tokens)
-            except RejectedParameter as error:
-                # drop() returns False the second time, so each parameter is dropped at most once.
-                if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
-                    raise ProviderError(str(error)) from None
-            except PolicygenError:
-                raise
-            except Exception as error:
-                # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
-                what = f"{type(error).__name__}: {error}".removesuffix(": ")
-                raise ProviderError(f"{provider.spec} failed with {what}") from error
-            else:
-                reply = replace(_as_reply(reply, provider), seconds=time.perf_counter() - started)
-                return _sanitised(provider, prompt, reply, max_output_tokens, options)
-
-    def announce(state: RetryCallState) -> None:
-        seconds, now = state.next_action.sleep if state.next_action else 0.0, time.time()
-        on_wait(Wait(provider.spec, now, now + seconds, str(_last_error(state))))
-
-    retrying = Retrying(
-        retry=retry_if_exception(_is_transient),
-        wait=_seconds_to_wait,
-        stop=stop_after_attempt(options.max_retries + 1),
-        sleep=sleep,
-        before_sleep=announce,
-        retry_error_callback=_give_up,
-    )
-    return retrying(one_try)
-
-
-def _as_reply(answer: object, provider: Provider) -> Reply:
-    if isinstance(answer, str):
-        return Reply(answer, provider.model)
-    if isinstance(answer, Reply):
-        return answer
-    raise ProviderError(
-        f"{provider.spec} answered with {type(answer).__name__}; `complete` returns a policygen.llm.messages.Reply, "
-        "or the model's text as a string"
-    )
+    bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
+    tries = 1
+    while True:
+        before_try()
+        started, now = time.perf_counter(), time.time()
+        on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
+        try:
+            answer: object = provider.complete(prompt, max_output_tokens)
+        except RejectedParameter as error:
+            # drop() returns False the second time, so each parameter is dropped at most once.
+            if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
+                raise ProviderError(str(error)) from None
+        except TransientProviderError as error:
+            # Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together.
+            # The default of five retries outlasts a rate limit per minute.
+            seconds = error.retry_after if error.retry_after is not None else min(60, 2**tries + random.uniform(0, 2))
+            if seconds > LONGEST_WAIT:
+                longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
+                raise ProviderError(f"the server asks to wait {longer}: {error}") from None
+            if tries > options.max_retries:
+                raise ProviderError(f"gave up after {tries} {'try' if tries == 1 else 'tries'}: {error}") from None
+            tries, now = tries + 1, time.time()
+            on_wait(Wait(provider.spec, now, now + seconds, str(error)))
+            sleep(seconds)
+        except PolicygenError:
+            raise
+        except Exception as error:
+            # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise ProviderError(f"{provider.spec} failed with {what}") from error
+        else:
+            reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
+            if not isinstance(reply, Reply):
+                raise ProviderError(
+                    f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
+                    "policygen.llm.messages.Reply, or the model's text as a string"
+                )
+            reply = replace(reply, seconds=time.perf_counter() - started)
+            return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
@@ -130,8 +118,8 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
         reasoning=_printable(reply.reasoning),
         model=provider.model if reply.model == NO_MODEL else _printable(reply.model),
         finish_reason=_printable(reply.finish_reason),
-        tokens_in=_valid_count(reply.tokens_in),
-        tokens_out=_valid_count(reply.tokens_out),
+        tokens_in=token_count(reply, "tokens_in"),
+        tokens_out=token_count(reply, "tokens_out"),
     )
     reply = cut_to(reply, allowance)
     if reply.usd is not None:
@@ -145,33 +133,3 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
 def _printable(text: str) -> str:
     """Remove secrets, and replace lone surrogates, which JSON may contain but UTF-8 cannot encode."""
     return redacted(_LONE_SURROGATES.sub("\ufffd", text))
-
-
-def _valid_count(count: int | None) -> int | None:
-    return count if count is not None and 0 <= count <= MOST_TOKENS else None
-
-
-def _is_transient(error: BaseException) -> bool:
-    if not isinstance(error, TransientProviderError):
-        return False
-    if error.retry_after is not None and error.retry_after > LONGEST_WAIT:
-        raise ProviderError(
-            f"the server asks to wait {error.retry_after:.0f} s, more than {LONGEST_WAIT:.0f} s: {error}"
-        ) from None
-    return True
-
-
-def _seconds_to_wait(state: RetryCallState) -> float:
-    error = _last_error(state)
-    if isinstance(error, TransientProviderError) and error.retry_after is not None:
-        return error.retry_after
-    return _DEFAULT_WAIT(state)
-
-
-def _give_up(state: RetryCallState) -> Reply:
-    tries = f"{state.attempt_number} tries" if state.attempt_number > 1 else "1 try"
-    raise ProviderError(f"gave up after {tries}: {_last_error(state)}") from None
-
-
-def _last_error(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None

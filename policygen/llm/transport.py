@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from concurrent.futures import Future, wait
 from typing import Any
 
 import httpx2
@@ -35,41 +36,36 @@ class BoundedClient(httpx2.Client):
         Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY or a wrong encoding, and
         other errors of httpx2.
         """
-        exchange = _RequestInProgress()
-        request.extensions = {**request.extensions, "trace": exchange.note}
+        connection, answer = _Connection(), Future[httpx2.Response]()
+        request.extensions = {**request.extensions, "trace": connection.note}
         request.headers["accept-encoding"] = "gzip, deflate"  # other encodings unpack a few bytes to gigabytes at once
         options["stream"], options["follow_redirects"] = True, False
         send = super().send
 
         def work() -> None:
             try:
-                exchange.response = _read_body(send(request, **options))
+                answer.set_result(_read_body(send(request, **options)))
             except BaseException as error:  # raised again in the waiting thread
-                exchange.error = error
-            finally:
-                exchange.done.set()
+                answer.set_exception(error)
 
         threading.Thread(target=work, daemon=True, name="request to a model").start()
+        in_time = False
         try:
-            in_time = exchange.done.wait(self._seconds)
+            in_time = bool(wait([answer], self._seconds).done)
         finally:
-            exchange.abandon()
+            if not in_time:
+                connection.abandon()
         if not in_time:
             raise httpx2.ReadTimeout(f"no whole answer within {self._seconds:g} s", request=request)
-        if exchange.error is not None:
-            raise exchange.error
-        assert exchange.response is not None
+        response = answer.result()
         self.cookies.clear()  # servers must not recognise a run
-        return exchange.response
+        return response
 
 
-class _RequestInProgress:
-    """A request in progress: its connection and its result."""
+class _Connection:
+    """The connection of one request."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
-        self.response: httpx2.Response | None = None
-        self.error: BaseException | None = None
         self._abandoned = False
         self._socket: socket.socket | None = None
 
@@ -78,13 +74,13 @@ class _RequestInProgress:
         stream = info.get("return_value")
         if event.endswith(("connect_tcp.complete", "start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
-        if self._abandoned and not self.done.is_set() and event.endswith(".started") and "close" not in event:
+        if self._abandoned and event.endswith(".started") and "close" not in event:
             raise httpx2.ReadTimeout("the request was abandoned")
 
     def abandon(self) -> None:
-        """Shut down the connection if the request still runs; this ends its thread."""
+        """Shut down the connection, which ends the thread of its request."""
         self._abandoned = True
-        if not self.done.is_set() and self._socket is not None:
+        if self._socket is not None:
             with contextlib.suppress(OSError):
                 # Not SSLSocket.shutdown, which changes the object while the other thread uses it.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

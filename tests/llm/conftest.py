@@ -1,4 +1,4 @@
-"""What the tests of providers share: an environment without keys, addresses and proxies, and every service in turn."""
+"""Fixtures for tests of providers: an environment without keys, addresses and proxies, and every service in turn."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from services import OPENAI, Asked
+from services import OPENAI
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
-from policygen.llm.base import SplitReply, split_thinking
+from policygen.llm.base import read_reply
 from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import cost
 
@@ -32,7 +32,7 @@ def test_every_provider_of_the_table_loads(name: str) -> None:
         ("openai:", "write openai:MODEL"),
         ("replay", "write replay:RUN"),
         ("builtin:fast", "write builtin"),
-        ("manual:", "write manual or manual:DIR"),
+        ("manual:", "write manual[:DIR]"),
     ],
 )
 def test_a_bad_spec_says_what_to_write(spec: str, said: str) -> None:
@@ -41,14 +41,15 @@ def test_a_bad_spec_says_what_to_write(spec: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_builtin_and_random_are_no_language_models() -> None:
+def test_a_spec_is_read_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("builtin", "random"):
         provider = connect(name, LLMOptions())
         assert (provider.spec, provider.is_language_model) == (name, False)
-
-
-def test_a_model_name_may_hold_colons_and_slashes() -> None:
     assert connect("ollama:library/qwen3:8b", LLMOptions()).model == "library/qwen3:8b"
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    provider = connect("  OpenAI:gpt-5-mini@http://127.0.0.1:9/v1 ", LLMOptions())
+    assert (provider.spec, provider.is_language_model) == ("openai:gpt-5-mini@http://127.0.0.1:9/v1", True)
+    assert provider.model == "gpt-5-mini"
 
 
 def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,21 +69,22 @@ def test_an_address_that_is_none_and_a_price_without_the_other_are_refused() -> 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("answer", SplitReply("answer", "", False)),
-        ("<think>hm</think>answer", SplitReply("answer", "hm", False)),
-        ("<think>a</think>one\n<think>b</think>two", SplitReply("one\ntwo", "a\n\nb", False)),
-        ("hm\n</think>\n\nanswer", SplitReply("answer", "hm", False)),
-        ("<think>hm, and then", SplitReply("", "hm, and then", True)),
-        ("Well.\n<think>hm", SplitReply("Well.", "hm", True)),
-        ("<think>\n\n</think>answer", SplitReply("answer", "", False)),
-        ("<thinking>hm</thinking>answer", SplitReply("answer", "hm", False)),
-        ("<think>a <think> b</think> c</think>answer", SplitReply("answer", "c\n\na <think> b", False)),
-        ("I put it in a <think> tag: | 0 | left |", SplitReply("I put it in a <think> tag: | 0 | left |", "", False)),
-        ("x < 0 and think > 1", SplitReply("x < 0 and think > 1", "", False)),
+        ("answer", ("answer", "", False)),
+        ("<think>hm</think>answer", ("answer", "hm", False)),
+        ("<think>a</think>one\n<think>b</think>two", ("one\ntwo", "a\n\nb", False)),
+        ("hm\n</think>\n\nanswer", ("answer", "hm", False)),
+        ("<think>hm, and then", ("", "hm, and then", True)),
+        ("Well.\n<think>hm", ("Well.", "hm", True)),
+        ("<think>\n\n</think>answer", ("answer", "", False)),
+        ("<thinking>hm</thinking>answer", ("answer", "hm", False)),
+        ("<think>a <think> b</think> c</think>answer", ("answer", "c\n\na <think> b", False)),
+        ("I put it in a <think> tag: | 0 | left |", ("I put it in a <think> tag: | 0 | left |", "", False)),
+        ("x < 0 and think > 1", ("x < 0 and think > 1", "", False)),
     ],
 )
-def test_thinking_is_split_from_the_answer(text: str, expected: SplitReply) -> None:
-    assert split_thinking(text) == expected
+def test_thinking_is_split_from_the_answer(text: str, expected: tuple[str, str, bool]) -> None:
+    reply = read_reply(text, "m")
+    assert (reply.text, reply.reasoning, reply.truncated) == expected
 
 
 def test_a_key_is_redacted_whole_shortened_and_masked() -> None:
@@ -112,13 +114,6 @@ def test_prices_are_known_free_or_unknown() -> None:
         assert price(provider, model, 10, 10) is None
 
 
-def test_nothing_is_asked_when_connecting(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
-    provider = connect("  OpenAI:gpt-5-mini@http://127.0.0.1:9/v1 ", LLMOptions())
-    assert (provider.spec, provider.is_language_model) == ("openai:gpt-5-mini@http://127.0.0.1:9/v1", True)
-    assert provider.model == "gpt-5-mini"
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -138,6 +133,6 @@ def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch
     assert several.key_goes_to == "the key in OPENAI_API_KEY goes to 127.0.0.1:8"  # type: ignore[attr-defined]
 
 
-def test_a_reply_of_a_million_tags_is_split_at_once() -> None:
-    assert split_thinking("<think>" * 200_000).unclosed
-    assert split_thinking("<think>a</think>b" * 50_000).text == "b" * 50_000
+def test_a_reply_of_many_tags_is_split_at_once() -> None:
+    assert read_reply("<think>" * 200_000, "m").truncated
+    assert read_reply("<think>a</think>b" * 50_000, "m").text == "b" * 50_000

@@ -1,4 +1,4 @@
-"""What is particular to Gemini: its keys, its quotas, and how it asks for patience."""
+"""Gemini's own ways: two variables for its key, quotas, and waits stated in the details of an error."""
 
 from __future__ import annotations
 
@@ -42,9 +42,12 @@ def test_a_quota_of_zero_or_spent_credit_is_final(keys: None, asked: Asked, mess
     assert asked.waits == []
 
 
-def test_the_first_of_two_variables_is_used_as_google_does(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", "AIza-the-gemini-one")
+def test_the_key_is_in_the_first_of_two_variables_as_for_google(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"set GEMINI_API_KEY \(or GOOGLE_API_KEY\)"):
+        connect(GEMINI.spec, LLMOptions())
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-the-google-one")
+    assert connect(GEMINI.spec, LLMOptions()).spec == GEMINI.spec
+    monkeypatch.setenv("GEMINI_API_KEY", "AIza-the-gemini-one")
     with ChatServer(["ok"], models={GEMINI.model: {}}) as server:
         provider = GEMINI.connect(server.url)
         asked(provider)
@@ -52,26 +55,15 @@ def test_the_first_of_two_variables_is_used_as_google_does(asked: Asked, monkeyp
         assert provider.diagnose().lines[0] == "the key is in GOOGLE_API_KEY"
 
 
-def test_either_variable_will_do_and_both_are_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"set GEMINI_API_KEY \(or GOOGLE_API_KEY\)"):
-        connect(GEMINI.spec, LLMOptions())
-    monkeypatch.setenv("GOOGLE_API_KEY", "AIza-the-google-one")
-    assert connect(GEMINI.spec, LLMOptions()).spec == GEMINI.spec
-
-
-def test_thoughts_are_counted_as_output(keys: None, asked: Asked) -> None:
+def test_thoughts_are_counted_as_output_and_a_blocked_prompt_says_why(keys: None, asked: Asked) -> None:
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 70, "totalTokenCount": 85}
     content = {"role": "model", "parts": [{"text": "a"}]}
     body = {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}
-    with ChatServer([Scripted(body=body)]) as server:
-        reply = asked(GEMINI.connect(server.url))
-    assert reply.tokens_out == 75
-    assert reply.model == GEMINI.model
-
-
-def test_a_blocked_prompt_says_why(keys: None, asked: Asked) -> None:
-    with ChatServer([Scripted(finish="none")]) as server:
-        assert asked(GEMINI.connect(server.url)).finish_reason == "SAFETY"
+    with ChatServer([Scripted(body=body), Scripted(finish="none")]) as server:
+        provider = GEMINI.connect(server.url)
+        reply, blocked = asked(provider), asked(provider)
+    assert (reply.tokens_out, reply.model) == (75, GEMINI.model)
+    assert blocked.finish_reason == "SAFETY"
 
 
 def test_a_models_full_name_is_understood(keys: None, asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""Where keys come from and where they may go: nowhere that only a file says."""
+"""API keys: where they are read, and the hosts that may get them; no file alone may choose a host."""
 
 from __future__ import annotations
 
@@ -172,8 +172,10 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
         config = effective_config(task, "frozenlake", options={"llm": "ollama:m", "base_url": url, "iterations": 1})
         folder = start(task, config, Path("results")).folder
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
-        with pytest.raises(UsageError, match="are not stored: replace the stars"):
+        with pytest.raises(UsageError, match=r"are not stored: replace the stars by them, .* --base-url"):
             resume(folder)
+        with pytest.raises(UsageError, match=r"in openai:m@http://\*\*\*@h/v1 are not stored: .* with --llm"):
+            connect("openai:m@http://***@h/v1", LLMOptions())
         list(resume(folder, assignments=[f"base_url={url}"]).attempts())
         assert len(server.chats) == 1
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())

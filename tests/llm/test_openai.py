@@ -1,4 +1,4 @@
-"""What is particular to OpenAI, to servers that speak its protocol, and to Ollama."""
+"""OpenAI, servers that speak its protocol, and Ollama: where they differ from the other services."""
 
 from __future__ import annotations
 
@@ -86,44 +86,33 @@ def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pyte
         assert "of-mine" not in sent
 
 
-def test_a_server_that_wants_a_key_is_told_apart_from_one_that_refuses_it(asked: Asked) -> None:
-    with (
-        ChatServer([Scripted(status=401, error="no token")]) as server,
-        pytest.raises(ProviderError, match="set OPENAI_COMPATIBLE_API_KEY"),
-    ):
-        asked(COMPATIBLE.connect(server.url))
-
-
-def test_compatible_needs_an_address() -> None:
+def test_a_missing_key_or_address_is_told_with_what_to_do(asked: Asked) -> None:
+    with ChatServer([Scripted(status=401, error="no token")]) as server:
+        with pytest.raises(ProviderError, match="set OPENAI_COMPATIBLE_API_KEY"):
+            asked(COMPATIBLE.connect(server.url))
+        with pytest.raises(ProviderError, match="mostly ends in /v1"):
+            asked(connect("compatible:qwen3", LLMOptions(base_url=server.url)))
     with pytest.raises(UsageError, match="compatible:qwen3 needs the server's address"):
         connect("compatible:qwen3", LLMOptions())
 
 
-def test_an_unknown_path_hints_at_the_address(asked: Asked) -> None:
-    with ChatServer() as server, pytest.raises(ProviderError, match="mostly ends in /v1"):
-        asked(connect("compatible:qwen3", LLMOptions(base_url=server.url)))
-
-
-@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_reasoning_is_found_under_both_names(keys: None, asked: Asked, field: str) -> None:
-    with ChatServer([Scripted("answer", reasoning="thoughts", reasoning_field=field)]) as server:
-        reply = asked(COMPATIBLE.connect(server.url))
-    assert (reply.text, reply.reasoning) == ("answer", "thoughts")
-
-
-def test_content_in_parts_is_put_together(asked: Asked) -> None:
-    message = {"role": "assistant", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}
-    body = {"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": message}]}
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"content": "answer", "reasoning": "thoughts"}, ("answer", "thoughts", "stop")),
+        ({"content": "answer", "reasoning_content": "thoughts"}, ("answer", "thoughts", "stop")),
+        ({"content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}, ("one two", "", "stop")),
+        ({"content": None, "refusal": "I would rather not."}, ("", "", "refusal")),
+    ],
+)
+def test_messages_of_other_shapes_are_read(
+    asked: Asked, message: dict[str, object], expected: tuple[str, str, str]
+) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    body = {"id": "1", "object": "chat.completion", "model": "m", "choices": [choice]}
     with ChatServer([Scripted(body=body)]) as server:
-        assert asked(COMPATIBLE.connect(server.url)).text == "one two"
-
-
-def test_a_refusal_is_an_empty_reply_that_says_so(keys: None, asked: Asked) -> None:
-    message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    with ChatServer([Scripted(body={"object": "chat.completion", "model": "m", "choices": [choice]})]) as server:
-        reply = asked(OPENAI.connect(server.url))
-    assert (reply.text, reply.finish_reason) == ("", "refusal")
+        reply = asked(COMPATIBLE.connect(server.url))
+    assert (reply.text, reply.reasoning, reply.finish_reason) == expected
 
 
 def test_a_routers_fault_inside_a_200_is_a_fault(asked: Asked) -> None:
@@ -144,7 +133,7 @@ def test_a_model_is_priced_by_the_name_that_was_asked_for_whatever_the_server_ca
     body = {"object": "chat.completion", "model": reported, "choices": [choice], "usage": usage}
     with ChatServer([Scripted(body=body)] * 2) as server:
         assert asked(OPENAI.connect(server.url)).usd is None
-        monkeypatch.setattr("policygen.llm.openai._OPENAI_URL", server.openai_url)  # as if it were OpenAI's own
+        monkeypatch.setattr("policygen.llm.openai.OpenAI.own_url", server.openai_url)  # as if it were OpenAI's own
         reply = asked(connect(OPENAI.spec, LLMOptions()))
     assert reply.model == reported
     assert reply.usd == pytest.approx(1000 * 0.25e-6)
@@ -206,8 +195,5 @@ def test_ollama_that_is_down_or_lacks_the_model_says_what_to_type(asked: Asked, 
 )
 def test_ollamas_variable_is_read_as_ollama_reads_it(host: str, url: str) -> None:
     assert _ollama_url(host) == url
-
-
-def test_a_bad_ollama_host_is_said() -> None:
     with pytest.raises(UsageError, match="OLLAMA_HOST=box:port"):
         _ollama_url("box:port")

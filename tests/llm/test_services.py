@@ -5,19 +5,17 @@ It tests `llm.anthropic`.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import traceback
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Scripted
 from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, SERVICES, Asked, Service
+from support import environment
 
-import policygen
 from policygen.errors import ProviderError, TransientProviderError, UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.messages import Message, Prompt
@@ -206,13 +204,20 @@ def test_a_local_server_that_is_down_is_said_at_once(service: Service, asked: As
     assert asked.waits == []
 
 
-def test_a_host_that_is_not_found_may_come_back(
-    service: Service, asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(*host: object, **more: object) -> None:
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of hosts that were looked up; none is found, and no name server is asked."""
+    names: list[str] = []
+
+    def unknown(name: str | bytes, *more: object, **options: object) -> None:
+        names.append(name.decode() if isinstance(name, bytes) else name)
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)  # asks no name server, and so needs no network
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    return names
+
+
+def test_a_host_that_is_not_found_may_come_back(service: Service, asked: Asked, looked_up: list[str]) -> None:
     with pytest.raises(ProviderError, match=r"gave up after 2 tries: .*no-such-host\.invalid.* cannot be reached"):
         asked(service.connect("http://no-such-host.invalid"), max_retries=1)
     assert len(asked.waits) == 1
@@ -227,31 +232,19 @@ def test_a_refusal_from_another_machine_may_pass(
         asked(service.connect(unused_url.replace("127.0.0.1", "far.example")), max_retries=1)
 
 
-@pytest.mark.parametrize(
-    ("one", "host"),
-    [
-        (OPENAI, "api.openai.com"),
-        (GEMINI, "generativelanguage.googleapis.com"),
-        (ANTHROPIC, "api.anthropic.com"),
-    ],
-    ids=["openai", "gemini", "anthropic"],
-)
+HOSTS = {OPENAI: "api.openai.com", GEMINI: "generativelanguage.googleapis.com", ANTHROPIC: "api.anthropic.com"}
+
+
+@pytest.mark.parametrize("one", HOSTS, ids=lambda one: one.name)
 def test_without_an_address_the_key_goes_to_its_own_host(
-    one: Service, host: str, keys: None, asked: Asked, monkeypatch: pytest.MonkeyPatch
+    one: Service, keys: None, asked: Asked, looked_up: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_up: list[object] = []
-
-    def unknown(name: object, *more: object, **options: object) -> None:
-        looked_up.append(name.decode() if isinstance(name, bytes) else name)
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
     for name in ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.setenv(name, "http://elsewhere.example")
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(ProviderError, match=host):
+    with pytest.raises(ProviderError, match=HOSTS[one]):
         asked(connect(one.spec, LLMOptions()), max_retries=0)
-    assert set(looked_up) == {host}
+    assert set(looked_up) == {HOSTS[one]}
 
 
 def test_a_silent_server_is_a_timeout(service: Service, asked: Asked) -> None:
@@ -309,7 +302,7 @@ def test_only_what_is_used_is_imported() -> None:
         "import sys; from policygen.llm import PROVIDERS, LLMOptions, connect; connect('manual', LLMOptions());"
         "print([name for name in ('openai', 'google.genai', 'anthropic', 'genai_prices') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_with_path())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout.strip() == "[]"
 
 
@@ -328,7 +321,3 @@ def test_several_system_messages_are_joined_where_there_is_room_for_one(keys: No
     gemini, anthropic = server.requests
     assert gemini.body["systemInstruction"]["parts"] == [{"text": "one\n\ntwo"}]
     assert anthropic.body["system"] == "one\n\ntwo"
-
-
-def _with_path() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(policygen.__file__).parents[1])}

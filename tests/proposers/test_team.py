@@ -125,7 +125,7 @@ def test_a_replay_records_what_it_repeats() -> None:
         (["compatible:a", "builtin"], "--llm builtin cannot be one of several models; name language models only"),
         (["compatible:a", "compatible:a"], "--llm compatible:a is named twice"),
         (["compatible:a", "opnai:b"], "no model provider is called 'opnai' (did you mean openai:MODEL"),
-        (["compatible:a", "openai"], "'openai' alone does not say which MODEL"),
+        (["compatible:a", "openai"], "'openai' does not say which MODEL"),
     ],
 )
 def test_who_takes_no_turns_is_a_sentence(llms: list[str], said: str) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -90,16 +90,13 @@ class LlamaCpp:
             raise prompt_too_long(self.model, answer.error["n_prompt_tokens"], self.context)
         if answer.error:
             raise ProviderError(f"{self.model} failed to answer: {shown(answer.error.get('message'))}")
-        split = split_thinking("".join(answer.pieces))
-        return Reply(
-            text=split.text,
-            model=self.model,
+        return read_reply(
+            "".join(answer.pieces),
+            self.model,
             tokens_in=answer.tokens_in,
             tokens_out=answer.tokens_out,
             usd=0.0,
-            seconds=time.perf_counter() - began,
-            truncated=split.unclosed or answer.finish != "stop",
-            reasoning=split.reasoning,
+            truncated=answer.finish != "stop",
             finish_reason=answer.finish,
         )
 

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
 from policygen.extensions.local.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
-from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, split_thinking
+from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
@@ -54,7 +53,6 @@ class LocalModel:
         """
         import torch
 
-        began = time.perf_counter()
         messages, variables = [asdict(message) for message in prompt.messages], chat_template_variables(self._options)
         try:
             encoded = self._tokenizer.apply_chat_template(
@@ -80,16 +78,13 @@ class LocalModel:
                 raise ProviderError(f"{self.model} failed to answer: {_first_line(error)}") from None
         answer = output[0, tokens_in:]
         ended = bool(len(answer)) and int(answer[-1]) in self._end_tokens()
-        split = split_thinking(self._tokenizer.decode(answer, skip_special_tokens=True))
-        return Reply(
-            text=split.text,
-            model=self.model,
+        return read_reply(
+            self._tokenizer.decode(answer, skip_special_tokens=True),
+            self.model,
             tokens_in=tokens_in,
             tokens_out=len(answer),
             usd=0.0,
-            seconds=time.perf_counter() - began,
-            truncated=split.unclosed or not ended,
-            reasoning=split.reasoning,
+            truncated=not ended,
             finish_reason="stop" if ended else "length",
         )
 
@@ -149,7 +144,8 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
         raise UsageError(f"{source} cannot be loaded as a chat model: {_first_line(error)}") from None
     if not tokenizer.chat_template:
         raise UsageError(f"{source} has no chat template: use a model that was tuned to answer instructions")
-    return tokenizer, model.to(_device(torch))
+    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return tokenizer, model.to(device)
 
 
 def _load(base: Path) -> Any:
@@ -210,12 +206,6 @@ def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
 
     config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})
     return peft.PeftModel.from_pretrained(model, folder, config=config, local_files_only=True)
-
-
-def _device(torch: Any) -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

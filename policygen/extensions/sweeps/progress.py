@@ -45,11 +45,11 @@ class SweepTerminal:
     def __enter__(self) -> None:
         if is_terminal():
             self._panel = Panel(self._table, 2)
-            self._panel.open()
+            self._panel.start(refresh=True)
 
     def __exit__(self, *error: object) -> None:
         if self._panel is not None:
-            self._panel.close()
+            self._panel.stop()
             self._panel = None
 
     def tell(self, event: Event) -> None:

@@ -18,7 +18,7 @@ from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor, chunks
 from policygen.errors import UsageError
-from policygen.llm.base import split_thinking
+from policygen.llm.base import read_reply
 from policygen.policies.parse import READERS, parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import text_digest
@@ -181,7 +181,7 @@ class Reward:
         revised = parse(incumbent, task, kind) if incumbent else None
         if revised is not None and revised.policy is None:
             raise UsageError(f"a row's `incumbent` is no policy for {task.name}: {revised.problems[0]}")
-        text = split_thinking(reply_text(completion)).text
+        text = read_reply(reply_text(completion), "").text
         return parse(text, task, kind, revised.policy if revised is not None else None).policy
 
     def _reward_of(self, task: str, score: Score | None) -> float:
