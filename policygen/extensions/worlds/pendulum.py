@@ -29,41 +29,21 @@ class PendulumTorqueEnv(PendulumEnv):
     -222.7 (8.7), and one that estimates the load -172.7 (5.2): paired gains of +23.5 (6.1) and +73.6 (5.4) over the
     policy without memory. The policies are published in `results/policies/pendulum-torque-*.txt`.
 
-    ## Action Space
+    Actions: `Box(-2, 2, (1,), float32)`, the torque of the motor in N m.
+    Observation: `Box` of three float32 numbers: cosine and sine of the angle from upright, and the rate of the angle
+        in rad/s. Without noise the bounds would be 1, 1 and 8; they are wider by ten standard deviations of the noise.
+    Reward: -(angle^2 + 0.1 * rate^2 + 0.001 * torque^2), with the true angle, between -pi and pi, and the motor's
+        torque.
+    Start: the angle is uniform between -pi and pi, the rate between -1 and 1, the load between -`most_load` and
+        `most_load`. For a seed, angle and rate are those of `Pendulum-v1` with that seed; its `options` are accepted,
+        too.
+    End: none. The registered environment truncates episodes after 200 steps.
 
-    `Box(-2, 2, (1,), float32)`: the torque of the motor in N m.
-
-    ## Observation Space
-
-    `Box` of three float32 numbers, each with normal noise of standard deviation `noise`:
-
-    | Num  | Observation                      | Min  | Max |
-    | ---- | -------------------------------- | ---- | --- |
-    | 0    | cosine of the angle from upright | -1   | 1   |
-    | 1    | sine of the angle                | -1   | 1   |
-    | 2    | rate of the angle in rad/s       | -8   | 8   |
-
-    The limits are those without noise; the space is wider by ten standard deviations.
-
-    ## Reward
-
-    -(angle^2 + 0.1 * rate^2 + 0.001 * torque^2), with the true angle, between -pi and pi, and the torque of the motor.
-
-    ## Starting State
-
-    The angle is uniform between -pi and pi, the rate between -1 and 1, the load between -`most_load` and `most_load`.
-    For a seed, angle and rate are those of `Pendulum-v1` with that seed; its `options` are accepted, too.
-
-    ## Episode End
-
-    None; the registered environment truncates episodes after 200 steps.
-
-    ## Arguments
-
-    * `g`: the acceleration of gravity, 10 by default.
-    * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2; with 1.5
-      a quarter of the motor's torque is left to lift the rod.
-    * `noise`: standard deviation of each reading, 0.05 by default.
+    Args:
+        g: the acceleration of gravity.
+        most_load: the largest load in N m, below the motor's 2. With 1.5, a quarter of the motor's torque is left to
+            lift the rod.
+        noise: standard deviation of each reading.
     """
 
     state: Any  # angle, rate and load, float64 of shape (3,); None before the first episode

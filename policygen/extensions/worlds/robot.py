@@ -101,9 +101,8 @@ class View:
 
 EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
 STRIP = 3  # steps between lanes of an exploration: the width of the view
-# The actions that turn by a number of quarter turns to the right, and those that turn back.
-_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}
-_BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
+# The actions that turn by a number of quarter turns to the right; `_TURNS[-n]` turns back.
+_TURNS: tuple[list[int], ...] = ([], [RIGHT], [RIGHT, RIGHT], [LEFT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +193,14 @@ class PlanExecutor:
         """Return whether the plan is over: no option is running, and none is left or the next thing was not seen."""
         if self._running:
             return False
-        return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
+        return not self._waiting or (self._awaits_thing() and not self._sees_awaited(view))
 
-    @property
-    def _awaited(self) -> str | None:
-        """The thing that the next option goes to, if it had not been seen when the plan was made; or else None."""
-        option, place = self._waiting[0] if self._waiting else (None, None)
-        return option.thing if option is not None and option.verb == GO_TO and place is None else None
+    def _awaits_thing(self) -> bool:
+        """Return whether the next option goes to a thing that had not been seen when the plan was made."""
+        return bool(self._waiting) and self._waiting[0][0].verb == GO_TO and self._waiting[0][1] is None
 
     def _sees_awaited(self, view: View) -> bool:
-        return bool(self._awaited and place_of(self._awaited, view))
+        return self._awaits_thing() and place_of(self._waiting[0][0].thing, view) is not None
 
     def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
         """Return the actions or the exploration of an option; None or no actions if nothing can be done."""
@@ -270,7 +267,7 @@ def _exchange(view: View) -> list[int]:
     """Return the actions that put the carried thing aside, at most two cells away, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
-            return [*_TURNS[turn], DROP, *_BACK[turn], PICK_UP]
+            return [*_TURNS[turn], DROP, *_TURNS[-turn], PICK_UP]
     for turn in (2, 1, 3):
         direction = (view.direction + turn) % 4
         cell = view.ahead(direction=direction)
@@ -278,7 +275,7 @@ def _exchange(view: View) -> list[int]:
             continue
         for second in (0, 1, 3):
             if _is_free(view.ahead(cell, (direction + second) % 4), view):
-                aside = [*_TURNS[second], DROP, *_BACK[second]]
+                aside = [*_TURNS[second], DROP, *_TURNS[-second]]
                 return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[(2 - turn) % 4], PICK_UP]
     return []
 
@@ -303,14 +300,6 @@ class RoomReport:
 
     seen: tuple[str, ...]
     carried: str = ""
-
-
-def report_of(view: View, *, colours: bool) -> RoomReport:
-    """Return the report of a map."""
-    names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
-    held = view.carried
-    carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
-    return RoomReport(tuple(dict.fromkeys(names)), carried)
 
 
 def plan_by_rules(report: RoomReport, room: str) -> Plan:
@@ -383,7 +372,12 @@ class RoomEpisode:
     @property
     def report(self) -> RoomReport:
         """The planner's current input."""
-        return report_of(self._view, colours=self._colours)
+
+        def name(kind: str, colour: str) -> str:
+            return f"{colour} {kind}" if self._colours else kind
+
+        seen, held = dict.fromkeys(name(thing.kind, thing.colour) for thing in self._view.things()), self._view.carried
+        return RoomReport(tuple(seen), name(*held) if held is not None else "")
 
     @property
     def signs(self) -> Signs:

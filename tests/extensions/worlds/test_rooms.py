@@ -119,7 +119,6 @@ def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direc
         for y in range(size):
             thing = env.grid.get(x, y)
             env._map[x, y, :3] = thing.encode() if thing else (1, 0, 0)
-            env._seen.add((x, y))
     assert image.shape == (10, 10, 4)
     return env
 

@@ -5,6 +5,7 @@ It tests `extensions.worlds.finite`, `extensions.worlds.navigation` and `extensi
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -61,14 +62,10 @@ def test_an_episode_depends_on_its_seed_alone(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_of_the_observation_is_documented(name):
+def test_the_parts_of_an_environment_are_documented(name):
     env = gym.make(f"policygen/{name}-v0").unwrapped
-    text = next(one.__doc__ for one in type(env).__mro__ if "## Action Space" in (one.__doc__ or ""))
-    for title in ("Action Space", "Observation Space", "Reward", "Starting State", "Episode End", "Arguments"):
-        assert f"## {title}" in text
-    if isinstance(env.observation_space, gym.spaces.Box):
-        for number in range(env.observation_space.shape[0]):
-            assert re.search(rf"\| {number} +\|", text.split("## Observation Space")[1])
+    parts = re.findall(r"^(\w+): ", inspect.getdoc(type(env)), re.MULTILINE)
+    assert [part for part in parts if part not in ("Step", "Info")] == ["Actions", "Observation", "Reward", "Start", "End"]
 
 
 @pytest.mark.parametrize("name", ["Nim", "Maze", "Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
