@@ -97,7 +97,7 @@ def read_action(cell: str, actuator: Actuator) -> float | str:
 
 
 def _single_action(text: str, actuator: Actuator) -> float | str:
-    names = actuator.labels if actuator.is_choice else tuple(name for name, _ in actuator.levels)
+    names = actuator.names
     values = list(range(len(names))) if actuator.is_choice else [value for _, value in actuator.levels]
     by_name = {name.lower(): float(value) for name, value in zip(names, values, strict=True)}
     expected = f"expected one of {', '.join(names)}" if names else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import UsageError
-from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
+from policygen.errors import PolicyError, UsageError
+from policygen.extensions.seats.asking import ProgramProvider
+from policygen.extensions.seats.driver import Driver
 from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
 from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
@@ -61,6 +62,7 @@ class DriveResult(SessionResult):
         table: the score of the table made from the decisions, exact or on fresh episodes; None without a table.
         cells, cells_seen: number of cells of the grid, and of those in which the model chose an action.
         most_chosen: the action chosen most often; the table takes it in all other cells.
+        steps, hits: see `Driver`.
         decision_seconds: seconds that the drive waited for answers, per step.
         answer_seconds: seconds that requests took, per answer.
         tokens_per_episode, usd_per_episode: costs of the drive per episode played to its end; None if unknown.
@@ -80,7 +82,8 @@ class DriveResult(SessionResult):
     cells: int = 0
     cells_seen: int = 0
     most_chosen: str = ""
-    counts: DriveCounts = field(default_factory=DriveCounts)
+    steps: int = 0
+    hits: int = 0
     decision_seconds: float = 0.0
     answer_seconds: float = 0.0
     tokens_per_episode: float | None = None
@@ -132,37 +135,39 @@ class Drive(ModelSession[DriveResult]):
         )
         super().__init__(folder, config, provider, self.task, initial, concurrency=settings.concurrency, tell=tell)
         self.driver = Driver(self.task, self.asker, questions, on_episode)
-        self.table: TablePolicy | None = None
+        self._table: TablePolicy | None = None
         self.score: Score | None = None
         self._seeds = episode_seeds(config.seed, "driving", settings.episodes)
 
     def _work(self) -> None:
-        with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
-            simulator.play(self.driver, self._seeds)
-
-    def _save_files(self) -> None:
-        """Save the episodes, in the order of their seeds, and the table."""
-        self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
-        if self.driver.ended:
-            buffer = ReplayBuffer(self.config.buffer_steps)
-            buffer.add(1, self.driver.ended)
-            buffer.save(self.folder / "episodes.npz")
-        self.table = table_of(self.driver)
-        if self.table is not None:
-            self.table.save(self.folder / BEST)
+        """Play the episodes; save those that ended, in the order of their seeds, and the table, also after an error."""
+        try:
+            with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
+                simulator.play(self.driver, self._seeds)
+        finally:
+            self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
+            if self.driver.ended:
+                buffer = ReplayBuffer(self.config.buffer_steps)
+                buffer.add(1, self.driver.ended)
+                buffer.save(self.folder / "episodes.npz")
+            self._table = table_of(self.driver)
+            if self._table is not None:
+                self._table.save(self.folder / BEST)
 
     def _evaluate(self) -> None:
-        if self.table is not None:
-            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
+        if self._table is not None:
+            self.score = evaluate(self._table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
     def _current_result(self) -> DriveResult:
         driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
         chosen, grid, episodes = driver.most_chosen, self.task.grid, len(ended)
-        answers = driver.counts.asked + driver.counts.repairs - ledger.cached
+        answers = self.asker.asked + self.asker.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
             self._initial_result,
-            counts=replace(driver.counts),
+            fallback_uses=driver.fallback_uses,
+            steps=driver.steps,
+            hits=driver.hits,
             concurrency=self.asker.concurrency,
             episodes=episodes,
             driven=score_record(sampled_score(ended, engine_words("copies", self.task))) if ended else None,
@@ -171,11 +176,18 @@ class Drive(ModelSession[DriveResult]):
             cells=grid.size if grid is not None else 0,
             cells_seen=len(driver.chosen),
             most_chosen=action_words(self.task.actuators, chosen) if chosen is not None else "",
-            decision_seconds=driver.seconds / max(1, driver.counts.steps),
+            decision_seconds=driver.seconds / max(1, driver.steps),
             answer_seconds=ledger.llm_seconds / max(1, answers),
             tokens_per_episode=tokens / episodes if episodes else None,
             usd_per_episode=ledger.usd / episodes if episodes and ledger.usd is not None else None,
-            decisions=tuple(_decisions(driver)),
+            decisions=tuple(
+                {
+                    "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
+                    "chosen": {action_words(self.task.actuators, action): n for action, n in counts.most_common()},
+                }
+                for cell, counts in sorted(driver.chosen.items())
+                if grid is not None
+            ),
         )
 
 
@@ -184,7 +196,7 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
 
     Raises:
         UsageError: the provider cannot drive.
-        PolicyError: the saved policy cannot be read, or has a memory.
+        PolicyError: the saved policy cannot be read, or has a memory; a driver decides single steps.
     """
     spec = read_spec(config.llm)
     if spec.name == "policy":
@@ -200,7 +212,17 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
                 f"--llm {config.llm} is a policy for {policy.task.name}: its observations or actions differ from "
                 f"those of {task.name}; name one found for {task.name}"
             )
-        return PolicyProvider(policy, config.llm)
+        if policy.remembers:
+            raise PolicyError(
+                f"--llm {config.llm}: the policy remembers {', '.join(policy.remembers)}, but a driver decides single "
+                "steps; name a policy without prev(...)"
+            )
+
+        def answer(observation: Any) -> str:
+            action = np.atleast_1d(np.asarray(policy.act_one(np.asarray(observation)), np.float64))
+            return f"Action: {action_words(task.actuators, action.tolist())}"
+
+        return ProgramProvider(config.llm, answer)
     if spec.name == "builtin":
         raise UsageError(
             "builtin proposes policies and cannot decide single steps; a saved policy can, without a key: "
@@ -221,16 +243,3 @@ def table_of(driver: Driver) -> TablePolicy | None:
     for cell, counts in driver.chosen.items():
         actions[cell] = counts.most_common(1)[0][0]
     return TablePolicy.from_actions(driver.task, actions)
-
-
-def _decisions(driver: Driver) -> list[dict[str, Any]]:
-    grid = driver.task.grid
-    if grid is None:
-        return []
-    return [
-        {
-            "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
-            "chosen": {action_words(driver.task.actuators, action): count for action, count in counts.most_common()},
-        }
-        for cell, counts in sorted(driver.chosen.items())
-    ]

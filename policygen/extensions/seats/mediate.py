@@ -6,7 +6,7 @@ A mediator is a fixed rule, or a table tuned on episodes in which every question
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
@@ -18,9 +18,10 @@ from scipy.stats import binomtest
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError, UsageError
-from policygen.extensions.seats.plans import Planner, PlanQuestions, RulesProvider
+from policygen.extensions.seats.asking import ProgramProvider
+from policygen.extensions.seats.plans import FALLBACK, PlanQuestions
 from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
-from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs
+from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs, plan_by_rules
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
@@ -44,44 +45,20 @@ COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 
-@dataclass(frozen=True, slots=True)
-class Mediator:
-    """A rule that decides at each step whether to ask the planner; the first step of an episode always asks.
-
-    Attributes:
-        asks: returns whether to ask, from the signs of a step and the episode's own random generator.
-        policy: the policy that the rule follows; None for the fixed rules.
-    """
-
-    name: str
-    asks: Callable[[Signs, np.random.Generator], bool]
-    policy: Policy | None = None
-
-
+# Whether to ask the planner, from the signs of a step and the episode's own random generator; the first step of an
+# episode asks in any case.
+Mediator = Callable[[Signs, np.random.Generator], bool]
 LEARNED = "learned"
-MEDIATORS = {
-    mediator.name: mediator
-    for mediator in (
-        Mediator("always", lambda signs, rng: True),
-        Mediator("never", lambda signs, rng: False),  # only at the first step
-        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5),
-        Mediator("hard-coded", lambda signs, rng: signs.ended > 0),
-    )
+MEDIATORS: dict[str, Mediator] = {
+    "always": lambda signs, rng: True,
+    "never": lambda signs, rng: False,
+    "random": lambda signs, rng: signs.ended > 0 or rng.random() < 0.5,
+    "hard-coded": lambda signs, rng: signs.ended > 0,
 }
 
 
-def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
-    """Return a mediator that asks when a policy says so; `task` is `when-to-ask`.
-
-    Raises:
-        PolicyError: the policy is for another task, or has a memory.
-    """
-    theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
-    if theirs != ours or policy.remembers:
-        raise PolicyError(
-            f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
-        )
-    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
+def _following(policy: Policy) -> Mediator:
+    return lambda signs, rng: bool(policy.act_one(np.array(signs)))
 
 
 def task_of_room(room: str, cost: float = COST) -> Task:
@@ -113,7 +90,7 @@ def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Pol
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """Return the mediator of each name: one of `MEDIATORS`, that of a policy's file or run, or None for `learned`.
+    """Return the mediator of each name: one of `MEDIATORS`, or that of a policy's file or run; None for `learned`.
 
     Raises:
         UsageError: a name is none of these.
@@ -124,7 +101,13 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
         if name in MEDIATORS or name == LEARNED:
             found[name] = MEDIATORS.get(name)
         elif Path(check_name(name)).exists():
-            found[name] = mediator_of(best_policy(Path(name)), load_task(MEDIATOR_TASK), name)
+            policy, task = best_policy(Path(name)), load_task(MEDIATOR_TASK)
+            theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
+            if theirs != ours or policy.remembers:
+                raise PolicyError(
+                    f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
+                )
+            found[name] = _following(policy)
         else:
             raise UsageError(
                 f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; name one of "
@@ -161,15 +144,18 @@ class MediationSettings:
 
     Attributes:
         rooms: names of the rooms, in the order in which they are played.
-        mediators: yields the mediators of a room in playing order. A learned one is tuned when its turn comes.
+        mediators: the mediators by name, in the order in which they are played in each room; see `named_mediators`.
         episodes: number of episodes to play with each mediator; the same episodes for all.
+        train, cost: number of episodes to tune a learned mediator with, and the cost of each question in them.
         concurrency: maximum number of questions under way at a time.
         template: template of the question for a plan, instead of `mediate`.
     """
 
     rooms: Sequence[str]
-    mediators: Callable[[str], Iterable[Mediator]]
+    mediators: Mapping[str, Mediator | None]
     episodes: int = 100
+    train: int = 3_000
+    cost: float = COST
     concurrency: int = 4
     template: str | None = None
 
@@ -217,6 +203,7 @@ class Mediation(ModelSession[MediationResult]):
     Args:
         task: the mediators' task, `when-to-ask`.
         folder, tell: see `ModelSession`.
+        on_learning: called with the name of a room before a mediator is tuned in it.
         on_row: called with the results of every mediator whose episodes are played.
 
     Raises:
@@ -235,15 +222,19 @@ class Mediation(ModelSession[MediationResult]):
         settings: MediationSettings,
         folder: Path,
         *,
+        on_learning: Callable[[str], None] = lambda room: None,
         on_row: Callable[[MediatorRow], None] = lambda row: None,
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
         self.settings = settings
         provider = connect_planner(config)
-        questions = {room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms}
+        self._questions = {
+            room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms
+        }
         for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
-        self._on_row = on_row
+        self._on_learning, self._on_row = on_learning, on_row
+        self.fallback_uses = 0
         self.rows: list[MediatorRow] = []
         self.tables: dict[str, str] = {}
         initial = MediationResult(
@@ -253,38 +244,42 @@ class Mediation(ModelSession[MediationResult]):
             episodes=settings.episodes,
         )
         super().__init__(folder, config, provider, task, initial, concurrency=settings.concurrency, tell=tell)
-        self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
         for room in self.settings.rooms:
             envs = [_make_room(room) for _ in range(self.settings.episodes)]
-            for mediator in self.settings.mediators(room):
-                if mediator.name == LEARNED and mediator.policy is not None:
-                    mediator.policy.save(self.folder / f"{room}.json")
-                    self.tables[room] = mediator.policy.to_text(whole=True)
-                self.rows.append(self._play(room, mediator, envs))
+            for name, mediator in self.settings.mediators.items():
+                if mediator is None:
+                    self._on_learning(room)
+                    train, cost = self.settings.train, self.settings.cost
+                    policy = learned_mediator(room, seed=self.config.seed, episodes=train, cost=cost)
+                    policy.save(self.folder / f"{room}.json")
+                    self.tables[room] = policy.to_text(whole=True)
+                    mediator = _following(policy)
+                self.rows.append(self._play(room, name, mediator, envs))
                 self._on_row(self.rows[-1])
 
     def _current_result(self) -> MediationResult:
         rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._initial_result, counts=replace(self.planner.counts), rows=rows, tables=tables)
+        return replace(self._initial_result, fallback_uses=self.fallback_uses, rows=rows, tables=tables)
 
-    def _play(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
+    def _play(self, room: str, name: str, asks: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
         """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
         seeds = episode_seeds(self.config.seed, "mediating", self.settings.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
         generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         running = list(range(len(playing)))
         while running:
-            asking = [i for i in running if not playing[i].steps or mediator.asks(playing[i].signs, generators[i])]
-            plans = self.planner.plans(room, [playing[i].report for i in asking])
+            asking = [i for i in running if not playing[i].steps or asks(playing[i].signs, generators[i])]
+            plans = self._questions[room].answers([playing[i].report for i in asking], self.asker)
+            self.fallback_uses += plans.count(None)
             for i, plan in zip(asking, plans, strict=True):
-                playing[i].follow(plan)
+                playing[i].follow(FALLBACK if plan is None else plan)
             for i in running:
                 playing[i].act()
             running = [i for i in running if not playing[i].over]
         fields = ("opened", "returned", "steps", "questions")
-        return MediatorRow(room, mediator.name, *(tuple(getattr(one, name) for one in playing) for name in fields))
+        return MediatorRow(room, name, *(tuple(getattr(one, field) for one in playing) for field in fields))
 
 
 def connect_planner(config: RunConfig) -> Provider:
@@ -295,7 +290,7 @@ def connect_planner(config: RunConfig) -> Provider:
     """
     name = read_spec(config.llm).name
     if name == "planner":
-        return RulesProvider()
+        return ProgramProvider("planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}")
     if name == "builtin":
         raise UsageError(
             "builtin proposes policies and cannot plan; the rule-based planner can, without a key: --llm planner"
@@ -372,8 +367,8 @@ def page(outcome: MediationResult, command: str, cost: float) -> str:
     for room, text in outcome.tables:
         lines += ["", f"The learned mediator of {room}:", "", "```text", text.strip(), "```"]
     plans = (
-        f"Plans were made for {outcome.counts.asked} different reports; {outcome.counts.repairs} answers had to be "
-        f"repaired, and {outcome.counts.fallbacks} reports had no plan even then"
+        f"Plans were made for {outcome.asked} different reports; {outcome.repairs} answers had to be "
+        f"repaired, and {outcome.fallbacks} reports had no plan even then"
     )
     if outcome.is_language_model:
         usd = "cost unknown" if outcome.usd is None else f"{outcome.usd:.4f} USD"

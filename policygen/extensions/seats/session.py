@@ -7,12 +7,13 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from policygen.errors import BudgetExhausted, PathError, UsageError
-from policygen.extensions.seats.asking import Asker, Counts
+from policygen.extensions.seats.asking import Asker
 from policygen.files import make_folder, mark, read_json, write_atomically
 from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
@@ -61,7 +62,8 @@ class SessionResult:
 
     Attributes:
         is_language_model: whether the provider is a language model; if not, `llm_calls` is 0.
-        counts: questions asked, repairs and fallbacks.
+        asked, repairs, fallbacks: see `Asker`.
+        fallback_uses: number of times that a fallback was used in place of an answer.
         requests: requests sent, retries included.
         cached: answers taken from the cache of an earlier session.
         stopped: why the session ended early (`interrupted`, or the budget that ran out); empty if all work was done.
@@ -71,7 +73,10 @@ class SessionResult:
     llm: str
     is_language_model: bool
     seed: int
-    counts: Counts = field(default_factory=Counts)
+    asked: int = 0
+    repairs: int = 0
+    fallbacks: int = 0
+    fallback_uses: int = 0
     llm_calls: int = 0
     requests: int = 0
     cached: int = 0
@@ -122,8 +127,18 @@ class ModelSession(ABC, Generic[ResultT]):
         if provider.is_language_model:
             LanguageModel(provider, config).check(task)
         self.folder, self.config, self.provider, self._initial_result = folder, config, provider, initial_result
-        self._lock = self._lock_folder()
+        make_folder(folder, "choose another --out")
         try:
+            present = {path.name for path in folder.iterdir()} - {".lock"}
+        except OSError as error:
+            raise PathError(f"cannot read {folder}: {error.strerror}; choose another --out") from None
+        if present and self.file not in present:
+            raise UsageError(f"{folder} holds other files; choose another --out")
+        self._lock = RunLock(folder)
+        with ExitStack() as after_error:
+            after_error.callback(self._lock.release)
+            if self.file in present:
+                self._check_continues()
             self._write(initial_result)  # a session that continues this one needs it, even if this one stops at once
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
@@ -135,9 +150,17 @@ class ModelSession(ABC, Generic[ResultT]):
                 by_attempt=False,
             )
             self.asker = Asker(provider, log, concurrency)
-        except BaseException:
-            self._lock.release()
-            raise
+            after_error.pop_all()
+
+    def _check_continues(self) -> None:
+        """Raise UsageError if the folder holds the result of another session."""
+        saved = read_json(self.folder / self.file, self.kind, "restore it from a copy, or choose another --out")
+        for name in self.identity_fields:
+            was = saved.get(name) if isinstance(saved, dict) else None
+            if was != (value := getattr(self._initial_result, name)):
+                raise UsageError(
+                    f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; choose another --out"
+                )
 
     def carry_out(self) -> ResultT:
         """Work until all is done or a budget runs out, and return the result; save it, also after an interruption.
@@ -154,7 +177,6 @@ class ModelSession(ABC, Generic[ResultT]):
             except BudgetExhausted as error:
                 stopped = str(error)
             finally:
-                self._save_files()
                 self._write(self._result_with_costs(stopped))
             self._evaluate()
             result = self._result_with_costs(stopped, finished=True)
@@ -165,10 +187,7 @@ class ModelSession(ABC, Generic[ResultT]):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do everything that asks the model."""
-
-    def _save_files(self) -> None:
-        """Write the files besides the result; called after the work, also if it was interrupted."""
+        """Do everything that asks the model, and write the files besides the result, also if it is interrupted."""
 
     def _evaluate(self) -> None:
         """Score the results of the work; not called if it was interrupted."""
@@ -181,6 +200,9 @@ class ModelSession(ABC, Generic[ResultT]):
         ledger = self.asker.ledger
         return replace(
             self._current_result(),
+            asked=self.asker.asked,
+            repairs=self.asker.repairs,
+            fallbacks=self.asker.fallbacks,
             llm_calls=ledger.calls if self.provider.is_language_model else 0,
             requests=ledger.calls,
             cached=ledger.cached,
@@ -192,32 +214,4 @@ class ModelSession(ABC, Generic[ResultT]):
         )
 
     def _write(self, result: ResultT) -> None:
-        record = asdict(result)
-        record |= record.pop("counts")
-        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
-
-    def _lock_folder(self) -> RunLock:
-        """Create and lock the folder; refuse one that holds anything other than this session."""
-        make_folder(self.folder, "choose another --out")
-        try:
-            present = {path.name for path in self.folder.iterdir()} - {".lock"}
-        except OSError as error:
-            raise PathError(f"cannot read {self.folder}: {error.strerror}; choose another --out") from None
-        if present and self.file not in present:
-            raise UsageError(f"{self.folder} holds other files; choose another --out")
-        lock = RunLock(self.folder)
-        try:
-            if self.file in present:
-                remedy = "restore it from a copy, or choose another --out"
-                saved = read_json(self.folder / self.file, self.kind, remedy)
-                for name in self.identity_fields:
-                    was = saved.get(name) if isinstance(saved, dict) else None
-                    if was != (value := getattr(self._initial_result, name)):
-                        raise UsageError(
-                            f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; "
-                            "choose another --out"
-                        )
-        except BaseException:
-            lock.release()
-            raise
-        return lock
+        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **asdict(result)}, indent=1))

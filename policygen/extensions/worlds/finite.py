@@ -202,9 +202,9 @@ class MazeEnv(FiniteEnv):
             for action, (down, right) in MOVES.items():
                 if not _is_open(square, action):  # a wall on that side, across the direction of the move
                     side_x, side_y = x + half * right, y + half * down
-                    across_x, across_y = half * down, half * right
-                    ends = (side_x - across_x, side_y - across_y), (side_x + across_x, side_y + across_y)
-                    picture.segment(*sorted(ends), 6, (62, 66, 74))
+                    across_x, across_y = abs(half * down), abs(half * right)
+                    upper_left = side_x - across_x, side_y - across_y
+                    picture.segment(upper_left, (side_x + across_x, side_y + across_y), 6, (62, 66, 74))
         return picture.pixels()
 
 

@@ -10,7 +10,7 @@ import pytest
 from support import ARM, PAIR
 
 from policygen.extensions.seats.asking import UnreadableAnswer, read_reply
-from policygen.extensions.seats.driver import as_action, neutral, read_decision
+from policygen.extensions.seats.decisions import as_action, neutral, read_decision
 from policygen.extensions.seats.situations import form_of
 from policygen.llm.messages import Reply
 from policygen.tasks.load import load_task

@@ -78,25 +78,24 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
 def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: Played) -> None:
     _, outcome, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
-    assert len(now) == len(set(now)) == outcome.counts.asked
+    assert len(now) == len(set(now)) == outcome.asked
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
-    assert outcome.counts.steps == outcome.counts.asked + outcome.counts.hits
+    assert outcome.steps == outcome.asked + outcome.hits
     assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
 
 
 def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_counted(lake: Played) -> None:
     _, outcome, server = lake
-    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
-    assert outcome.requests == outcome.llm_calls == outcome.counts.asked + outcome.counts.repairs
+    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
+    assert outcome.requests == outcome.llm_calls == outcome.asked + outcome.repairs
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
     assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
     # What the model did not choose is no decision of the table.
     chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
-    counts = outcome.counts
-    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_uses
-    assert len(chosen) == counts.asked - counts.fallbacks
+    assert sum(sum(times.values()) for times in chosen.values()) == outcome.steps - outcome.fallback_uses
+    assert len(chosen) == outcome.asked - outcome.fallbacks
 
 
 def test_decisions_become_a_table_that_is_a_policy_like_any_other(lake: Played) -> None:
@@ -142,7 +141,7 @@ def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: st
     config = effective_config(loaded, loaded.name, options={"llm": f"replay:{folder}", "seed": 100})
     outcome = Drive(loaded, config, replace(QUICK, episodes=1), Path("again")).carry_out()
     assert outcome.finished
-    assert outcome.counts.repairs == outcome.counts.fallbacks == 0
+    assert outcome.repairs == outcome.fallbacks == 0
 
 
 def test_the_steps_before_belong_to_the_situation() -> None:
@@ -151,7 +150,7 @@ def test_the_steps_before_belong_to_the_situation() -> None:
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
-    assert len(set(questions)) == len(questions) == outcome.counts.asked
+    assert len(set(questions)) == len(questions) == outcome.asked
 
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
@@ -171,7 +170,7 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     assert "bin" not in asked(server)[0]
     assert outcome.table is None
     assert not Path("out/best.json").exists()
-    assert outcome.requests == 5 == outcome.counts.asked
+    assert outcome.requests == 5 == outcome.asked
     assert outcome.stopped == "all 5 calls (--max-calls) are used"
     assert outcome.episodes == 0
 
@@ -260,8 +259,8 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         outcome = driven(server).carry_out()
         again = driven(server, own=DriveSettings(3, concurrency=1)).carry_out()
     assert outcome.finished
-    assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
-    assert again.cached >= outcome.counts.asked
+    assert (outcome.cached, outcome.requests) == (2, outcome.asked - 2)
+    assert again.cached >= outcome.asked
     assert again.returns[:2] == outcome.returns
 
 
@@ -387,5 +386,5 @@ def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_w
     assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
     assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
     assert outcome.returns == (41.0,)
-    assert outcome.counts.asked == outcome.cells_seen == len(script) == 9
+    assert outcome.asked == outcome.cells_seen == len(script) == 9
     assert "contains(" in Path("out", "best.json").read_text()

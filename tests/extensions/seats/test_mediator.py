@@ -24,7 +24,6 @@ from policygen.extensions.seats.mediate import (
     MediationSettings,
     MediatorRow,
     learned_verdict,
-    mediator_of,
     named_mediators,
     page,
     rooms_of,
@@ -32,7 +31,6 @@ from policygen.extensions.seats.mediate import (
 )
 from policygen.extensions.seats.plans import read_plan
 from policygen.extensions.worlds.robot import RoomReport, Signs
-from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
 
@@ -42,10 +40,8 @@ Asked = tuple[Path, MediationResult, ChatServer]
 
 def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", **options: Any) -> Mediation:
     task = load_task(MEDIATOR_TASK)
-    plan = MediationSettings(
-        ("SimpleDoorKey",), lambda room: [MEDIATORS[name] for name in names], options.pop("episodes", 3), 1
-    )
-    return Mediation(task, effective_config(task, MEDIATOR_TASK, options={"llm": llm, **options}), plan, Path(out))
+    settings = MediationSettings(("SimpleDoorKey",), named_mediators(names), options.pop("episodes", 3), concurrency=1)
+    return Mediation(task, effective_config(task, MEDIATOR_TASK, options={"llm": llm, **options}), settings, Path(out))
 
 
 # --- reading plans ---------------------------------------------------------------------------------------------------
@@ -137,18 +133,18 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_same_report_is_asked_about_once_whoever_asks_again(asked: Asked) -> None:
     folder, outcome, server = asked
     reports = [one.body["messages"][1]["content"] for one in server.chats if len(one.body["messages"]) == 2]
-    assert len(reports) == len(set(reports)) == outcome.counts.asked
+    assert len(reports) == len(set(reports)) == outcome.asked
     assert reports[0] == "Seen so far: nothing but walls and floor.\nIn hand: nothing.\n\nWhat is the plan?\n"
-    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.counts.asked
+    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.asked
     saved = json.loads((folder / "mediate.json").read_text())
-    assert (saved["asked"], saved["finished"]) == (outcome.counts.asked, True)
+    assert (saved["asked"], saved["finished"]) == (outcome.asked, True)
 
 
 def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(asked: Asked) -> None:
     _, outcome, server = asked
-    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
-    assert outcome.counts.fallback_uses >= 1
-    assert outcome.requests == outcome.counts.asked + outcome.counts.repairs
+    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
+    assert outcome.fallback_uses >= 1
+    assert outcome.requests == outcome.asked + outcome.repairs
     repair = server.chats[1].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert "`Hm` is no option; options are explore" in repair[3]["content"]
@@ -191,12 +187,12 @@ def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: 
 def test_mediators_ask_when_their_names_say() -> None:
     rng = np.random.default_rng(0)
     going, over = Signs(1, 0, 3), Signs(0, 1, 3)
-    asks = {name: [mediator.asks(signs, rng) for signs in (going, over)] for name, mediator in MEDIATORS.items()}
+    asks = {name: [mediator(signs, rng) for signs in (going, over)] for name, mediator in MEDIATORS.items()}
     del asks["random"]
     assert asks == {"always": [True, True], "never": [False, False], "hard-coded": [False, True]}
-    tosses = [MEDIATORS["random"].asks(going, rng) for _ in range(200)]
+    tosses = [MEDIATORS["random"](going, rng) for _ in range(200)]
     assert 70 < sum(tosses) < 130
-    assert MEDIATORS["random"].asks(over, rng)
+    assert MEDIATORS["random"](over, rng)
 
 
 def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> None:
@@ -241,7 +237,7 @@ def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
         named_mediators(["often"])
     policygen.parse(LEANING, "cartpole").save("lean.json")
     with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
-        mediator_of(Policy.load(Path("lean.json")), load_task(MEDIATOR_TASK), "lean.json")
+        named_mediators(["lean.json"])
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

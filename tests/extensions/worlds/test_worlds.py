@@ -65,7 +65,13 @@ def test_an_episode_depends_on_its_seed_alone(name):
 def test_the_parts_of_an_environment_are_documented(name):
     env = gym.make(f"policygen/{name}-v0").unwrapped
     parts = re.findall(r"^(\w+): ", inspect.getdoc(type(env)), re.MULTILINE)
-    assert [part for part in parts if part not in ("Step", "Info")] == ["Actions", "Observation", "Reward", "Start", "End"]
+    assert [part for part in parts if part not in ("Step", "Info")] == [
+        "Actions",
+        "Observation",
+        "Reward",
+        "Start",
+        "End",
+    ]
 
 
 @pytest.mark.parametrize("name", ["Nim", "Maze", "Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
