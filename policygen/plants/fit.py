@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.least_squares import LeastSquares, bounded, one_step_residuals, residuals_ahead, sample_weights
+from policygen.plants.least_squares import bounded, one_step_problem, problem_ahead
 from policygen.plants.transitions import BLOCK, Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
@@ -69,7 +69,7 @@ class FittedPlant:
         apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
         room = self.high - self.low + 1e-12
         shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
-        return float(np.sum(shares)) / max(1, data.episode_count)
+        return float(np.sum(shares)) / max(1, len(data.starts))
 
     @property
     def hidden(self) -> list[Column]:
@@ -91,12 +91,10 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead, which noise misleads
     less; it is kept if it predicts better `AHEAD` steps ahead. It is left out for more than `MOST_NUMBERS` numbers.
     """
-    kept = data.thinned_steps()
     values = np.tile(equations.values, (members, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent_groups(equations):
-            problem = LeastSquares(equations, data, numbers, one_step_residuals(equations, data, kept, lines))
-            values[:, numbers], _ = problem.solve([sample_weights(data.blocks[kept], rng) for _ in range(members - 1)])
+            values[:, numbers], _ = one_step_problem(equations, data, lines, numbers).solve(members - 1, rng)
         found = with_errors(equations, values, data, [])
     else:
         found = _fitted_ahead(equations, data, rng, members, None)
@@ -111,14 +109,12 @@ def _fitted_ahead(
     equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
 ) -> FittedPlant:
     """Fit all numbers and hidden states to one-step predictions or, after a first fit `found`, to longer ones."""
-    if found is None:
-        start, begins, steps, hidden = equations, data.thinned_steps(), 1, _usual_starts(equations, data)
-    else:
-        start, begins, steps = Equations(equations.task, found.plant), data.window_starts(), BLOCK
-        hidden = np.array(found.hidden).reshape(-1, data.episode_count)
+    start, hidden, steps = equations, _usual_starts(equations, data), 1
+    if found is not None:
+        start, hidden, steps = Equations(equations.task, found.plant), np.array(found.hidden), BLOCK
     numbers = np.arange(len(equations.values))
-    problem = LeastSquares(start, data, numbers, residuals_ahead(start, data, begins, steps), hidden)
-    values, starts = problem.solve([sample_weights(data.blocks[begins], rng) for _ in range(members - 1)])
+    problem = problem_ahead(start, data, numbers, hidden.reshape(-1, len(data.starts)), steps)
+    values, starts = problem.solve(members - 1, rng)
     return with_errors(equations, values, data, starts)
 
 
@@ -143,7 +139,7 @@ def with_errors(
         values,
         low - room,
         high + room,
-        np.column_stack([data.before[data.first], *hidden]),
+        np.column_stack([data.before[data.starts], *hidden]),
         _reward_outside(data),
         error,
         _error(equations, values[0], hidden, data, AHEAD),
@@ -155,16 +151,14 @@ def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
     """Fit the hidden states at the start of each episode: for each hidden state a column of shape (episodes,)."""
     if not equations.plant.hidden:
         return []
-    residuals = residuals_ahead(equations, data, data.thinned_steps(), 1)
-    no_numbers = np.zeros(0, np.intp)
-    _, hidden = LeastSquares(equations, data, no_numbers, residuals, _usual_starts(equations, data)).solve([])
-    return hidden
+    problem = problem_ahead(equations, data, np.zeros(0, np.intp), _usual_starts(equations, data), 1)
+    return problem.solve(0, np.random.default_rng())[1]
 
 
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     """Return the mean start of each hidden state for every episode, shape (h, episodes)."""
     means = [mean for mean, _ in equations.hidden_starts]
-    return np.tile(np.array(means, np.float64)[:, None], (1, data.episode_count))
+    return np.tile(np.array(means, np.float64)[:, None], (1, len(data.starts)))
 
 
 def _reward_outside(data: Transitions) -> float:
@@ -202,16 +196,28 @@ def _error(
     begins = begins[data.episode_index[begins] == data.episode_index[begins + steps - 1]][:: max(1, n // 2_000)]
     if not len(begins):
         return None
+    truth = data.after[begins + steps - 1]
+    change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
+    errors = predictions(equations, values, hidden, data, begins, steps) - truth
+    wrong = np.sqrt((in_usual_changes(errors, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
+    return np.asarray(np.where(change > 1e-9, wrong, 0.0))
+
+
+def predictions(
+    equations: Equations,
+    values: Column,
+    hidden: Sequence[Column],
+    data: Transitions,
+    begins: npt.NDArray[np.intp],
+    steps: int,
+) -> Column:
+    """Return the observations predicted `steps` steps after each of the steps `begins` begins, shape (begins, d)."""
     memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)
     for step in range(steps):
         observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], values.tolist())
-    found = np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
-    truth = data.after[begins + steps - 1]
-    change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
-    wrong = np.sqrt((in_usual_changes(found - truth, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
-    return np.asarray(np.where(change > 1e-9, wrong, 0.0))
+    return np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
 
 
 def in_usual_changes(errors: Column, usual: Column) -> Column:

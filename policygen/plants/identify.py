@@ -63,6 +63,15 @@ class _Sum:
     weights: tuple[float, ...]
     error: float
 
+    @property
+    def variables(self) -> frozenset[int]:
+        """The indices of the variables that it reads."""
+        return frozenset(itertools.chain(*self.products))
+
+    def reads_from(self, first: int) -> bool:
+        """Return whether it reads a variable whose index is at least `first`."""
+        return max(self.variables, default=-1) >= first
+
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
         """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
         terms = [
@@ -103,7 +112,7 @@ class _Identification:
 
     def _delayed(self, delay: int) -> Column:
         """Return the decisions `delay` steps earlier, a column per part; 0 before the episode began."""
-        late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
+        late, starts = np.zeros_like(self._decided), self._data.starts
         late[delay:] = self._decided[: len(late) - delay]
         late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
         return late
@@ -137,12 +146,12 @@ class _Identification:
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
-            free = [k for k, j in enumerate(later) if j != i and not _reads_later(sums[j], values.shape[1])]
+            free = [k for k, j in enumerate(later) if j != i and not sums[j].reads_from(values.shape[1])]
             has_outliers = inside[i] is not with_outliers[i]
             if (
                 (sums[i].error < GOOD_ENOUGH and not has_outliers)
                 or not free
-                or any(_reads(sums[j], values.shape[1] + later.index(i)) for j in targets if i in later)
+                or (i in later and any(values.shape[1] + later.index(i) in one.variables for one in sums.values()))
             ):
                 continue
             some = [*range(len(products)), *(len(products) + k for k in free)]
@@ -194,7 +203,7 @@ class _Identification:
         ]
         lines: dict[str, str] = {}
         sine_of = dict(self._angles)
-        for i in sorted(sums, key=lambda i: _reads_later(sums[i], len(names) + len(self._parts))):
+        for i in sorted(sums, key=lambda i: sums[i].reads_from(len(names) + len(self._parts))):
             name = names[i]
             if i in sine_of:
                 other = names[sine_of[i]]
@@ -207,7 +216,7 @@ class _Identification:
             lets += before
             text = _within(_signed(f"{name} + {text}") if sums[i].products else name, *limits[i])
             place = len(names) + len(self._parts) + later.index(i)
-            if any(_reads(other, place) for other in sums.values()):
+            if any(place in other.variables for other in sums.values()):
                 lets.append((later_names[later.index(i)], text))
                 text = later_names[later.index(i)]
             lines[name] = text
@@ -313,14 +322,6 @@ def _within(text: str, low: float | None, high: float | None) -> str:
     if low is not None:
         return f"max({text}, {number_text(low)})"
     return text if high is None else f"min({text}, {number_text(high)})"
-
-
-def _reads(one: _Sum, variable: int) -> bool:
-    return any(variable in product for product in one.products)
-
-
-def _reads_later(one: _Sum, first: int) -> bool:
-    return any(v >= first for product in one.products for v in product)
 
 
 def _free_parts(task: Task) -> list[str]:

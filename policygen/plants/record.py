@@ -10,7 +10,7 @@ import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes
+from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes, predictions
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
 from policygen.policies.lines import Problems
@@ -114,13 +114,7 @@ def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
 def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
     equations, task = fitted.equations, fitted.equations.task
     names = task.observation_names
-    found, _ = equations.step(
-        list(data.before.T),
-        data.memory(equations, list(fitted.values[0]), fitted.hidden),
-        equations.decided(data.actions),
-        list(fitted.values[0]),
-    )
-    predicted = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1)
+    predicted = predictions(equations, fitted.values[0], fitted.hidden, data, np.arange(len(data)), 1)
     wrong = np.abs(in_usual_changes(predicted - data.after, data.rms_changes))
     at = int(wrong.max(axis=1).argmax())
     row = [
@@ -128,7 +122,7 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
         for i in np.argsort(-wrong[at], kind="stable").tolist()
     ]
     action = action_words(task.actuators, [_rounded(part) for part in np.atleast_1d(data.actions[at])])
-    return WorstPrediction(int(at - np.flatnonzero(data.first[: at + 1])[-1]), action, tuple(row))
+    return WorstPrediction(int(at - data.starts[data.episode_index[at]]), action, tuple(row))
 
 
 def _rounded(value: float) -> float:
