@@ -10,6 +10,7 @@ read the actions of that many steps before.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text
 from policygen.quantities.text import is_name, next_of
-from policygen.tasks.task import Task, decision_names, outputs_by_actuator
+from policygen.tasks.task import decision_names, outputs_by_actuator
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
@@ -54,14 +55,11 @@ def identify_plant(data: Transitions, known: Plant) -> Plant:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A sum of products of variables that predicts a target.
-
-    `error` is the root mean square error on held-out steps, as a share of the target's spread.
-    """
+    """A sum of products of variables that predicts a target."""
 
     products: tuple[Product, ...]
     weights: tuple[float, ...]
-    error: float
+    error: float  # root mean square error on held-out steps, as a share of the target's spread
 
     @property
     def variables(self) -> frozenset[int]:
@@ -74,17 +72,13 @@ class _Sum:
 
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
         """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
-        terms = [
-            "*".join([number_text(weight), *(_power(names[v], product.count(v)) for v in dict.fromkeys(product))])
-            for weight, product in zip(self.weights, self.products, strict=True)
-        ]
+        terms = []
+        for weight, product in zip(self.weights, self.products, strict=True):
+            powers = [names[v] if n == 1 else f"{names[v]}^{n}" for v, n in Counter(product).items()]
+            terms.append("*".join([number_text(weight), *powers]))
         parts = [" + ".join(terms[i : i + MOST_IN_A_LINE]) for i in range(0, len(terms), MOST_IN_A_LINE)] or ["0"]
         before = [(f"{name}_{k}", _signed(part)) for k, part in enumerate(parts[:-1], 1)]
         return before, _signed(" + ".join([*(part for part, _ in before), parts[-1]]))
-
-
-def _power(name: str, exponent: int) -> str:
-    return name if exponent == 1 else f"{name}^{exponent}"
 
 
 def _signed(text: str) -> str:
@@ -99,7 +93,9 @@ class _Identification:
         self._names = list(self._task.observation_names)
         columns = Equations(self._task, Plant()).decided(data.actions)
         decided = dict(zip(decision_names(self._task), columns, strict=True))
-        self._parts = _free_parts(self._task)
+        # The parts that determine an action: numbers, and all labels of a choice but the first.
+        each = zip(self._task.actuators, outputs_by_actuator(self._task), strict=True)
+        self._parts = [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
         self._decided = np.column_stack([decided[name] for name in self._parts])
         self._held_out = data.blocks % 4 == 3
         delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
@@ -170,7 +166,8 @@ class _Identification:
         """
         sums: dict[int, _Sum] = {}
         cleared, most = set[int](), 0
-        rare = {i for i in range(len(self._names)) if _most_frequent_share(values[:, i]) > 1 - RARE_CHANGES}
+        most_frequent = [np.unique(column, return_counts=True)[1].max() for column in values[:, : len(self._names)].T]
+        rare = {i for i, count in enumerate(most_frequent) if float(count) / len(values) > 1 - RARE_CHANGES}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
@@ -251,14 +248,15 @@ class _Identification:
 
     def _limits(self, i: int) -> tuple[float | None, float | None]:
         """Return the limits that an observation after a step seems to have; None: no limit."""
-        after, arrived = self._data.after[:, i], self._data.after[:, i] != self._data.before[:, i]
-        low, high = float(after.min()), float(after.max())
+        before, after = self._data.before[:, i], self._data.after[:, i]
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
-        reached = [after == limit for limit in (low, high)]
-        # A value that an observation has from the start of an episode, and never arrives at, is no limit.
-        at = [np.count_nonzero(one) >= AT_A_LIMIT and bool((one & arrived).any()) for one in reached]
-        return low if at[0] else None, high if at[1] else None
+
+        def limit(value: float) -> float | None:
+            # A value that an observation has from the start of an episode, and never arrives at, is no limit.
+            return value if (after == value).sum() >= AT_A_LIMIT and (before[after == value] != value).any() else None
+
+        return limit(float(after.min())), limit(float(after.max()))
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
         """Return the reward as text: a polynomial of observations and decisions, and the extra reward of an end."""
@@ -324,12 +322,6 @@ def _within(text: str, low: float | None, high: float | None) -> str:
     return text if high is None else f"min({text}, {number_text(high)})"
 
 
-def _free_parts(task: Task) -> list[str]:
-    """Return the names of the parts that determine an action: numbers, and all labels of a choice but the first."""
-    each = zip(task.actuators, outputs_by_actuator(task), strict=True)
-    return [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
-
-
 def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
     """Return the pairs of columns that are the cosine and the sine of one angle, by index."""
     pairs: list[tuple[int, int]] = []
@@ -343,11 +335,6 @@ def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
 
 def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
-
-
-def _most_frequent_share(column: Column) -> float:
-    """Return the share of the steps that have the most frequent value."""
-    return float(np.unique(column, return_counts=True)[1].max()) / len(column)
 
 
 def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:

@@ -21,23 +21,15 @@ MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """The steps of episodes as arrays, in order.
-
-    Attributes:
-        before, after: observations before and after each step, shape (n, d).
-        actions: shape (n,) or (n, m).
-        rewards: shape (n,).
-        ended: whether the environment ended the episode after the step, shape (n,).
-        starts: the indices of the first steps of the episodes, shape (episodes,).
-    """
+    """The steps of episodes as arrays, in order."""
 
     task: Task
-    before: Column
-    after: Column
-    actions: npt.NDArray[Any]
-    rewards: Column
-    ended: npt.NDArray[np.bool_]
-    starts: npt.NDArray[np.intp]
+    before: Column  # the observations before each step, shape (n, d)
+    after: Column  # those after it
+    actions: npt.NDArray[Any]  # shape (n,) or (n, m)
+    rewards: Column  # shape (n,)
+    ended: npt.NDArray[np.bool_]  # whether the environment ended the episode after the step, shape (n,)
+    starts: npt.NDArray[np.intp]  # the indices of the first steps of the episodes, shape (episodes,)
 
     @staticmethod
     def of(task: Task, trajectories: Sequence[Trajectory]) -> Transitions:

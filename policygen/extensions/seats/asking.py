@@ -71,21 +71,14 @@ class Asker:
 
     The first request is sent alone, so that only one request fails if the model refuses a parameter.
 
-    Args:
-        concurrency: maximum number of requests under way; set to 1 for a provider without a server.
-
-    Attributes:
-        asked: number of different questions that got an answer, readable or not.
-        repairs: number of these questions whose answer was unreadable, so that a repair was requested.
-        fallbacks: number of these questions whose second answer was unreadable, too.
     """
 
     provider: Provider
     log: RequestLog
-    concurrency: int = 1
-    asked: int = 0
-    repairs: int = 0
-    fallbacks: int = 0
+    concurrency: int = 1  # maximum number of requests under way; set to 1 for a provider without a server
+    asked: int = 0  # number of different questions that got an answer, readable or not
+    repairs: int = 0  # number of these whose answer was unreadable, so that a repair was requested
+    fallbacks: int = 0  # number of these whose second answer was unreadable, too
 
     def __post_init__(self) -> None:
         self.concurrency = self.concurrency if isinstance(self.provider, KeyedProvider) else 1

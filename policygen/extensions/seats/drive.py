@@ -35,59 +35,38 @@ TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactl
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
-    """The settings of a drive that a run does not have.
+    """The settings of a drive that a run does not have."""
 
-    Attributes:
-        episodes: number of episodes to play. Their seeds depend on the setting `seed` alone; the table is scored on
-            other seeds.
-        memory: number of previous steps that a question shows.
-        concurrency: maximum number of questions under way at a time.
-        template: template of the question about a step, instead of `drive`.
-    """
-
-    episodes: int = 10
-    memory: int = 0
-    concurrency: int = 4
-    template: str | None = None
+    episodes: int = 10  # to play; their seeds depend on the setting `seed` alone, and the table is scored on others
+    memory: int = 0  # number of previous steps that a question shows
+    concurrency: int = 4  # maximum number of questions under way at a time
+    template: str | None = None  # of the question about a step, instead of `drive`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult(SessionResult):
-    """The results and costs of a drive, saved as `drive.json`.
-
-    Attributes:
-        shown: `bins` of the task's grid, or `numbers` of three digits if the task has no grid.
-        planned, episodes: number of episodes to play, and of those played to their end.
-        driven, returns: the score and the returns of the episodes played to their end.
-        table: the score of the table made from the decisions, exact or on fresh episodes; None without a table.
-        cells, cells_seen: number of cells of the grid, and of those in which the model chose an action.
-        most_chosen: the action chosen most often; the table takes it in all other cells.
-        steps, hits: see `Driver`.
-        decision_seconds: seconds that the drive waited for answers, per step.
-        answer_seconds: seconds that requests took, per answer.
-        tokens_per_episode, usd_per_episode: costs of the drive per episode played to its end; None if unknown.
-        decisions: for each cell seen, its bins and how often each action was chosen there, most frequent first.
-    """
+    """The results and costs of a drive, saved as `drive.json`."""
 
     task: str
     gym_id: str
     memory: int
     concurrency: int
-    shown: str
-    planned: int
-    episodes: int = 0
-    driven: dict[str, Any] | None = None
-    returns: tuple[float, ...] = ()
-    table: dict[str, Any] | None = None
-    cells: int = 0
-    cells_seen: int = 0
-    most_chosen: str = ""
-    steps: int = 0
+    shown: str  # `bins` of the task's grid, or `numbers` of three digits if the task has no grid
+    planned: int  # number of episodes to play
+    episodes: int = 0  # number of those played to their end
+    driven: dict[str, Any] | None = None  # the score of the episodes played to their end
+    returns: tuple[float, ...] = ()  # of the same episodes
+    table: dict[str, Any] | None = None  # its score, exact or on fresh episodes; None without a table
+    cells: int = 0  # number of cells of the grid
+    cells_seen: int = 0  # number of cells in which the model chose an action
+    most_chosen: str = ""  # the action chosen most often; the table takes it in all other cells
+    steps: int = 0  # see `Driver`, as for `hits`
     hits: int = 0
-    decision_seconds: float = 0.0
-    answer_seconds: float = 0.0
-    tokens_per_episode: float | None = None
-    usd_per_episode: float | None = None
+    decision_seconds: float = 0.0  # that the drive waited for answers, per step
+    answer_seconds: float = 0.0  # that requests took, per answer
+    tokens_per_episode: float | None = None  # per episode played to its end; None if unknown
+    usd_per_episode: float | None = None  # the same
+    # For each cell seen its bins, and how often each action was chosen there, most frequent first.
     decisions: tuple[dict[str, Any], ...] = ()
 
 
@@ -95,13 +74,11 @@ class Drive(ModelSession[DriveResult]):
     """A drive: a model plays episodes, and its decisions become a table; `carry_out` does the work.
 
     Args:
-        folder, tell: see `ModelSession`.
         on_episode: called with every episode that ends.
 
     Raises:
-        UsageError: the provider cannot drive, a cost limit cannot be enforced, or the folder holds something else.
+        UsageError, LogbookError: see `ModelSession`; or the provider cannot drive.
         TemplateError: a template is missing or broken.
-        LogbookError: the folder cannot be written, or another process works in it.
     """
 
     file, kind, identity_fields = "drive.json", "drive", ("task", "gym_id", "llm", "seed", "memory")
@@ -223,12 +200,8 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
             return f"Action: {action_words(task.actuators, action.tolist())}"
 
         return ProgramProvider(config.llm, answer)
-    if spec.name == "builtin":
-        raise UsageError(
-            "builtin proposes policies and cannot decide single steps; a saved policy can, without a key: "
-            "--llm policy:RUN or policy:best.json"
-        )
-    return connect_single_model(config, "drive")
+    instead = "decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
+    return connect_single_model(config, "drive", instead)
 
 
 def table_of(driver: Driver) -> TablePolicy | None:

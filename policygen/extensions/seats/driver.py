@@ -24,28 +24,20 @@ class Driver:
 
     If the repaired answer states no action either, the driver takes a fallback: the action chosen most often so far,
     or `neutral` before any was chosen.
-
-    Attributes:
-        on_episode: called with every episode that ends.
-        steps: number of actions taken.
-        hits: number of actions that needed no question of their own: the situation was asked about before, or by
-            another episode at the same time.
-        fallback_uses: number of times that a fallback was taken.
-        chosen: for each cell of the task's grid, how often the model chose each action in it, without fallbacks.
-        ended: the episodes that have ended, in the order of their ends.
-        seconds: time spent waiting for answers.
     """
 
     task: Task
     asker: Asker
     questions: StepQuestions
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None
-    steps: int = 0
+    on_episode: Callable[[Trajectory], None]  # called with every episode that ends
+    steps: int = 0  # number of actions taken
+    # Number of actions whose situation was asked about before, or by another episode at the same time.
     hits: int = 0
-    fallback_uses: int = 0
+    fallback_uses: int = 0  # number of actions that are fallbacks
+    # For each cell of the task's grid, how often the model chose each action in it, without fallbacks.
     chosen: dict[int, Counter[Action]] = field(default_factory=dict)
-    ended: list[Trajectory] = field(default_factory=list)
-    seconds: float = 0.0
+    ended: list[Trajectory] = field(default_factory=list)  # the episodes that have ended, in the order of their ends
+    seconds: float = 0.0  # spent waiting for answers
 
     independent = False  # only this process has the answers, so no other may play episodes
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from scipy.stats import binomtest
 
@@ -35,9 +36,6 @@ from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.environments import make
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
-
-if TYPE_CHECKING:  # minigrid is an extra
-    from policygen.extensions.worlds.rooms import LockedRoomEnv
 
 MEDIATOR_TASK = "when-to-ask"
 COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
@@ -140,57 +138,36 @@ SHARE_OF_QUESTIONS = 1 / 3  # a learned mediator may ask at most this share of t
 
 @dataclass(frozen=True, slots=True)
 class MediationSettings:
-    """The settings of a mediation that a run does not have.
+    """The settings of a mediation that a run does not have."""
 
-    Attributes:
-        rooms: names of the rooms, in the order in which they are played.
-        mediators: the mediators by name, in the order in which they are played in each room; see `named_mediators`.
-        episodes: number of episodes to play with each mediator; the same episodes for all.
-        train, cost: number of episodes to tune a learned mediator with, and the cost of each question in them.
-        concurrency: maximum number of questions under way at a time.
-        template: template of the question for a plan, instead of `mediate`.
-    """
-
-    rooms: Sequence[str]
-    mediators: Mapping[str, Mediator | None]
-    episodes: int = 100
-    train: int = 3_000
-    cost: float = COST
-    concurrency: int = 4
-    template: str | None = None
+    rooms: Sequence[str]  # in the order in which they are played
+    mediators: Mapping[str, Mediator | None]  # see `named_mediators`; in the order in which they are played
+    episodes: int = 100  # to play with each mediator; the same episodes for all
+    train: int = 3_000  # episodes to tune a learned mediator with
+    cost: float = COST  # of each question in these
+    concurrency: int = 4  # maximum number of questions under way at a time
+    template: str | None = None  # of the question for a plan, instead of `mediate`
 
 
 @dataclass(frozen=True, slots=True)
 class MediatorRow:
-    """The results of one mediator in one room; the tuples have one entry per episode.
-
-    Attributes:
-        opened: whether the door was opened.
-        returns: the return of the room, without the cost of questions.
-        steps: number of the robot's steps.
-        questions: number of questions that the mediator asked.
-    """
+    """The results of one mediator in one room; the tuples have one entry per episode."""
 
     room: str
     mediator: str
-    opened: tuple[bool, ...]
-    returns: tuple[float, ...]
-    steps: tuple[int, ...]
-    questions: tuple[int, ...]
+    opened: tuple[bool, ...]  # whether the door was opened
+    returns: tuple[float, ...]  # of the room, without the cost of questions
+    steps: tuple[int, ...]  # of the robot
+    questions: tuple[int, ...]  # that the mediator asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediationResult(SessionResult):
-    """The results and costs of a mediation, saved as `mediate.json`.
-
-    Attributes:
-        rows: the results of the mediators whose episodes were all played.
-        tables: pairs (room, text) of the learned mediators, as the text of a policy.
-    """
+    """The results and costs of a mediation, saved as `mediate.json`."""
 
     episodes: int
-    rows: tuple[MediatorRow, ...] = ()
-    tables: tuple[tuple[str, str], ...] = ()
+    rows: tuple[MediatorRow, ...] = ()  # of the mediators whose episodes were all played
+    tables: tuple[tuple[str, str], ...] = ()  # each room and the text of the policy learned for it
 
     def row(self, room: str, mediator: str) -> MediatorRow | None:
         """Return the results of a mediator in a room; None if it was not played there."""
@@ -202,15 +179,13 @@ class Mediation(ModelSession[MediationResult]):
 
     Args:
         task: the mediators' task, `when-to-ask`.
-        folder, tell: see `ModelSession`.
         on_learning: called with the name of a room before a mediator is tuned in it.
         on_row: called with the results of every mediator whose episodes are played.
 
     Raises:
-        UsageError: the provider cannot plan, a cost limit cannot be enforced, or the folder holds something else.
+        UsageError, LogbookError: see `ModelSession`; or the provider cannot plan.
         TemplateError: a template is missing or broken.
         TaskError: the package minigrid is missing.
-        LogbookError: the folder cannot be written, or another process works in it.
     """
 
     file, kind, identity_fields = "mediate.json", "mediation", ("llm", "seed")
@@ -227,7 +202,13 @@ class Mediation(ModelSession[MediationResult]):
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
         self.settings = settings
-        provider = connect_planner(config)
+        if read_spec(config.llm).name == "planner":
+            provider: Provider = ProgramProvider(
+                "planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}"
+            )
+        else:
+            instead = "plan; the rule-based planner can, without a key: --llm planner"
+            provider = connect_single_model(config, "mediate", instead)
         self._questions = {
             room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms
         }
@@ -263,7 +244,7 @@ class Mediation(ModelSession[MediationResult]):
         rows, tables = tuple(self.rows), tuple(self.tables.items())
         return replace(self._initial_result, fallback_uses=self.fallback_uses, rows=rows, tables=tables)
 
-    def _play(self, room: str, name: str, asks: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
+    def _play(self, room: str, name: str, asks: Mediator, envs: Sequence[gym.Env[Any, Any]]) -> MediatorRow:
         """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
         seeds = episode_seeds(self.config.seed, "mediating", self.settings.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
@@ -282,25 +263,8 @@ class Mediation(ModelSession[MediationResult]):
         return MediatorRow(room, name, *(tuple(getattr(one, field) for one in playing) for field in fields))
 
 
-def connect_planner(config: RunConfig) -> Provider:
-    """Return the provider that plans: a language model, or the rules for `planner`.
-
-    Raises:
-        UsageError: the provider cannot plan.
-    """
-    name = read_spec(config.llm).name
-    if name == "planner":
-        return ProgramProvider("planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}")
-    if name == "builtin":
-        raise UsageError(
-            "builtin proposes policies and cannot plan; the rule-based planner can, without a key: --llm planner"
-        )
-    return connect_single_model(config, "mediate")
-
-
-def _make_room(room: str) -> LockedRoomEnv:
-    env: Any = make(f"policygen/{room}-v0", {}).unwrapped
-    return env  # type: ignore[no-any-return]
+def _make_room(room: str) -> gym.Env[Any, Any]:
+    return make(f"policygen/{room}-v0", {}).unwrapped
 
 
 # --- the report -----------------------------------------------------------------------------------------------------

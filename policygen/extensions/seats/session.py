@@ -35,15 +35,18 @@ SETTINGS = (
 )
 
 
-def connect_single_model(config: RunConfig, verb: str) -> Provider:
+def connect_single_model(config: RunConfig, verb: str, instead: str) -> Provider:
     """Return the provider of the setting `llm`, which must name one model.
 
     Args:
         verb: the command, for the error message: `drive` or `mediate`.
+        instead: what `builtin` cannot do, and which provider can, for the error message.
 
     Raises:
-        UsageError: `llm` names several models, or the folder to replay holds no answers.
+        UsageError: `llm` names `builtin` or several models, or the folder to replay holds no answers.
     """
+    if read_spec(config.llm).name == "builtin":
+        raise UsageError(f"builtin proposes policies and cannot {instead}")
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, ProviderPool):
         raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
@@ -58,33 +61,23 @@ def default_folder(name: str, config: RunConfig) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResult:
-    """The results and costs of a session. Subclasses add fields; the saved file has all of them on one level.
-
-    Attributes:
-        is_language_model: whether the provider is a language model; if not, `llm_calls` is 0.
-        asked, repairs, fallbacks: see `Asker`.
-        fallback_uses: number of times that a fallback was used in place of an answer.
-        requests: requests sent, retries included.
-        cached: answers taken from the cache of an earlier session.
-        stopped: why the session ended early (`interrupted`, or the budget that ran out); empty if all work was done.
-        finished: whether the session ended by itself: its work was done or a budget ran out.
-    """
+    """The results and costs of a session, as its file holds them. Subclasses add fields."""
 
     llm: str
     is_language_model: bool
     seed: int
-    asked: int = 0
+    asked: int = 0  # see `Asker`, as for `repairs` and `fallbacks`
     repairs: int = 0
     fallbacks: int = 0
-    fallback_uses: int = 0
-    llm_calls: int = 0
-    requests: int = 0
-    cached: int = 0
+    fallback_uses: int = 0  # number of times that a fallback was used in place of an answer
+    llm_calls: int = 0  # the same as `requests`, or 0 if the provider is not a language model
+    requests: int = 0  # sent, retries included
+    cached: int = 0  # answers taken from the cache of an earlier session
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = 0.0
-    stopped: str = ""
-    finished: bool = False
+    stopped: str = ""  # why the session ended early: `interrupted`, or the budget that ran out
+    finished: bool = False  # whether the session ended by itself: its work was done or a budget ran out
 
 
 ResultT = TypeVar("ResultT", bound=SessionResult)

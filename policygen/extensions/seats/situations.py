@@ -30,20 +30,14 @@ _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800,
 
 @dataclass(frozen=True, slots=True)
 class ShownQuantity:
-    """A quantity as a prompt shows it.
-
-    Attributes:
-        text: its value, or the range of its bin.
-        labelled: whether the bin's number is shown, too; not for a bin of one integer.
-        is_text: whether it is an observed text, which may have several lines.
-    """
+    """A quantity as a prompt shows it."""
 
     name: str
     unit: str
-    text: str
+    text: str  # its value, or the range of its bin
     bin: int = 0
-    labelled: bool = False
-    is_text: bool = False
+    labelled: bool = False  # whether the bin's number is shown, too; not for a bin of one integer
+    is_text: bool = False  # whether it is an observed text, which may have several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +51,11 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The quantities and previous steps that a model is shown at one step; equal situations are one question.
-
-    Attributes:
-        observation: the first observation in this situation, shape (d,); for providers that are not language models.
-    """
+    """The quantities and previous steps that a model is shown at one step; equal situations are one question."""
 
     now: tuple[ShownQuantity, ...]
     recent: tuple[PastStep, ...] = ()
+    # The first observation in this situation, shape (d,); for providers that are not language models.
     observation: npt.NDArray[Any] | None = field(default=None, compare=False)
 
 

@@ -22,12 +22,9 @@ class PendulumTorqueEnv(PendulumEnv):
     within it, and not observed. And readings are noisy, like those of any sensor. Without noise a very high gain hides
     the load; with noise the gain must be low, and the rod leans more with a larger load. To stand upright the motor
     must cancel the load. Only memory reveals it: the integral of the error, or the effect of earlier torques.
-    Load or noise alone does little harm: a tuned policy without memory scores -246.3 (standard error 8.0), but -145.0
-    with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own case.
-
-    On the same 400 held-out episodes (`policygen eval --seed 100 --episodes 400`) a policy with a tuned integral scores
-    -222.7 (8.7), and one that estimates the load -172.7 (5.2): paired gains of +23.5 (6.1) and +73.6 (5.4) over the
-    policy without memory. The policies are published in `results/policies/pendulum-torque-*.txt`.
+    Load or noise alone does little harm: a tuned policy without memory scores -246.3 on 400 held-out episodes
+    (standard error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own
+    case. `results/README.md` compares published policies with and without memory.
 
     Actions: `Box(-2, 2, (1,), float32)`, the torque of the motor in N m.
     Observation: `Box` of three float32 numbers: cosine and sine of the angle from upright, and the rate of the angle
