@@ -27,29 +27,19 @@ MAX_ERROR_RATIO = 0.8  # a fit to longer predictions is kept if it reduces squar
 
 @dataclass(frozen=True, eq=False)
 class FittedPlant:
-    """A plant with fitted numbers: an ensemble of members with the same equations and different numbers.
+    """A plant with fitted numbers: an ensemble of members with the same equations and different numbers."""
 
-    Attributes:
-        equations: the equations, with the numbers from which the fit began.
-        values: the numbers of each member, shape (members, K).
-        low, high: bounds of predicted observations, shape (d,): the observed range, extended by `MARGIN`.
-        starts: the first observations of each episode, followed by its hidden states: shape (episodes, d + h).
-        reward_outside: the reward of each step out of bounds; see `_reward_outside`.
-        error: root mean square error of predicting each observation one step ahead, as a share of the root mean square
-            change in that time, shape (d,): 1 is as good as "nothing changes".
-        error_ahead: the same `AHEAD` steps ahead; None if no episode is that long.
-        steps: number of transitions that it was fitted to.
-    """
-
-    equations: Equations
-    values: Column
-    low: Column
-    high: Column
-    starts: Column
-    reward_outside: float
+    equations: Equations  # with the numbers from which the fit began
+    values: Column  # the numbers of each member, shape (members, K)
+    low: Column  # lower bounds of predicted observations, shape (d,): the least observed, less a margin
+    high: Column  # upper bounds
+    starts: Column  # the first observations of each episode, then its hidden states: shape (episodes, d + h)
+    reward_outside: float  # of each step out of bounds; see `_reward_outside`
+    # Root mean square error of predicting each observation one step ahead, as a share of the root mean square change in
+    # that time, shape (d,): 1 is as good as "nothing changes".
     error: Column
-    error_ahead: Column | None
-    steps: int
+    error_ahead: Column | None  # the same `AHEAD` steps ahead; None if no episode is that long
+    steps: int  # number of transitions that it was fitted to
 
     @property
     def plant(self) -> Plant:

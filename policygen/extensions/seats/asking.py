@@ -79,19 +79,13 @@ class Asker:
     asked: int = 0  # number of different questions that got an answer, readable or not
     repairs: int = 0  # number of these whose answer was unreadable, so that a repair was requested
     fallbacks: int = 0  # number of these whose second answer was unreadable, too
+    fallback_uses: int = 0  # number of times that a fallback was used in place of an answer
 
     def __post_init__(self) -> None:
         self.concurrency = self.concurrency if isinstance(self.provider, KeyedProvider) else 1
         self.ledger = self.log.ledger
         self._has_reply = False
-        self._lock = threading.Lock()  # guards the three counts
-
-    def count(self, repairs: int, *, readable: bool) -> None:
-        """Count a question whose answers have all arrived."""
-        with self._lock:
-            self.asked += 1
-            self.repairs += repairs
-            self.fallbacks += not readable
+        self.lock = threading.Lock()  # guards the counts
 
     def map_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Call `work`, which asks, for each item in parallel; return the results in the order of the items.
@@ -181,7 +175,10 @@ class Questions(ABC, Generic[Q, V]):
                     break
                 except UnreadableAnswer as error:
                     prompt = self.repair(prompt, reply.text, str(error))
-            asker.count(repair, readable=value is not None)
+            with asker.lock:
+                asker.asked += 1
+                asker.repairs += repair
+                asker.fallbacks += value is None
             self._known[question] = value
 
         asker.map_parallel(ask, list(enumerate(new, start=asker.asked + 1)))

@@ -141,8 +141,7 @@ class Drive(ModelSession[DriveResult]):
         answers = self.asker.asked + self.asker.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
-            self._initial_result,
-            fallback_uses=driver.fallback_uses,
+            self.result,
             steps=driver.steps,
             hits=driver.hits,
             concurrency=self.asker.concurrency,

@@ -33,7 +33,6 @@ class Driver:
     steps: int = 0  # number of actions taken
     # Number of actions whose situation was asked about before, or by another episode at the same time.
     hits: int = 0
-    fallback_uses: int = 0  # number of actions that are fallbacks
     # For each cell of the task's grid, how often the model chose each action in it, without fallbacks.
     chosen: dict[int, Counter[Action]] = field(default_factory=dict)
     ended: list[Trajectory] = field(default_factory=list)  # the episodes that have ended, in the order of their ends
@@ -77,7 +76,7 @@ class Driver:
         actions = []
         for index, situation, action in zip(indices.tolist(), situations, answers, strict=True):
             if action is None:
-                self.fallback_uses += 1
+                self.asker.fallback_uses += 1
                 action = self._fallbacks.setdefault(situation, fallback)
             else:
                 self._totals[action] += 1

@@ -42,7 +42,6 @@ COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
 # The table that tuning starts from: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
-
 # Whether to ask the planner, from the signs of a step and the episode's own random generator; the first step of an
 # episode asks in any case.
 Mediator = Callable[[Signs, np.random.Generator], bool]
@@ -215,9 +214,6 @@ class Mediation(ModelSession[MediationResult]):
         for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
         self._on_learning, self._on_row = on_learning, on_row
-        self.fallback_uses = 0
-        self.rows: list[MediatorRow] = []
-        self.tables: dict[str, str] = {}
         initial = MediationResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
@@ -235,14 +231,12 @@ class Mediation(ModelSession[MediationResult]):
                     train, cost = self.settings.train, self.settings.cost
                     policy = learned_mediator(room, seed=self.config.seed, episodes=train, cost=cost)
                     policy.save(self.folder / f"{room}.json")
-                    self.tables[room] = policy.to_text(whole=True)
+                    tables = (*self.result.tables, (room, policy.to_text(whole=True)))
+                    self.result = replace(self.result, tables=tables)
                     mediator = _following(policy)
-                self.rows.append(self._play(room, name, mediator, envs))
-                self._on_row(self.rows[-1])
-
-    def _current_result(self) -> MediationResult:
-        rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._initial_result, fallback_uses=self.fallback_uses, rows=rows, tables=tables)
+                row = self._play(room, name, mediator, envs)
+                self.result = replace(self.result, rows=(*self.result.rows, row))
+                self._on_row(row)
 
     def _play(self, room: str, name: str, asks: Mediator, envs: Sequence[gym.Env[Any, Any]]) -> MediatorRow:
         """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
@@ -253,7 +247,7 @@ class Mediation(ModelSession[MediationResult]):
         while running:
             asking = [i for i in running if not playing[i].steps or asks(playing[i].signs, generators[i])]
             plans = self._questions[room].answers([playing[i].report for i in asking], self.asker)
-            self.fallback_uses += plans.count(None)
+            self.asker.fallback_uses += plans.count(None)
             for i, plan in zip(asking, plans, strict=True):
                 playing[i].follow(FALLBACK if plan is None else plan)
             for i in running:

@@ -66,10 +66,10 @@ class SessionResult:
     llm: str
     is_language_model: bool
     seed: int
-    asked: int = 0  # see `Asker`, as for `repairs` and `fallbacks`
+    asked: int = 0  # see `Asker`, as for the next three
     repairs: int = 0
     fallbacks: int = 0
-    fallback_uses: int = 0  # number of times that a fallback was used in place of an answer
+    fallback_uses: int = 0
     llm_calls: int = 0  # the same as `requests`, or 0 if the provider is not a language model
     requests: int = 0  # sent, retries included
     cached: int = 0  # answers taken from the cache of an earlier session
@@ -89,7 +89,7 @@ class ModelSession(ABC, Generic[ResultT]):
     Args:
         folder: folder of the files; if it already holds this session, the answers stored there are used again.
         task: needed to check that a limit in USD can be enforced.
-        initial_result: the result before anything is asked.
+        result: the result before anything is asked; subclasses replace it as they work.
         concurrency: maximum number of questions under way at a time.
         tell: called before a wait that a server asks for.
 
@@ -108,7 +108,7 @@ class ModelSession(ABC, Generic[ResultT]):
         config: RunConfig,
         provider: Provider,
         task: Task,
-        initial_result: ResultT,
+        result: ResultT,
         *,
         concurrency: int,
         tell: Callable[[Wait], None],
@@ -119,7 +119,7 @@ class ModelSession(ABC, Generic[ResultT]):
 
         if provider.is_language_model:
             LanguageModel(provider, config).check(task)
-        self.folder, self.config, self.provider, self._initial_result = folder, config, provider, initial_result
+        self.folder, self.config, self.provider, self.result = folder, config, provider, result
         make_folder(folder, "choose another --out")
         try:
             present = {path.name for path in folder.iterdir()} - {".lock"}
@@ -132,7 +132,7 @@ class ModelSession(ABC, Generic[ResultT]):
             after_error.callback(self._lock.release)
             if self.file in present:
                 self._check_continues()
-            self._write(initial_result)  # a session that continues this one needs it, even if this one stops at once
+            self._write(result)  # a session that continues this one needs it, even if this one stops at once
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
                 Ledger(config),
@@ -150,7 +150,7 @@ class ModelSession(ABC, Generic[ResultT]):
         saved = read_json(self.folder / self.file, self.kind, "restore it from a copy, or choose another --out")
         for name in self.identity_fields:
             was = saved.get(name) if isinstance(saved, dict) else None
-            if was != (value := getattr(self._initial_result, name)):
+            if was != (value := getattr(self.result, name)):
                 raise UsageError(
                     f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; choose another --out"
                 )
@@ -185,9 +185,9 @@ class ModelSession(ABC, Generic[ResultT]):
     def _evaluate(self) -> None:
         """Score the results of the work; not called if it was interrupted."""
 
-    @abstractmethod
     def _current_result(self) -> ResultT:
         """Return the result so far; `_result_with_costs` adds the costs of asking."""
+        return self.result
 
     def _result_with_costs(self, stopped: str, *, finished: bool = False) -> ResultT:
         ledger = self.asker.ledger
@@ -196,6 +196,7 @@ class ModelSession(ABC, Generic[ResultT]):
             asked=self.asker.asked,
             repairs=self.asker.repairs,
             fallbacks=self.asker.fallbacks,
+            fallback_uses=self.asker.fallback_uses,
             llm_calls=ledger.calls if self.provider.is_language_model else 0,
             requests=ledger.calls,
             cached=ledger.cached,

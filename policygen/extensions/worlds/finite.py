@@ -149,15 +149,7 @@ class MazeEnv(FiniteEnv):
     """The 3 x 3 sample maze.
 
     A robot moves between nine squares, some of which have a wall between them. It starts in the upper left corner and
-    must reach the lower right one. There is one way only: down, down, right, right.
-
-        +---+---+---+
-        | S         |
-        +   +---+   +
-        |   |       |
-        +   +---+---+
-        |         G |
-        +---+---+---+
+    must reach the lower right one. There is one way only: down, down, right, right. `render_mode="ansi"` draws it.
 
     It is the sample maze of ProPS (NeurIPS 2025), whose observation is (x, y). As published, the goal does not count as
     an end when it is reached on the very last step of the limit; here it always does.

@@ -106,14 +106,8 @@ class NavigationEnv(DynamicsEnv):
     distance below zero moves the robot forward by its size. Unlike the published ones, readings are clipped to the
     declared bounds and given in single precision; the robot crashes long before the lower bound matters.
 
-    Actions: `Discrete(3)`. The robot moves along its old heading, then turns, with noise of standard deviation 0.02:
-
-        | Num | Action       | Distance | Turn (rad, clockwise is positive) |
-        |-----|--------------|----------|-----------------------------------|
-        | 0   | forward      | 0.2      | 0                                 |
-        | 1   | rotate right | 0.04     | 0.2                               |
-        | 2   | rotate left  | 0.04     | -0.2                              |
-
+    Actions: `Discrete(3)`: 0 forward by 0.2, 1 rotate right and 2 rotate left by 0.2 rad, which also moves the robot by
+        0.04. It moves along its old heading, then turns; both have noise of standard deviation 0.02.
     Observation: `Box(0, 30, (5,), float32)`, the distances to the nearest wall to the left, front left (45 degrees),
         front, front right and right, with noise of standard deviation 0.02.
     Reward: 5 for a step forward, -0.5 for a rotation, -200 instead for a step that ends in a crash.

@@ -43,12 +43,7 @@ class Thing:
 
 
 class View:
-    """The robot's view of the room: a map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
-
-    Attributes:
-        here, direction: the robot's cell, and the direction it faces.
-        carried: the kind and colour of the thing that the robot carries, or None.
-    """
+    """The robot's view of the room, made from the map that a `LockedRoomEnv` returns."""
 
     __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
 
@@ -61,6 +56,7 @@ class View:
         self.here: Cell = divmod(at, self._height)
         self.direction: int = robots[at]
         held = self._kinds[at]
+        # The kind and colour of the thing that the robot carries, or None.
         self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
 
     def kind(self, cell: Cell) -> int:
@@ -121,15 +117,10 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Exploration:
-    """An exploration: the robot goes to the upper left corner, then to and fro in lanes.
+    """An exploration: the robot goes to the upper left corner, then to and fro in lanes."""
 
-    Attributes:
-        queue: the actions to take next.
-        reached: whether the robot has reached the upper wall.
-    """
-
-    queue: deque[int]
-    reached: bool = False
+    queue: deque[int]  # the actions to take next
+    reached: bool = False  # whether the robot has reached the upper wall
 
     def next(self, view: View, rng: np.random.Generator) -> int:
         """Return the next action."""
@@ -156,19 +147,15 @@ class Exploration:
 
 @dataclass
 class PlanExecutor:
-    """Carries out a plan, one action at a time.
+    """Carries out a plan, one action at a time."""
 
-    Attributes:
-        rng: the generator of the turns that exploring chooses at random.
-    """
-
-    rng: np.random.Generator
+    rng: np.random.Generator  # of the turns that exploring chooses at random
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
     _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
     _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
 
     def follow(self, plan: Plan, view: View) -> None:
-        """Replace the plan. Its things are looked for at the places known now."""
+        """Replace the plan; go to its things at the places known now."""
         self._running = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
@@ -330,17 +317,11 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
 
 
 class Signs(NamedTuple):
-    """The numbers by which a mediator decides whether to ask the planner.
+    """The numbers by which a mediator decides whether to ask the planner."""
 
-    Attributes:
-        new: number of things first seen since the last question.
-        ended: 1 if the plan is over, else 0.
-        since: steps since the last question.
-    """
-
-    new: int
-    ended: int
-    since: int
+    new: int  # number of things first seen since the last question
+    ended: int  # 1 if the plan is over, else 0
+    since: int  # number of steps since the last question
 
 
 class RoomEpisode:
@@ -350,12 +331,6 @@ class RoomEpisode:
         env: a `LockedRoomEnv`.
         room: the kind of room of `env`: one of `ROOM_NAMES`.
         seed: seed of the episode; None continues with the generator of `env`.
-
-    Attributes:
-        steps, questions: number of steps and of questions so far.
-        returned: the sum of rewards so far.
-        opened: whether the door is open.
-        over: whether the episode has ended.
     """
 
     def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
@@ -365,9 +340,9 @@ class RoomEpisode:
         self._executor = PlanExecutor(env.np_random)
         self._reported: set[tuple[str, str]] = set()
         self._ended, self._since = True, 0
-        self.steps = self.questions = 0
-        self.returned = 0.0
-        self.opened = self.over = False
+        self.steps = self.questions = 0  # so far
+        self.returned = 0.0  # the sum of rewards so far
+        self.opened = self.over = False  # whether the door is open, and whether the episode has ended
 
     @property
     def report(self) -> RoomReport:
