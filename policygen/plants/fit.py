@@ -73,7 +73,7 @@ class FittedPlant:
             return np.asarray((self.values - self.values[0]).std(axis=0))
 
 
-def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator, members: int = MEMBERS) -> FittedPlant:
+def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator) -> FittedPlant:
     """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
@@ -81,22 +81,22 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead, which noise misleads
     less; it is kept if it predicts better `AHEAD` steps ahead. It is left out for more than `MOST_NUMBERS` numbers.
     """
-    values = np.tile(equations.values, (members, 1))
+    values = np.tile(equations.values, (MEMBERS, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent_groups(equations):
-            values[:, numbers], _ = one_step_problem(equations, data, lines, numbers).solve(members - 1, rng)
+            values[:, numbers], _ = one_step_problem(equations, data, lines, numbers).solve(MEMBERS - 1, rng)
         found = with_errors(equations, values, data, [])
     else:
-        found = _fitted_ahead(equations, data, rng, members, None)
+        found = _fitted_ahead(equations, data, rng, None)
     if not SMALL_ERROR < found.error.max() < 1 or len(equations.values) > MOST_NUMBERS or found.error_ahead is None:
         return found
-    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], members, found)
+    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], found)
     assert longer.error_ahead is not None
     return longer if (longer.error_ahead**2).sum() < MAX_ERROR_RATIO * (found.error_ahead**2).sum() else found
 
 
 def _fitted_ahead(
-    equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
+    equations: Equations, data: Transitions, rng: np.random.Generator, found: FittedPlant | None
 ) -> FittedPlant:
     """Fit all numbers and hidden states to one-step predictions or, after a first fit `found`, to longer ones."""
     start, hidden, steps = equations, _usual_starts(equations, data), 1
@@ -104,7 +104,7 @@ def _fitted_ahead(
         start, hidden, steps = Equations(equations.task, found.plant), np.array(found.hidden), BLOCK
     numbers = np.arange(len(equations.values))
     problem = problem_ahead(start, data, numbers, hidden.reshape(-1, len(data.starts)), steps)
-    values, starts = problem.solve(members - 1, rng)
+    values, starts = problem.solve(MEMBERS - 1, rng)
     return with_errors(equations, values, data, starts)
 
 
@@ -139,8 +139,6 @@ def with_errors(
 
 def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
     """Fit the hidden states at the start of each episode: for each hidden state a column of shape (episodes,)."""
-    if not equations.plant.hidden:
-        return []
     problem = problem_ahead(equations, data, np.zeros(0, np.intp), _usual_starts(equations, data), 1)
     return problem.solve(0, np.random.default_rng())[1]
 
@@ -201,7 +199,7 @@ def predictions(
     begins: npt.NDArray[np.intp],
     steps: int,
 ) -> Column:
-    """Return the observations predicted `steps` steps after each of the steps `begins` begins, shape (begins, d)."""
+    """Return the observations predicted after `steps` steps from each of the steps `begins`, shape (begins, d)."""
     memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)

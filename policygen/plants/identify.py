@@ -315,11 +315,9 @@ def _angle(rows: Column, cosine: int, sine: int) -> Column:
 
 
 def _within(text: str, low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"clip({text}, {number_text(low)}, {number_text(high)})"
-    if low is not None:
-        return f"max({text}, {number_text(low)})"
-    return text if high is None else f"min({text}, {number_text(high)})"
+    limits = [number_text(limit) for limit in (low, high) if limit is not None]
+    function = "clip" if len(limits) == 2 else "min" if low is None else "max"
+    return f"{function}({', '.join([text, *limits])})" if limits else text
 
 
 def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:

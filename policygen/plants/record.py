@@ -122,10 +122,8 @@ def equations_of(record: PlantRecord, task: Task) -> Equations:
 def predicted(equations: Equations, episode: Trajectory) -> Column:
     """Return the observations that the equations predict from the start of an episode and its actions, without noise.
 
-    Hidden states start with the values that fit the episode best.
-
-    Returns:
-        Shape (steps + 1, d); the first row is the observed start. Values are NaN or infinite where the equations are.
+    The first of the steps + 1 rows is the observed start. Hidden states start with the values that fit the episode
+    best. Values are NaN or infinite where the equations are.
     """
     observed = list(episode.observations[:1].astype(np.float64).T)
     hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))

@@ -19,8 +19,8 @@ from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Observation
 
 
-def fitted(made: Equations, data: Transitions, members: int = 4) -> FittedPlant:
-    return fit_plant(made, data, np.random.default_rng(0), members)
+def fitted(made: Equations, data: Transitions) -> FittedPlant:
+    return fit_plant(made, data, np.random.default_rng(0))
 
 
 def test_the_constants_of_the_pendulum_are_found_from_wrong_ones() -> None:

@@ -111,7 +111,7 @@ class Drive(ModelSession[DriveResult]):
             planned=settings.episodes,
         )
         super().__init__(folder, config, provider, self.task, initial, concurrency=settings.concurrency, tell=tell)
-        self.driver = Driver(self.task, self.asker, questions, on_episode)
+        self.driver = Driver(self.asker, questions, on_episode)
         self._table: TablePolicy | None = None
         self.score: Score | None = None
         self._seeds = episode_seeds(config.seed, "driving", settings.episodes)
@@ -127,9 +127,22 @@ class Drive(ModelSession[DriveResult]):
                 buffer = ReplayBuffer(self.config.buffer_steps)
                 buffer.add(1, self.driver.ended)
                 buffer.save(self.folder / "episodes.npz")
-            self._table = table_of(self.driver)
+            self._table = self._make_table()
             if self._table is not None:
                 self._table.save(self.folder / BEST)
+
+    def _make_table(self) -> TablePolicy | None:
+        """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
+
+        Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
+        """
+        grid, most = self.task.grid, self.driver.most_chosen
+        if grid is None or most is None:
+            return None
+        actions = np.tile(np.array(most, np.float64), (grid.size, 1))
+        for cell, counts in self.driver.chosen.items():
+            actions[cell] = counts.most_common(1)[0][0]
+        return TablePolicy.from_actions(self.task, actions)
 
     def _evaluate(self) -> None:
         if self._table is not None:
@@ -201,17 +214,3 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
         return ProgramProvider(config.llm, answer)
     instead = "decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
     return connect_single_model(config, "drive", instead)
-
-
-def table_of(driver: Driver) -> TablePolicy | None:
-    """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
-
-    Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
-    """
-    grid, most = driver.task.grid, driver.most_chosen
-    if grid is None or most is None or not driver.chosen:
-        return None
-    actions = np.tile(np.array(most, np.float64), (grid.size, 1))
-    for cell, counts in driver.chosen.items():
-        actions[cell] = counts.most_common(1)[0][0]
-    return TablePolicy.from_actions(driver.task, actions)

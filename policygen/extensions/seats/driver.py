@@ -15,7 +15,6 @@ from policygen.extensions.seats.asking import Asker
 from policygen.extensions.seats.decisions import Action, as_action, neutral
 from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions
 from policygen.policies.cells import action_words
-from policygen.tasks.task import Task
 
 
 @dataclass
@@ -26,7 +25,6 @@ class Driver:
     or `neutral` before any was chosen.
     """
 
-    task: Task
     asker: Asker
     questions: StepQuestions
     on_episode: Callable[[Trajectory], None]  # called with every episode that ends
@@ -56,16 +54,12 @@ class Driver:
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
     def decide(self, observations: Rows, indices: Indices, /) -> list[Any]:
-        """Return the next actions; ask about all new situations together. See `Decider`.
-
-        Raises:
-            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
-        """
+        """Return the next actions; ask about all new situations together. See `Decider` and `Questions.answers`."""
         situations = [
             Situation(self.questions.shown(observation), tuple(self._recent[index]), np.array(observation))
             for index, observation in zip(indices.tolist(), observations, strict=True)
         ]
-        fallback = self.most_chosen or neutral(self.task)
+        fallback = self.most_chosen or neutral(self.questions.task)
         before, started = self.asker.asked, time.perf_counter()
         try:
             answers = self.questions.answers(situations, self.asker)
@@ -84,14 +78,15 @@ class Driver:
                 if (cell := self.questions.cell(situation.observation)) is not None:
                     self.chosen.setdefault(cell, Counter())[action] += 1
             self._under_way[index] = situation, action
-            actions.append(as_action(self.task, action))
+            actions.append(as_action(self.questions.task, action))
         return actions
 
     def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
         """Remember the step of an episode, and keep an episode that has ended."""
         situation, action = self._under_way.pop(index)
         if self.questions.memory:
-            self._recent[index].append(PastStep(situation.now, action_words(self.task.actuators, action), reward))
+            words = action_words(self.questions.task.actuators, action)
+            self._recent[index].append(PastStep(situation.now, words, reward))
         if ended is not None:
             self._recent[index].clear()
             self.ended.append(ended)

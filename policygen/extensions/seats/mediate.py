@@ -168,10 +168,6 @@ class MediationResult(SessionResult):
     rows: tuple[MediatorRow, ...] = ()  # of the mediators whose episodes were all played
     tables: tuple[tuple[str, str], ...] = ()  # each room and the text of the policy learned for it
 
-    def row(self, room: str, mediator: str) -> MediatorRow | None:
-        """Return the results of a mediator in a room; None if it was not played there."""
-        return next((row for row in self.rows if (row.room, row.mediator) == (room, mediator)), None)
-
 
 class Mediation(ModelSession[MediationResult]):
     """A comparison of mediators in several rooms; `carry_out` does the work.
@@ -280,17 +276,18 @@ def learned_verdict(outcome: MediationResult, room: str) -> str:
 
     The aim: as many doors as `always`, with at most a third of its questions.
     """
-    learned, always = outcome.row(room, LEARNED), outcome.row(room, "always")
-    if learned is None or always is None:
+    rows = {row.mediator: row for row in outcome.rows if row.room == room}
+    if LEARNED not in rows or "always" not in rows:
         return ""
+    learned, always = rows[LEARNED], rows["always"]
     share = sum(learned.questions) / sum(always.questions)
     opened, before = sum(learned.opened), sum(always.opened)
     reached = opened >= before and share <= SHARE_OF_QUESTIONS
     more = "as many as" if opened == before else f"{abs(opened - before)} {'more' if opened > before else 'fewer'} than"
     fewer = [
         f"{row.mediator} with {np.mean(row.questions):.2f} questions an episode"
-        for row in outcome.rows
-        if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
+        for row in rows.values()
+        if sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
     ]
     others = f"; at least as many with fewer questions: {' and '.join(fewer)}" if fewer else ""
     return (

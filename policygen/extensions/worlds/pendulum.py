@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from policygen.episodes.dynamics import Array
 from policygen.episodes.vector import ADVANCES, advance_pendulum
 
 _FAR = 10.0  # the observation space exceeds the limits by this many standard deviations of the noise
@@ -91,14 +90,10 @@ class PendulumTorqueEnv(PendulumEnv):
             self.render()  # type: ignore[no-untyped-call]
         return self._read(), -float(costs), False, False, {}
 
-    def _get_obs(self) -> Array:
-        """Return the exact observation in double precision; noise is added later."""
-        angle, rate = self.state[:2]
-        return np.array([np.cos(angle), np.sin(angle), rate])
-
     def _read(self) -> npt.NDArray[np.float32]:
-        read: Array = self._get_obs() + self.noise * self.np_random.standard_normal(3)
-        return read.astype(np.float32)
+        angle, rate, _ = self.state
+        exact = np.array([np.cos(angle), np.sin(angle), rate])
+        return (exact + self.noise * self.np_random.standard_normal(3)).astype(np.float32)
 
 
 ADVANCES[PendulumTorqueEnv] = advance_pendulum  # the state's third number is the load

@@ -11,6 +11,7 @@ The planner follows the rules of When2Ask's examples. It is not a language model
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -223,25 +224,19 @@ def place_of(name: str, view: View) -> Cell | None:
 def path_to(place: Cell, view: View) -> list[int]:
     """Return the fewest actions through known empty cells until the robot faces a place; empty without a path."""
     start = (*view.here, view.direction)
-    before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
-    waiting = deque([start])
+    reached, waiting = {start}, deque([(start, list[int]())])
     while waiting:
-        state = waiting.popleft()
-        x, y, direction = state
+        (x, y, direction), path = waiting.popleft()
         ahead = view.ahead((x, y), direction)
         if ahead == place:
-            path: list[int] = []
-            while state != start:
-                state, action = before[state]
-                path.append(action)
-            return path[::-1]
+            return path
         moves = [((x, y, (direction - 1) % 4), LEFT), ((x, y, (direction + 1) % 4), RIGHT)]
         if view.kind(ahead) == EMPTY:
             moves.append(((*ahead, direction), FORWARD))
         for after, action in moves:
-            if after not in before:
-                before[after] = (state, action)
-                waiting.append(after)
+            if after not in reached:
+                reached.add(after)
+                waiting.append((after, [*path, action]))
     return []
 
 
@@ -255,15 +250,12 @@ def _exchange(view: View) -> list[int]:
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP, *_TURNS[-turn], PICK_UP]
-    for turn in (2, 1, 3):
+    for turn, second in itertools.product((2, 1, 3), (0, 1, 3)):
         direction = (view.direction + turn) % 4
         cell = view.ahead(direction=direction)
-        if view.kind(cell) != EMPTY:
-            continue
-        for second in (0, 1, 3):
-            if _is_free(view.ahead(cell, (direction + second) % 4), view):
-                aside = [*_TURNS[second], DROP, *_TURNS[-second]]
-                return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[(2 - turn) % 4], PICK_UP]
+        if view.kind(cell) == EMPTY and _is_free(view.ahead(cell, (direction + second) % 4), view):
+            aside = [*_TURNS[second], DROP, *_TURNS[-second]]
+            return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[2 - turn], PICK_UP]
     return []
 
 

@@ -36,14 +36,9 @@ class LockedRoomEnv(MiniGridEnv):
         | RandomBoxKey   | at random: the key and an empty box, or a box with the key in it |
         | ColoredDoorKey | the key, and a key of another colour                             |
 
-    Actions: `Discrete(7)`
-        0. turn left
-        1. turn right
-        2. forward, into an empty cell
-        3. pick up the key or box ahead, with empty hands
-        4. drop what is carried into the empty cell ahead
-        5. open the box ahead, which leaves what was in it, or the door with its key
-        6. nothing
+    Actions: `Discrete(7)`: 0 turn left, 1 turn right, 2 forward into an empty cell, 3 pick up the key or box ahead
+        (with empty hands), 4 drop what is carried into the empty cell ahead, 5 open the box ahead (which leaves what
+        was in it) or the door (with its key), 6 nothing.
     Observation: `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of everything seen so far, indexed
         `[x, y, number]` with x to the right and y down. The robot's own cell shows what it carries. The numbers:
         0. the content: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box
