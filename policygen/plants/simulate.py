@@ -25,9 +25,6 @@ class PlantCopies:
 
     A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
     of its last step is the plant's `reward_outside` for each step left until the limit.
-
-    Attributes:
-        first: observations at the start, float32 of shape (n, d).
     """
 
     def __init__(self, plant: FittedPlant, seeds: Sequence[int], starts: Column | None = None) -> None:
@@ -42,7 +39,7 @@ class PlantCopies:
             drawn[:, :width] = starts
         columns = list(drawn.T)
         with np.errstate(over="ignore"):
-            self.first = drawn[:, :width].astype(np.float32)
+            self.first = drawn[:, :width].astype(np.float32)  # observations at the start, shape (n, d)
         self._state = columns[:width]
         self._memory: list[Any] = equations.memory(columns[width:], len(seeds))
         self._steps_left = equations.task.max_steps
@@ -130,9 +127,6 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         equations: the plant, with its numbers.
         episodes: real episodes; they give the bounds, and the starts that the plant does not state.
 
-    Attributes:
-        plant: the plant with its bounds and starts.
-
     Raises:
         PolicyError: no episode has a step.
     """
@@ -143,7 +137,7 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         if not any(episode.length for episode in episodes):
             raise PolicyError("a plant without any real episode has no starts to draw from")
         data = Transitions.of(equations.task, episodes)
-        self.plant: FittedPlant = with_errors(equations, equations.values[None], data)
+        self.plant = with_errors(equations, equations.values[None], data)  # with its bounds and starts
         task = self._task = equations.task
         low, high = np.array([(o.low, o.high) for o in task.observations], np.float32).T
         self.observation_space = spaces.Box(low, high)
