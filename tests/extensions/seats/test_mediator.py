@@ -63,8 +63,11 @@ def room_of(report: RoomReport) -> str:
         ("Plan:\n1. go to key\n2. pick up the key\n\nThat is all.", PLAIN, "go to key, pick up key"),
         ("Plan: {go to door, toggle door}", PLAIN, "go to door, open door"),
         ("`go to key` and then `pick key up`", PLAIN, "go to key, pick up key"),
-        ("Plan: walk to the red key -> take it: red key -> go to door -> unlock red door", COLOURS, ""),
-        ("Plan: go to the red key -> grab the red key -> go to door -> unlock the red door", COLOURS, ""),
+        (
+            "Plan: walk to the red key -> take it: red key -> go to door -> unlock the red door",
+            COLOURS,
+            "go to red key, pick up red key, go to red door, open red door",
+        ),
         ("Plan: drop grey key, go to blue key", COLOURS, "drop, go to blue key"),
         ("Plan: go to red key", PLAIN, "go to key"),  # colours are not told where they make no difference
         ("Plan: explore, go to key, pick up key", RoomReport(("box",)), "explore, go to key, pick up key"),
@@ -78,12 +81,6 @@ def room_of(report: RoomReport) -> str:
             RoomReport(("grey key",)),
             "explore, go to red key, pick up red key, explore, go to red door, open red door",
         ),
-        # Whoever says where to go need not say that what is not in sight is looked for first.
-        (
-            "Plan: go to key, pick up key, open door",
-            RoomReport(()),
-            "explore, go to key, pick up key, explore, go to door, open door",
-        ),
         (
             "Plan: pick up key, explore, go to door, open door",
             RoomReport(("door",), "key"),
@@ -92,8 +89,7 @@ def room_of(report: RoomReport) -> str:
     ],
 )
 def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: RoomReport, plan: str) -> None:
-    expected = plan or "go to red key, pick up red key, go to red door, open red door"
-    assert ", ".join(map(str, read_plan(text, report, room_of(report)))) == expected
+    assert ", ".join(map(str, read_plan(text, report, room_of(report)))) == plan
 
 
 @pytest.mark.parametrize(
@@ -114,10 +110,6 @@ def test_what_is_no_plan_is_said(text: str, report: RoomReport, problem: str) ->
 
 
 # --- asking a model --------------------------------------------------------------------------------------------------
-
-
-def answered(server: ChatServer, **options: Any) -> MediationResult:
-    return mediation("compatible:m", base_url=server.openai_url, **options).carry_out()
 
 
 @pytest.fixture(scope="module")
@@ -153,23 +145,16 @@ def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(as
 
 def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
     with ChatServer(["Plan: explore"] * 9) as server:
-        outcome = answered(server, episodes=8, max_calls=1)
+        options = {"base_url": server.openai_url, "episodes": 8, "max_calls": 1}
+        outcome = mediation("compatible:m", **options).carry_out()
         assert (outcome.requests, outcome.stopped, outcome.rows) == (1, "all 1 calls (--max-calls) are used", ())
         with pytest.raises(UsageError, match="holds a mediation whose seed is 0, not 7; choose another --out"):
-            answered(server, seed=7)
+            mediation("compatible:m", seed=7, **options)
 
 
-@pytest.mark.parametrize(
-    ("llm", "sentence"),
-    [
-        ("builtin", "builtin proposes policies and cannot plan"),
-        ("replay:results/x", "replay"),
-        ("nobody:m", "nobody"),
-    ],
-)
-def test_who_cannot_plan_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
-    with pytest.raises(policygen.PolicygenError, match=sentence):
-        mediation(llm)
+def test_who_cannot_plan_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(UsageError, match="builtin proposes policies and cannot plan"):
+        mediation("builtin")
     assert not Path("out").exists()
 
 
