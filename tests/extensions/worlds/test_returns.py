@@ -29,10 +29,10 @@ def values(env, sweeps=20):
     return found
 
 
-def linear_returns(name, weights, episodes, seed):
+def linear_returns(name, weights, episodes):
     """Returns and lengths of a linear policy, `weights` of shape (6, 3) or one such matrix an episode; bias last."""
     env = gym.make(f"policygen/{name}-v0")
-    copies = VectorCopies(env, range(seed, seed + episodes))
+    copies = VectorCopies(env, range(episodes))
     observations = copies.first
     weights = np.broadcast_to(weights, (episodes, 6, 3))
     returns, lengths, live = np.zeros(episodes), np.zeros(episodes, int), np.ones(episodes, bool)
@@ -43,14 +43,6 @@ def linear_returns(name, weights, episodes, seed):
         lengths += live
         live &= ~ended
     return returns, lengths
-
-
-def random_weights(count):
-    """Warm-up policies as ProPS draws them."""
-    return np.round(np.random.default_rng(0).normal(0, 3, (count, 6, 3)), 1)
-
-
-ALWAYS = np.vstack([np.zeros((5, 3)), np.eye(3)[:1]])
 
 
 def test_nim_has_its_optimal_values():
@@ -104,13 +96,14 @@ def test_the_way_through_the_maze():
 def test_a_paddle_that_follows_the_ball_never_misses():
     weights = np.zeros((6, 3))
     weights[0, :2], weights[2, :2] = (1, -1), (-1, 1)
-    returns, lengths = linear_returns("Pong", weights, 300, seed=0)
+    returns, lengths = linear_returns("Pong", weights, 300)
     assert set(returns) == {3.0}
     assert set(lengths) == {1000}
 
 
 def test_random_pong_policies_score_as_the_published_ones():
-    returns, _ = linear_returns("Pong", random_weights(1_200), 1_200, seed=0)
+    weights = np.round(np.random.default_rng(0).normal(0, 3, (1_200, 6, 3)), 1)  # as ProPS draws them
+    returns, _ = linear_returns("Pong", weights, 1_200)
     shares = np.bincount(returns.astype(int), minlength=4) / len(returns)
     assert shares == pytest.approx([0.843, 0.127, 0.018, 0.012], abs=0.03)
     assert returns.mean() == pytest.approx(0.199, abs=0.06)
@@ -118,7 +111,9 @@ def test_random_pong_policies_score_as_the_published_ones():
 
 @pytest.mark.parametrize(("action", "expected"), [(0, -136), (1, -505), (2, -505)])
 def test_constant_drives(action, expected):
-    returns, lengths = linear_returns("Navigation", np.roll(ALWAYS, action, axis=1), 200, seed=0)
+    weights = np.zeros((6, 3))
+    weights[-1, action] = 1
+    returns, lengths = linear_returns("Navigation", weights, 200)
     assert returns.mean() == pytest.approx(expected, abs=4)
     assert lengths.mean() == pytest.approx(14 if action == 0 else 980, abs=20)
 
@@ -126,12 +121,7 @@ def test_constant_drives(action, expected):
 def test_the_best_known_linear_driver():
     """-2.1 ... -5.8 of 3,000 published episodes: mean 3,987 +- 17, 95% survive, survivors 4,200; deviation 950."""
     text = "-2.1 -2.2 0.8 2.7 -3.9 4.4 1.1 -1.4 0.6 -0.9 2.8 -5.3 1.1 5.4 0.2 0.7 -5.4 -5.8"
-    returns, lengths = linear_returns("Navigation", np.reshape([float(w) for w in text.split()], (6, 3)), 200, seed=0)
+    returns, lengths = linear_returns("Navigation", np.reshape([float(w) for w in text.split()], (6, 3)), 200)
     assert returns.mean() == pytest.approx(3_987, abs=150)
     assert (lengths == 1000).mean() == pytest.approx(0.95, abs=0.04)
     assert returns[lengths == 1000].mean() == pytest.approx(4_200, abs=40)
-
-
-def test_random_drivers_crash():
-    returns, _ = linear_returns("Navigation", random_weights(120), 120, seed=0)
-    assert np.median(returns) == pytest.approx(-176, abs=15)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,14 +9,12 @@ from minigrid.core.world_object import Box, Door, Key
 
 from policygen.errors import TaskError
 from policygen.extensions.worlds.robot import (
-    AHEAD,
     DROP,
     FORWARD,
     LEFT,
     NOTHING,
     PICK_UP,
     RIGHT,
-    ROOM_NAMES,
     TOGGLE,
     Option,
     PlanExecutor,
@@ -30,10 +26,8 @@ from policygen.extensions.worlds.robot import (
 from policygen.extensions.worlds.rooms import LockedRoomEnv
 from policygen.tasks.environments import make
 
-# Figures of the published environments and option code with this planner, seeds 0 to 99: mean shortest way with
-# everything known; then (steps, questions, successes) where a question follows the end of a plan, where one is asked in
-# every step, and where one is asked when a new thing is seen.
-SHORTEST = {"SimpleDoorKey": 12.42, "KeyInBox": 13.42, "RandomBoxKey": 13.04, "ColoredDoorKey": 12.78}
+# Steps, questions and successes of the published environments and option code with this planner, seeds 0 to 99, where
+# a question follows the end of a plan, in every step, or when a new thing is seen.
 PUBLISHED = {
     ("SimpleDoorKey", "ended"): (64.90, 1.58, 59),
     ("KeyInBox", "new"): (26.82, 4.21, 100),
@@ -65,46 +59,11 @@ def test_the_planner_reaches_what_was_measured_on_the_published_code(room, rule)
     assert sum(episode.opened for episode in episodes) == successes
 
 
-def shortest(env: LockedRoomEnv) -> int:
-    """The fewest actions that open the door, everything known."""
-    start = (*map(int, env.agent_pos), int(env.agent_dir), None, None, None)
-    waiting, seen = deque([(start, 0)]), {start}
-    while waiting:
-        (x, y, direction, carried, taken, opened), steps = waiting.popleft()
-        ahead = x + AHEAD[direction][0], y + AHEAD[direction][1]
-        thing = None if taken == ahead else env.grid.get(*ahead)
-        if isinstance(thing, Box) and opened == ahead:
-            thing = thing.contains
-        after = [(x, y, (direction + turn) % 4, carried, taken, opened) for turn in (1, 3)]
-        if thing is None:
-            after.append((*ahead, direction, carried, taken, opened))
-        elif isinstance(thing, Key) and carried is None:
-            after.append((x, y, direction, thing.color, ahead, opened))
-        elif isinstance(thing, Box):
-            after.append((x, y, direction, carried, taken, ahead))
-        elif isinstance(thing, Door) and thing.color == carried:
-            return steps + 1
-        waiting.extend((state, steps + 1) for state in after if state not in seen)
-        seen.update(after)
-    raise AssertionError("the door cannot be opened")
-
-
-@pytest.mark.parametrize("room", ROOM_NAMES)
-def test_rooms_are_laid_out_as_published(room):
-    env = LockedRoomEnv(room)
-    lengths, cells = [], []
-    for seed in range(100):
-        cells.append(int((env.reset(seed=seed)[0]["image"][..., 0] > 0).sum()))
-        lengths.append(shortest(env))
-    assert np.mean(lengths) == pytest.approx(SHORTEST[room])
-    assert set(cells) == {6, 9}
-
-
 # --- a room by hand --------------------------------------------------------------------------------------------------
 
 
-def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direction: int = 0) -> LockedRoomEnv:
-    """A room of that size, all of it seen; the door is red and in the right wall, in row 3."""
+def room_with(things: dict, size: int = 6) -> LockedRoomEnv:
+    """A room of that size, all of it seen; the door is red and in the right wall, in row 3; the robot looks right."""
     env = LockedRoomEnv("SimpleDoorKey")
     env.reset(seed=0)
     env._gen_grid(10, 10)
@@ -113,13 +72,11 @@ def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direc
     env._door = Door("red", is_locked=True)
     for place, thing in {(size - 1, 3): env._door, **things}.items():
         env.grid.set(place[0], place[1], thing)
-    env.agent_pos, env.agent_dir = here, direction
-    image = env.gen_obs()["image"]
-    for x in range(size):
-        for y in range(size):
-            thing = env.grid.get(x, y)
-            env._map[x, y, :3] = thing.encode() if thing else (1, 0, 0)
-    assert image.shape == (10, 10, 4)
+    env.agent_pos, env.agent_dir = (2, 2), 0
+    env.gen_obs()
+    for x, y in np.ndindex(size, size):
+        thing = env.grid.get(x, y)
+        env._map[x, y, :3] = thing.encode() if thing else (1, 0, 0)
     return env
 
 
@@ -208,9 +165,8 @@ def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it()
 
 def test_exploring_pushes_against_a_key_for_ever():
     env = LockedRoomEnv("SimpleDoorKey")
-    episode = led(
-        env, "SimpleDoorKey", next(s for s in range(9) if not led(env, "SimpleDoorKey", s, "ended").opened), "ended"
-    )
+    stuck = next(seed for seed in range(9) if not led(env, "SimpleDoorKey", seed, "ended").opened)
+    episode = led(env, "SimpleDoorKey", stuck, "ended")
     assert episode.steps == 100
     assert env.grid.get(*episode._view.ahead()).type == "key"
 
