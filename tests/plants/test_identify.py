@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import with_errors
+from policygen.plants.fit import FittedPlant, with_errors
 from policygen.plants.identify import identify_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.parse import parse
@@ -21,6 +21,12 @@ from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
+
+
+def judged(found: Plant, data: Transitions) -> FittedPlant:
+    """The plant with the errors of its predictions."""
+    made = Equations(data.task, found)
+    return with_errors(made, made.values[None], data)
 
 
 def test_the_pendulum_is_found() -> None:
@@ -31,9 +37,7 @@ def test_the_pendulum_is_found() -> None:
     parsed = parse(f"torque = 0*sin\n{found.to_text()}", PENDULUM, "linear").plant
     assert parsed is not None
     assert (parsed.next, set(parsed.lets)) == (found.next, set(found.lets))
-    equations = Equations(PENDULUM, found)
-    judged = with_errors(equations, equations.values[None], swings())
-    assert judged.error.max() < 0.02
+    assert judged(found, swings()).error.max() < 0.02
     # The terms of the documentation, and no other; rates beyond 8 are cut.
     (later,) = (text for name, text in found.lets if name == "later_rate")
     assert later == "min(rate + 0.75*sin + 0.15*torque, 8)"
@@ -44,9 +48,7 @@ def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
     balanced = policy("left = 0\nright = angle + 0.3*spin + 0.05*velocity", task)
     data = Transitions.of(task, [*played(task, range(8)), *played(replace(task, max_steps=60), (9,), balanced)])
     found = identify_plant(data, known_plant(task))
-    judged = with_errors(Equations(task, found), Equations(task, found).values[None], data)
-    assert judged.error_ahead is not None
-    assert judged.error_ahead.max() < 1e-3
+    assert judged(found, data).error_ahead.max() < 1e-3
     assert (found.reward, found.ends) == (task.reward, task.ends)
 
 
@@ -75,11 +77,7 @@ def test_delayed_actions_are_found(delay: int) -> None:
     lags = ["u", *(f"u_{k}" for k in range(1, delay + 1))]
     assert found.lets == tuple((late, f"prev({before})") for before, late in itertools.pairwise(lags))
     assert f"*{lags[-1]}" in dict(found.next)["x"]
-    data = driven(200, seed=1, delay=delay)
-    equations = Equations(LINE, found)
-    judged = with_errors(equations, equations.values[None], data)
-    assert judged.error_ahead is not None
-    assert judged.error_ahead[0] < 0.05
+    assert judged(found, driven(200, seed=1, delay=delay)).error_ahead[0] < 0.05
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "mountaincar-continuous"])
