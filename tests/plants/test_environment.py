@@ -85,17 +85,13 @@ def test_a_run_s_plant_moves_as_the_environment_does(plant_run: Path) -> None:
     assert not any(step[2] for step in steps)
 
 
-def test_what_leaves_the_data_or_breaks_down_ends_the_episode() -> None:
-    for law in ("velocity*1e30 + 1e30", "velocity/0 - velocity/0", "log(0 - 1 - velocity^2)"):
-        env = pole(POLE.replace("velocity + 0.02*push", law))
-        env.reset(seed=0)
-        ended, steps = False, 0
-        while not ended:
-            observed, reward, ended, _, _ = env.step(0)
-            steps += 1
-            assert env.observation_space.contains(observed)
-            assert np.isfinite(reward)
-        assert steps <= 2
+@pytest.mark.parametrize("law", ["velocity*1e30 + 1e30", "velocity/0 - velocity/0", "log(0 - 1 - velocity^2)"])
+def test_what_leaves_the_data_or_breaks_down_ends_the_episode(law: str) -> None:
+    env = pole(POLE.replace("velocity + 0.02*push", law))
+    env.reset(seed=0)
+    steps = [env.step(0), env.step(0)]
+    assert any(step[2] for step in steps)
+    assert all(env.observation_space.contains(step[0]) and np.isfinite(step[1]) for step in steps)
 
 
 def test_actions_are_clipped_or_refused(plant_run: Path) -> None:

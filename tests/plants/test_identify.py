@@ -35,7 +35,6 @@ def test_the_pendulum_is_found() -> None:
     assert lines["cos"].startswith("cos(angle_cos + ")
     assert lines["sin"].startswith("sin(angle_cos + ")
     parsed = parse(f"torque = 0*sin\n{found.to_text()}", PENDULUM, "linear").plant
-    assert parsed is not None
     assert (parsed.next, set(parsed.lets)) == (found.next, set(found.lets))
     assert judged(found, swings()).error.max() < 0.02
     # The terms of the documentation, and no other; rates beyond 8 are cut.
