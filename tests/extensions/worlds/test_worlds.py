@@ -24,19 +24,14 @@ ROOMS = ["SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"]
 NAMES = ["Nim", "Maze", "Navigation", "Pong", "Adventure", "PendulumTorque", "WhenToAsk", *ROOMS]
 
 
-def plain(observation):
-    return np.array(observation["image"] if isinstance(observation, dict) else observation).tolist()
-
-
 def played(env, seed, actions):
-    """Play an episode; return its first observation, and its observations, rewards and flags."""
-    first, rows = plain(env.reset(seed=seed)[0]), []
+    """Play an episode; return what the environment returned, as text."""
+    found = [env.reset(seed=seed)]
     for action in actions:
-        observation, reward, terminated, truncated, _ = env.step(action)
-        rows.append((plain(observation), reward, terminated, truncated))
-        if terminated or truncated:
+        found.append(env.step(action))
+        if found[-1][2] or found[-1][3]:
             break
-    return first, rows
+    return repr(found)
 
 
 @pytest.mark.parametrize("name", NAMES)
