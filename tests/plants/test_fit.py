@@ -131,9 +131,6 @@ def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
     assert np.array(told) == pytest.approx(np.array([(y, y + 5, y), (x, x + 2, x + 1)]), rel=1e-3)
 
 
-# --- hidden states, predictions of several steps, and numbers without a slope ----------------------------------------
-
-
 def moved(step: Callable[[float, float, int], float], n: int, seed: int = 0) -> Trajectory:
     """An episode with random actions u, in which `step` makes the next x from x, u and the number of the step."""
     u = np.random.default_rng(seed).uniform(-1, 1, (n, 1)).astype(np.float32)

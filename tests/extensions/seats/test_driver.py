@@ -57,9 +57,6 @@ def asked(server: ChatServer) -> list[str]:
     return [one.body["messages"][-1]["content"] for one in server.chats]
 
 
-# --- asking and answering --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Two episodes on the ice with one answer that says nothing, and one that keeps to it."""
@@ -69,17 +66,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return folder, outcome, server
 
 
-def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: Played) -> None:
+def test_every_situation_is_asked_once_and_an_unreadable_answer_gets_one_repair_before_a_fallback(lake: Played) -> None:
     _, outcome, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
     assert len(now) == len(set(now)) == outcome.asked
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
     assert outcome.steps == outcome.asked + outcome.hits
     assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
-
-
-def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_counted(lake: Played) -> None:
-    _, outcome, server = lake
     assert (outcome.repairs, outcome.fallbacks) == (2, 1)
     assert outcome.requests == outcome.llm_calls == outcome.asked + outcome.repairs
     repair = server.chats[2].body["messages"]
@@ -159,9 +152,6 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     assert outcome.episodes == 0
 
 
-# --- side by side ----------------------------------------------------------------------------------------------------
-
-
 class Together(ChatServer):
     """Keeps the most requests that were under way at a time, and lets the first of each round wait for another."""
 
@@ -219,9 +209,6 @@ def test_what_a_model_does_not_take_is_found_out_once_and_a_rate_limit_holds_all
     assert [("temperature" in one.body) for one in server.chats] == [True] + [False] * 7
     assert slept.count(7.0) == 3
     assert asker.ledger.calls == 8
-
-
-# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None:
@@ -286,9 +273,6 @@ def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
     assert "gear, horn, in this order" in prompt.messages[0].content
     assert prompt.messages[0].content.endswith("Action: low, 0\n")
     assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
-
-
-# --- the command line ------------------------------------------------------------------------------------------------
 
 
 def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(line: Line) -> None:

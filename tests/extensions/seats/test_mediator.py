@@ -31,6 +31,7 @@ from policygen.extensions.seats.mediate import (
 )
 from policygen.extensions.seats.plans import read_plan
 from policygen.extensions.worlds.robot import RoomReport, Signs
+from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
 
@@ -109,9 +110,6 @@ def test_what_is_no_plan_is_said(text: str, seen: str, carried: str, problem: st
         read(text, seen, carried)
 
 
-# --- asking a model --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """Three episodes in which a model always explores, one answer is repaired, and one is no plan even then."""
@@ -166,9 +164,6 @@ def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: 
         mediation("planner")
 
 
-# --- when to ask -----------------------------------------------------------------------------------------------------
-
-
 def test_mediators_ask_when_their_names_say() -> None:
     rng = np.random.default_rng(0)
     going, over = Signs(1, 0, 3), Signs(0, 1, 3)
@@ -181,10 +176,9 @@ def test_mediators_ask_when_their_names_say() -> None:
 
 
 def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> None:
-    # What is learned, the notebook on it shows.
     table = "| new | ended | action |\n|---|---|---|\n| 0 | 0 | continue |\n| * | * | ask |"
     policygen.parse(table, task_of_room("SimpleDoorKey")).save("mine.json")
-    names = [word for name in ("always", "hard-coded", "mine.json") for word in ("--mediator", name)]
+    names = [word for name in ("always", "hard-coded", "mine.json", "learned") for word in ("--mediator", name)]
     options = ("--train", 200, "--cost", 0.02, "--set", "temperature=0", "--episodes", 30, "-o", "on_call.md")
     command = ("mediate", "simple-door-key", "--llm", "planner", *names, *options)
     said = line(*command, "--out", "here")
@@ -192,11 +186,14 @@ def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> 
     assert "planner: planner: rules, not a language model; 30 episodes" in said.out
     found = json.loads(Path("here/mediate.json").read_text())
     assert found["llm_calls"] == 0
-    always, hard_coded, mine = found["rows"]
+    assert "SimpleDoorKey: learning when to ask from 200 episodes" in said.err
+    learned = Policy.load(Path("here/SimpleDoorKey.json")).to_text(whole=True)
+    assert found["tables"] == [["SimpleDoorKey", learned]]
+    always, hard_coded, mine, _ = found["rows"]
     assert sum(mine["opened"]) == sum(always["opened"]) == 30 > sum(hard_coded["opened"])
     assert 30 < sum(hard_coded["questions"]) < sum(mine["questions"]) < sum(always["questions"]) / 5
     text = Path("on_call.md").read_text()
-    assert text.count("\n| SimpleDoorKey | ") == 3
+    assert text.count("\n| SimpleDoorKey | ") == 4
     assert "Plans come from `planner`, a rule-based planner, no language model;" in " ".join(text.split())
     again = " ".join(map(str, command)).replace(" --mediator", " --seed 0 --mediator", 1)
     assert f"policygen {again}\n" in text
@@ -223,9 +220,6 @@ def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
     policygen.parse(LEANING, "cartpole").save("lean.json")
     with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
         named_mediators(["lean.json"])
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_was_missed() -> None:

@@ -59,9 +59,6 @@ def test_the_planner_reaches_what_was_measured_on_the_published_code(room, rule)
     assert sum(episode.opened for episode in episodes) == successes
 
 
-# --- a room by hand --------------------------------------------------------------------------------------------------
-
-
 def room_with(things: dict, size: int = 6) -> LockedRoomEnv:
     """A room of that size, all of it seen; the door is red and in the right wall, in row 3; the robot looks right."""
     env = LockedRoomEnv("SimpleDoorKey")
@@ -173,9 +170,6 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
     assert [thing.kind for thing in view.things()] == ["door"]
 
 
-# --- the planner -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("room", "seen", "carried", "plan"),
     [
@@ -197,9 +191,6 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
 def test_the_planner_keeps_to_the_published_examples(room, seen, carried, plan):
     report = RoomReport(tuple(filter(None, seen.split(", "))), carried)
     assert ", ".join(map(str, plan_by_rules(report, room))) == plan
-
-
-# --- when to ask -----------------------------------------------------------------------------------------------------
 
 
 def test_asking_costs_and_is_counted_and_the_first_question_is_free():
