@@ -186,7 +186,7 @@ def _error(
         return None
     truth = data.after[begins + steps - 1]
     change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
-    errors = predictions(equations, values, hidden, data, begins, steps) - truth
+    errors = predictions(equations, values, hidden, data, begins=begins, steps=steps) - truth
     wrong = np.sqrt((in_usual_changes(errors, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
     return np.asarray(np.where(change > 1e-9, wrong, 0.0))
 
@@ -196,6 +196,7 @@ def predictions(
     values: Column,
     hidden: Sequence[Column],
     data: Transitions,
+    *,
     begins: npt.NDArray[np.intp],
     steps: int,
 ) -> Column:

@@ -45,7 +45,7 @@ def one_step_problem(
         found = predict([*inputs, *values, *after])
         return [(one - targets[line]) / scales[line] for one, line in zip(found, lines, strict=True)]
 
-    return LeastSquares(equations, data, numbers, residuals, [kept] * len(lines))
+    return LeastSquares(equations, data, numbers, residuals, steps=[kept] * len(lines))
 
 
 def problem_ahead(
@@ -78,7 +78,7 @@ def problem_ahead(
         return found
 
     predicted = [begins + step for step in range(steps) for _ in range(len(moving) + pays)]
-    return LeastSquares(equations, data, numbers, residuals, predicted, hidden)
+    return LeastSquares(equations, data, numbers, residuals, steps=predicted, hidden=hidden)
 
 
 class LeastSquares:
@@ -99,6 +99,7 @@ class LeastSquares:
         data: Transitions,
         numbers: npt.NDArray[np.intp],
         residuals: Callable[[list[Any], Sequence[Any]], list[Any]],
+        *,
         steps: Sequence[npt.NDArray[np.intp]],
         hidden: Column | None = None,
     ) -> None:

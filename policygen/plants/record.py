@@ -89,7 +89,7 @@ def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
         for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN]
         if shares[k] > UNCERTAIN
     ]
-    predicted = predictions(equations, values, fitted.hidden, data, np.arange(len(data)), 1)
+    predicted = predictions(equations, values, fitted.hidden, data, begins=np.arange(len(data)), steps=1)
     wrong = np.abs(in_usual_changes(predicted - data.after, data.rms_changes))
     at = int(wrong.max(axis=1).argmax())
     row = [

@@ -36,7 +36,7 @@ class PlantCopies:
         self._low, self._high = plant.low[:, None], plant.high[:, None]
         drawn = np.stack([_start(plant, seed) for seed in seeds])
         if starts is not None:
-            drawn[:, :width] = starts
+            drawn[:, : starts.shape[1]] = starts
         columns = list(drawn.T)
         with np.errstate(over="ignore"):
             self.first = drawn[:, :width].astype(np.float32)  # observations at the start, shape (n, d)

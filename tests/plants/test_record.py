@@ -106,6 +106,8 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     for shown in (f": {step}. The", *(f"<td>{value}</td>" for values in row for value in values[1:])):
         assert shown in section
     assert 'href="#plant"' in page
+    assert best is not None
+    assert best.tuned.fitted_plant is not None
     account = replace(best.tuned.fitted_plant, text="next rate = <b>(")
     kept = plant_content(plant_run, replace(best, tuned=replace(best.tuned, fitted_plant=account)), PENDULUM)
     assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
