@@ -31,8 +31,8 @@ class FittedPlant:
 
     equations: Equations  # with the numbers from which the fit began
     values: Column  # the numbers of each member, shape (members, K)
-    low: Column  # lower bounds of predicted observations, shape (d,): the least observed, less a margin
-    high: Column  # upper bounds
+    low: Column  # lower bounds of predicted observations, shape (d,): the least value observed, minus a margin
+    high: Column  # upper bounds, likewise
     starts: Column  # the first observations of each episode, then its hidden states: shape (episodes, d + h)
     reward_outside: float  # of each step out of bounds; see `_reward_outside`
     # Root mean square error of predicting each observation one step ahead, as a share of the root mean square change in

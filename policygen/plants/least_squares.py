@@ -53,7 +53,7 @@ def problem_ahead(
 ) -> LeastSquares:
     """Return the problem of fitting numbers and hidden states to predictions 1 to `steps` steps ahead.
 
-    One step ahead it uses all steps, or evenly spaced blocks of them; else evenly spaced windows.
+    For one step, it uses all steps of the data or, if there are many, evenly spaced blocks; else evenly spaced windows.
     """
     begins = data.thinned_steps() if steps == 1 else data.window_starts()
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,10 @@ from policygen.plants.simulate import PlantCopies, play_in_plant
 from policygen.plants.transitions import Transitions
 
 
-def line_plant(text: str, data: Transitions | None = None) -> FittedPlant:
+def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:
+    """A plant whose members have the numbers of the text, each times a factor."""
     made = equations(text, LINE)
-    return with_errors(made, made.values[None], data or driven(50))
+    return with_errors(made, np.outer(factors, made.values), data or driven(50))
 
 
 def test_an_exact_plant_plays_as_the_environment_does() -> None:
@@ -55,10 +57,8 @@ def test_leaving_the_region_costs_nothing_more_where_steps_pay() -> None:
 
 
 def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
-    made = equations(
-        "next x = 0.5*x + 0.1*u + prev(u)*0\nstart x = uniform(-1, 1)\nnoise x = 0.1\nends = x > 0.3", LINE
-    )
-    inside = with_errors(made, np.stack([made.values, 1.05 * made.values]), driven(50))
+    text = "next x = 0.5*x + 0.1*u + prev(u)*0\nstart x = uniform(-1, 1)\nnoise x = 0.1\nends = x > 0.3"
+    inside = line_plant(text, factors=(1, 1.05))
     actors = [policy("u = 0.1*x", LINE), policy("u = -x", LINE)]
     together = play_in_plant(inside, actors, (3, 4, 5, 9))
     for actor, episodes in zip(actors, together, strict=True):
@@ -70,8 +70,7 @@ def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
 
 
 def test_copies_that_are_kept_go_on_as_before() -> None:
-    made = equations("next x = 0.9*x + 0.5*prev(u)\nnoise x = 0.1", LINE)
-    inside = with_errors(made, np.stack([made.values * k for k in (1, 0.9, 0.8)]), driven(50))
+    inside = line_plant("next x = 0.9*x + 0.5*prev(u)\nnoise x = 0.1", factors=(1, 0.9, 0.8))
     which = np.array([False, True, False, True])
     whole, fewer = PlantCopies(inside, (1, 2, 3, 4)), PlantCopies(inside, (1, 2, 3, 4))
     actions = np.linspace(-1, 1, 4)[:, None]
@@ -94,9 +93,8 @@ def test_absurd_numbers_are_played_without_a_word(text: str) -> None:
 
 
 def test_hidden_states_are_drawn_for_an_episode_and_may_move() -> None:
-    made = equations("hidden load\nnext x = x + load\nnext load = 0.5*load\nreward = load\nends = load < 0", LINE)
-    starts = np.array([[0.0, 0.4], [0.1, -0.4]])
-    inside = replace(with_errors(made, made.values[None], driven(50)), starts=starts)
+    text = "hidden load\nnext x = x + load\nnext load = 0.5*load\nreward = load\nends = load < 0"
+    inside = replace(line_plant(text), starts=np.array([[0.0, 0.4], [0.1, -0.4]]))
     ((first, *rest),) = play_in_plant(inside, [policy("u = 0", LINE)], range(20))
     again = play_in_plant(inside, [policy("u = 0", LINE)], range(20))[0][0]
     assert np.array_equal(first.observations, again.observations)

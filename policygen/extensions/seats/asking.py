@@ -116,7 +116,7 @@ class Asker:
 
 
 class Questions(ABC, Generic[Q, V]):
-    """Questions of one kind to a model: renders them, asks each once, reads its answer and remembers it.
+    """The questions of one kind to a model; it renders them, asks each once, and remembers the answers.
 
     Args:
         templates: names of the templates of the system message, of a question, and of a repair request.

@@ -60,8 +60,8 @@ class DriveResult(SessionResult):
     cells: int = 0  # number of cells of the grid
     cells_seen: int = 0  # number of cells in which the model chose an action
     most_chosen: str = ""  # the action chosen most often; the table takes it in all other cells
-    steps: int = 0  # see `Driver`, as for `hits`
-    hits: int = 0
+    steps: int = 0  # see `Driver`
+    hits: int = 0  # see `Driver`
     decision_seconds: float = 0.0  # that the drive waited for answers, per step
     answer_seconds: float = 0.0  # that requests took, per answer
     tokens_per_episode: float | None = None  # per episode played to its end; None if unknown
@@ -212,5 +212,5 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
             return f"Action: {action_words(task.actuators, action.tolist())}"
 
         return ProgramProvider(config.llm, answer)
-    instead = "decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
-    return connect_single_model(config, "drive", instead)
+    refusal = "cannot decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
+    return connect_single_model(config, "drive", refusal)

@@ -54,7 +54,7 @@ MEDIATORS: dict[str, Mediator] = {
 }
 
 
-def _following(policy: Policy) -> Mediator:
+def _mediator_of(policy: Policy) -> Mediator:
     return lambda signs, rng: bool(policy.act_one(np.array(signs)))
 
 
@@ -104,7 +104,7 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
                 raise PolicyError(
                     f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
                 )
-            found[name] = _following(policy)
+            found[name] = _mediator_of(policy)
         else:
             raise UsageError(
                 f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; name one of "
@@ -140,10 +140,10 @@ class MediationSettings:
     """The settings of a mediation that a run does not have."""
 
     rooms: Sequence[str]  # in the order in which they are played
-    mediators: Mapping[str, Mediator | None]  # see `named_mediators`; in the order in which they are played
+    mediators: Mapping[str, Mediator | None]  # from `named_mediators`, in the order in which they are played
     episodes: int = 100  # to play with each mediator; the same episodes for all
     train: int = 3_000  # episodes to tune a learned mediator with
-    cost: float = COST  # of each question in these
+    cost: float = COST  # of each question in those episodes
     concurrency: int = 4  # maximum number of questions under way at a time
     template: str | None = None  # of the question for a plan, instead of `mediate`
 
@@ -202,8 +202,8 @@ class Mediation(ModelSession[MediationResult]):
                 "planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}"
             )
         else:
-            instead = "plan; the rule-based planner can, without a key: --llm planner"
-            provider = connect_single_model(config, "mediate", instead)
+            refusal = "cannot plan; the rule-based planner can, without a key: --llm planner"
+            provider = connect_single_model(config, "mediate", refusal)
         self._questions = {
             room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms
         }
@@ -229,7 +229,7 @@ class Mediation(ModelSession[MediationResult]):
                     policy.save(self.folder / f"{room}.json")
                     tables = (*self.result.tables, (room, policy.to_text(whole=True)))
                     self.result = replace(self.result, tables=tables)
-                    mediator = _following(policy)
+                    mediator = _mediator_of(policy)
                 row = self._play(room, name, mediator, envs)
                 self.result = replace(self.result, rows=(*self.result.rows, row))
                 self._on_row(row)

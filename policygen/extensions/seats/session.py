@@ -35,18 +35,18 @@ SETTINGS = (
 )
 
 
-def connect_single_model(config: RunConfig, verb: str, instead: str) -> Provider:
+def connect_single_model(config: RunConfig, verb: str, refusal: str) -> Provider:
     """Return the provider of the setting `llm`, which must name one model.
 
     Args:
         verb: the command, for the error message: `drive` or `mediate`.
-        instead: what `builtin` cannot do, and which provider can, for the error message.
+        refusal: what `builtin` cannot do, and which provider can, for the error message.
 
     Raises:
         UsageError: `llm` names `builtin` or several models, or the folder to replay holds no answers.
     """
     if read_spec(config.llm).name == "builtin":
-        raise UsageError(f"builtin proposes policies and cannot {instead}")
+        raise UsageError(f"builtin proposes policies and {refusal}")
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, ProviderPool):
         raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
@@ -66,7 +66,7 @@ class SessionResult:
     llm: str
     is_language_model: bool
     seed: int
-    asked: int = 0  # see `Asker`, as for the next three
+    asked: int = 0  # this and the next three: see `Asker`
     repairs: int = 0
     fallbacks: int = 0
     fallback_uses: int = 0

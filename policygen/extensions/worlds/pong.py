@@ -78,14 +78,14 @@ class PongEnv(DynamicsEnv):
     of exactly 3.
 
     This is the state-based game of ProPS (NeurIPS 2025), which has nothing to do with the Atari game. Its dynamics are
-    kept with their oddities: a wall turns the ball round without moving it back into the field, and a ball that is hit
-    exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as published they exclude
-    observations that occur.
+    kept with their oddities: a wall reverses the ball's vertical speed without moving it back into the field, and a
+    ball that is hit exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as
+    published they exclude observations that occur.
 
     Actions: `Discrete(3)`, which add -5 (up), 5 (down) or 0 to the y of the paddle.
     Observation: `Box` of shape (5,), float32: the y of the paddle's middle, and the ball's x, y, vx and vy.
     Step: the agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the
-        ball moves, 5 sideways. A ball at y <= 0 or y >= 590 turns round vertically. A ball flying left at x <= 10, or
+        ball moves, 5 sideways. At y <= 0 or y >= 590 its vertical speed is reversed. A ball flying left at x <= 10, or
         right at x >= 780, is returned if its y lies between the upper and the lower edge of the paddle on that side:
         vx changes its sign and vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
     Reward: 1 for each ball that the agent returns, nothing for a miss of either side.

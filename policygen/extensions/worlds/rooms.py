@@ -141,7 +141,7 @@ class LockedRoomEnv(MiniGridEnv):
             image[self._last_cell] = (robot.EMPTY, 0, 0, robot.NOBODY)
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._visible_cells(here, ahead), front):
-            if image[(*cell, 0)] == robot.UNSEEN or cell == front:
+            if cell == front or image[cell[0], cell[1], 0] == robot.UNSEEN:
                 thing = self.grid.get(*cell)
                 image[cell][:3] = thing.encode() if thing is not None else (robot.EMPTY, 0, 0)
         carried = self.carrying.encode() if self.carrying is not None else (robot.EMPTY, 0, 0)

@@ -199,18 +199,10 @@ def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> 
     assert f"policygen {again}\n" in text
 
 
-def test_every_question_costs_while_it_learns() -> None:
-    task = task_of_room("KeyInBox", 0.2)
-    assert dict(task.kwargs) == {"room": "KeyInBox", "cost": 0.2}
-    silent, asking = (
-        policygen.parse(f"| new | action |\n|---|---|\n| * | {word} |", task) for word in ("continue", "ask")
-    )
-    assert policygen.score(silent, episodes=3).mean > policygen.score(asking, episodes=3).mean
-
-
 def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
     assert rooms_of(["key-in-box", "policygen/ColoredDoorKey-v0", "KeyInBox"]) == ("KeyInBox", "ColoredDoorKey")
     assert len(rooms_of([])) == 4
+    assert dict(task_of_room("KeyInBox", 0.2).kwargs) == {"room": "KeyInBox", "cost": 0.2}
     with pytest.raises(UsageError, match="there is no room hall; name one of SimpleDoorKey"):
         rooms_of(["hall"])
     with pytest.raises(
