@@ -21,7 +21,7 @@ from support import Written
 
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
-from policygen.extensions.seats.situations import ObservationView, PastStep, Situation, StepQuestions
+from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions
 from policygen.extensions.worlds.robot import RoomReport
 from policygen.plants.record import PlantRecord, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
@@ -136,7 +136,8 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
 def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
     task = _task()
-    questions, shown = StepQuestions(task, memory=1), ObservationView(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
+    questions = StepQuestions(task, memory=1)
+    shown = questions.shown(np.array([0.0, 0.1, 0.02, -0.3]))
     questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
     plans = PlanQuestions("KeyInBox")
     plans.repair(plans.prompt(RoomReport(("box", "door"), "key")), "", "it is empty")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,12 +135,12 @@ def _introduce(drive: Drive) -> None:
 
 def _episode(drive: Drive) -> str:
     """Return a line about the last episode."""
-    ended, counts, ledger = drive.driver.ended, drive.driver.counts, drive.asker.ledger
+    ended, ledger = drive.driver.ended, drive.asker.ledger
     last = ended[-1]
     cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
     return (
         f"{len(ended):4d}  return {last.episode_return:.6g} in {last.length} steps"
-        f"  [{ledger.calls} requests, {counts.hits} answers reused{cost}]"
+        f"  [{ledger.calls} requests, {drive.driver.hits} answers reused{cost}]"
     )
 
 
@@ -166,15 +166,14 @@ def _report_drive(drive: Drive, outcome: DriveResult) -> None:
         say(f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)")
     else:
         say("no table: no answer stated an action")
-    counts = outcome.counts
-    share = counts.hits / counts.steps if counts.steps else 0.0
+    share = outcome.hits / outcome.steps if outcome.steps else 0.0
     say(
-        f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations seen before; "
-        f"{counts.asked:,} situations, {_requests(outcome)}"
+        f"{outcome.steps:,} decisions, {outcome.hits:,} of them ({share:.0%}) in situations seen before; "
+        f"{outcome.asked:,} situations, {_requests(outcome)}"
     )
     say(
-        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
-        f"in {counts.fallback_uses} decisions"
+        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} situations fell back to another action, "
+        f"in {outcome.fallback_uses} decisions"
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
@@ -238,13 +237,8 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tupl
     task = load_task(mediation.MEDIATOR_TASK)
     config = effective_config(task, mediation.MEDIATOR_TASK, assignments=assignments, options=options)
 
-    def mediators(room: str) -> Iterator[mediation.Mediator]:
-        for mediator in named.values():
-            if mediator is None:
-                say(f"{room}: learning when to ask from {train:,} episodes with the rule-based planner", err=True)
-                learned = mediation.learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
-                mediator = mediation.mediator_of(learned, task, mediation.LEARNED)
-            yield mediator
+    def say_learning(room: str) -> None:
+        say(f"{room}: learning when to ask from {train:,} episodes with the rule-based planner", err=True)
 
     def line(*cells: str) -> str:
         return "{:16}{:11} {:20}{:17}{:14}{}".format(*cells)
@@ -252,8 +246,9 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tupl
     session = mediation.Mediation(
         task,
         config,
-        mediation.MediationSettings(chosen, mediators, episodes, concurrency, template),
+        mediation.MediationSettings(chosen, named, episodes, train, cost, concurrency, template),
         out or default_folder("on-call", config),
+        on_learning=say_learning,
         on_row=lambda row: say(line(row.room, row.mediator, *mediation.row_in_words(row))),
         tell=lambda wait: say(f"  {wait}", err=True),
     )
@@ -289,11 +284,10 @@ def _report_mediation(outcome: mediation.MediationResult) -> None:
         say(verdict)
     if outcome.stopped:
         say(f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out")
-    counts = outcome.counts
-    say(f"plans for {counts.asked} different reports: {_requests(outcome)}")
+    say(f"plans for {outcome.asked} different reports: {_requests(outcome)}")
     say(
-        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
-        f"{counts.fallback_uses} times"
+        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} reports fell back to exploring, "
+        f"{outcome.fallback_uses} times"
     )
     if outcome.is_language_model:
         say(f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {dollars(outcome.usd)}")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.least_squares import LeastSquares, bounded, one_step_residuals, residuals_ahead, sample_weights
+from policygen.plants.least_squares import bounded, one_step_problem, problem_ahead
 from policygen.plants.transitions import BLOCK, Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
@@ -27,29 +27,19 @@ MAX_ERROR_RATIO = 0.8  # a fit to longer predictions is kept if it reduces squar
 
 @dataclass(frozen=True, eq=False)
 class FittedPlant:
-    """A plant with fitted numbers: an ensemble of members with the same equations and different numbers.
+    """A plant with fitted numbers: an ensemble of members with the same equations and different numbers."""
 
-    Attributes:
-        equations: the equations, with the numbers from which the fit began.
-        values: the numbers of each member, shape (members, K).
-        low, high: bounds of predicted observations, shape (d,): the observed range, extended by `MARGIN`.
-        starts: the first observations of each episode, followed by its hidden states: shape (episodes, d + h).
-        reward_outside: the reward of each step out of bounds; see `_reward_outside`.
-        error: root mean square error of predicting each observation one step ahead, as a share of the root mean square
-            change in that time, shape (d,): 1 is as good as "nothing changes".
-        error_ahead: the same `AHEAD` steps ahead; None if no episode is that long.
-        steps: number of transitions that it was fitted to.
-    """
-
-    equations: Equations
-    values: Column
-    low: Column
-    high: Column
-    starts: Column
-    reward_outside: float
+    equations: Equations  # with the numbers from which the fit began
+    values: Column  # the numbers of each member, shape (members, K)
+    low: Column  # lower bounds of predicted observations, shape (d,): the least value observed, minus a margin
+    high: Column  # upper bounds, likewise
+    starts: Column  # the first observations of each episode, then its hidden states: shape (episodes, d + h)
+    reward_outside: float  # of each step out of bounds; see `_reward_outside`
+    # Root mean square error of predicting each observation one step ahead, as a share of the root mean square change in
+    # that time, shape (d,): 1 is as good as "nothing changes".
     error: Column
-    error_ahead: Column | None
-    steps: int
+    error_ahead: Column | None  # the same `AHEAD` steps ahead; None if no episode is that long
+    steps: int  # number of transitions that it was fitted to
 
     @property
     def plant(self) -> Plant:
@@ -69,7 +59,7 @@ class FittedPlant:
         apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
         room = self.high - self.low + 1e-12
         shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
-        return float(np.sum(shares)) / max(1, data.episode_count)
+        return float(np.sum(shares)) / max(1, len(data.starts))
 
     @property
     def hidden(self) -> list[Column]:
@@ -83,7 +73,7 @@ class FittedPlant:
             return np.asarray((self.values - self.values[0]).std(axis=0))
 
 
-def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator, members: int = MEMBERS) -> FittedPlant:
+def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator) -> FittedPlant:
     """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
@@ -91,34 +81,30 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead, which noise misleads
     less; it is kept if it predicts better `AHEAD` steps ahead. It is left out for more than `MOST_NUMBERS` numbers.
     """
-    kept = data.thinned_steps()
-    values = np.tile(equations.values, (members, 1))
+    values = np.tile(equations.values, (MEMBERS, 1))
     if not equations.plant.hidden:
         for lines, numbers in _independent_groups(equations):
-            problem = LeastSquares(equations, data, numbers, one_step_residuals(equations, data, kept, lines))
-            values[:, numbers], _ = problem.solve([sample_weights(data.blocks[kept], rng) for _ in range(members - 1)])
+            values[:, numbers], _ = one_step_problem(equations, data, lines, numbers).solve(MEMBERS - 1, rng)
         found = with_errors(equations, values, data, [])
     else:
-        found = _fitted_ahead(equations, data, rng, members, None)
+        found = _fitted_ahead(equations, data, rng, None)
     if not SMALL_ERROR < found.error.max() < 1 or len(equations.values) > MOST_NUMBERS or found.error_ahead is None:
         return found
-    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], members, found)
+    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], found)
     assert longer.error_ahead is not None
     return longer if (longer.error_ahead**2).sum() < MAX_ERROR_RATIO * (found.error_ahead**2).sum() else found
 
 
 def _fitted_ahead(
-    equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
+    equations: Equations, data: Transitions, rng: np.random.Generator, found: FittedPlant | None
 ) -> FittedPlant:
     """Fit all numbers and hidden states to one-step predictions or, after a first fit `found`, to longer ones."""
-    if found is None:
-        start, begins, steps, hidden = equations, data.thinned_steps(), 1, _usual_starts(equations, data)
-    else:
-        start, begins, steps = Equations(equations.task, found.plant), data.window_starts(), BLOCK
-        hidden = np.array(found.hidden).reshape(-1, data.episode_count)
+    start, hidden, steps = equations, _usual_starts(equations, data), 1
+    if found is not None:
+        start, hidden, steps = Equations(equations.task, found.plant), np.array(found.hidden), BLOCK
     numbers = np.arange(len(equations.values))
-    problem = LeastSquares(start, data, numbers, residuals_ahead(start, data, begins, steps), hidden)
-    values, starts = problem.solve([sample_weights(data.blocks[begins], rng) for _ in range(members - 1)])
+    problem = problem_ahead(start, data, numbers, hidden.reshape(-1, len(data.starts)), steps)
+    values, starts = problem.solve(MEMBERS - 1, rng)
     return with_errors(equations, values, data, starts)
 
 
@@ -143,7 +129,7 @@ def with_errors(
         values,
         low - room,
         high + room,
-        np.column_stack([data.before[data.first], *hidden]),
+        np.column_stack([data.before[data.starts], *hidden]),
         _reward_outside(data),
         error,
         _error(equations, values[0], hidden, data, AHEAD),
@@ -153,18 +139,14 @@ def with_errors(
 
 def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
     """Fit the hidden states at the start of each episode: for each hidden state a column of shape (episodes,)."""
-    if not equations.plant.hidden:
-        return []
-    residuals = residuals_ahead(equations, data, data.thinned_steps(), 1)
-    no_numbers = np.zeros(0, np.intp)
-    _, hidden = LeastSquares(equations, data, no_numbers, residuals, _usual_starts(equations, data)).solve([])
-    return hidden
+    problem = problem_ahead(equations, data, np.zeros(0, np.intp), _usual_starts(equations, data), 1)
+    return problem.solve(0, np.random.default_rng())[1]
 
 
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     """Return the mean start of each hidden state for every episode, shape (h, episodes)."""
     means = [mean for mean, _ in equations.hidden_starts]
-    return np.tile(np.array(means, np.float64)[:, None], (1, data.episode_count))
+    return np.tile(np.array(means, np.float64)[:, None], (1, len(data.starts)))
 
 
 def _reward_outside(data: Transitions) -> float:
@@ -202,16 +184,29 @@ def _error(
     begins = begins[data.episode_index[begins] == data.episode_index[begins + steps - 1]][:: max(1, n // 2_000)]
     if not len(begins):
         return None
+    truth = data.after[begins + steps - 1]
+    change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
+    errors = predictions(equations, values, hidden, data, begins=begins, steps=steps) - truth
+    wrong = np.sqrt((in_usual_changes(errors, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
+    return np.asarray(np.where(change > 1e-9, wrong, 0.0))
+
+
+def predictions(
+    equations: Equations,
+    values: Column,
+    hidden: Sequence[Column],
+    data: Transitions,
+    *,
+    begins: npt.NDArray[np.intp],
+    steps: int,
+) -> Column:
+    """Return the observations predicted after `steps` steps from each of the steps `begins`, shape (begins, d)."""
     memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)
     for step in range(steps):
         observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], values.tolist())
-    found = np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
-    truth = data.after[begins + steps - 1]
-    change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
-    wrong = np.sqrt((in_usual_changes(found - truth, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
-    return np.asarray(np.where(change > 1e-9, wrong, 0.0))
+    return np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
 
 
 def in_usual_changes(errors: Column, usual: Column) -> Column:

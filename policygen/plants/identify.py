@@ -10,6 +10,7 @@ read the actions of that many steps before.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text
 from policygen.quantities.text import is_name, next_of
-from policygen.tasks.task import Task, decision_names, outputs_by_actuator
+from policygen.tasks.task import decision_names, outputs_by_actuator
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
@@ -54,28 +55,30 @@ def identify_plant(data: Transitions, known: Plant) -> Plant:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A sum of products of variables that predicts a target.
-
-    `error` is the root mean square error on held-out steps, as a share of the target's spread.
-    """
+    """A sum of products of variables that predicts a target."""
 
     products: tuple[Product, ...]
     weights: tuple[float, ...]
-    error: float
+    error: float  # root mean square error on held-out steps, as a share of the target's spread
+
+    @property
+    def variables(self) -> frozenset[int]:
+        """The indices of the variables that it reads."""
+        return frozenset(itertools.chain(*self.products))
+
+    def reads_from(self, first: int) -> bool:
+        """Return whether it reads a variable whose index is at least `first`."""
+        return max(self.variables, default=-1) >= first
 
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
         """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
-        terms = [
-            "*".join([number_text(weight), *(_power(names[v], product.count(v)) for v in dict.fromkeys(product))])
-            for weight, product in zip(self.weights, self.products, strict=True)
-        ]
+        terms = []
+        for weight, product in zip(self.weights, self.products, strict=True):
+            powers = [names[v] if n == 1 else f"{names[v]}^{n}" for v, n in Counter(product).items()]
+            terms.append("*".join([number_text(weight), *powers]))
         parts = [" + ".join(terms[i : i + MOST_IN_A_LINE]) for i in range(0, len(terms), MOST_IN_A_LINE)] or ["0"]
         before = [(f"{name}_{k}", _signed(part)) for k, part in enumerate(parts[:-1], 1)]
         return before, _signed(" + ".join([*(part for part, _ in before), parts[-1]]))
-
-
-def _power(name: str, exponent: int) -> str:
-    return name if exponent == 1 else f"{name}^{exponent}"
 
 
 def _signed(text: str) -> str:
@@ -90,7 +93,9 @@ class _Identification:
         self._names = list(self._task.observation_names)
         columns = Equations(self._task, Plant()).decided(data.actions)
         decided = dict(zip(decision_names(self._task), columns, strict=True))
-        self._parts = _free_parts(self._task)
+        # The parts that determine an action: numbers, and all labels of a choice but the first.
+        each = zip(self._task.actuators, outputs_by_actuator(self._task), strict=True)
+        self._parts = [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
         self._decided = np.column_stack([decided[name] for name in self._parts])
         self._held_out = data.blocks % 4 == 3
         delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
@@ -103,7 +108,7 @@ class _Identification:
 
     def _delayed(self, delay: int) -> Column:
         """Return the decisions `delay` steps earlier, a column per part; 0 before the episode began."""
-        late, starts = np.zeros_like(self._decided), np.flatnonzero(self._data.first)
+        late, starts = np.zeros_like(self._decided), self._data.starts
         late[delay:] = self._decided[: len(late) - delay]
         late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
         return late
@@ -137,12 +142,12 @@ class _Identification:
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
-            free = [k for k, j in enumerate(later) if j != i and not _reads_later(sums[j], values.shape[1])]
+            free = [k for k, j in enumerate(later) if j != i and not sums[j].reads_from(values.shape[1])]
             has_outliers = inside[i] is not with_outliers[i]
             if (
                 (sums[i].error < GOOD_ENOUGH and not has_outliers)
                 or not free
-                or any(_reads(sums[j], values.shape[1] + later.index(i)) for j in targets if i in later)
+                or (i in later and any(values.shape[1] + later.index(i) in one.variables for one in sums.values()))
             ):
                 continue
             some = [*range(len(products)), *(len(products) + k for k in free)]
@@ -161,7 +166,8 @@ class _Identification:
         """
         sums: dict[int, _Sum] = {}
         cleared, most = set[int](), 0
-        rare = {i for i in range(len(self._names)) if _most_frequent_share(values[:, i]) > 1 - RARE_CHANGES}
+        most_frequent = [np.unique(column, return_counts=True)[1].max() for column in values[:, : len(self._names)].T]
+        rare = {i for i, count in enumerate(most_frequent) if float(count) / len(values) > 1 - RARE_CHANGES}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
@@ -194,7 +200,7 @@ class _Identification:
         ]
         lines: dict[str, str] = {}
         sine_of = dict(self._angles)
-        for i in sorted(sums, key=lambda i: _reads_later(sums[i], len(names) + len(self._parts))):
+        for i in sorted(sums, key=lambda i: sums[i].reads_from(len(names) + len(self._parts))):
             name = names[i]
             if i in sine_of:
                 other = names[sine_of[i]]
@@ -207,7 +213,7 @@ class _Identification:
             lets += before
             text = _within(_signed(f"{name} + {text}") if sums[i].products else name, *limits[i])
             place = len(names) + len(self._parts) + later.index(i)
-            if any(_reads(other, place) for other in sums.values()):
+            if any(place in other.variables for other in sums.values()):
                 lets.append((later_names[later.index(i)], text))
                 text = later_names[later.index(i)]
             lines[name] = text
@@ -242,14 +248,15 @@ class _Identification:
 
     def _limits(self, i: int) -> tuple[float | None, float | None]:
         """Return the limits that an observation after a step seems to have; None: no limit."""
-        after, arrived = self._data.after[:, i], self._data.after[:, i] != self._data.before[:, i]
-        low, high = float(after.min()), float(after.max())
+        before, after = self._data.before[:, i], self._data.after[:, i]
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
-        reached = [after == limit for limit in (low, high)]
-        # A value that an observation has from the start of an episode, and never arrives at, is no limit.
-        at = [np.count_nonzero(one) >= AT_A_LIMIT and bool((one & arrived).any()) for one in reached]
-        return low if at[0] else None, high if at[1] else None
+
+        def limit(value: float) -> float | None:
+            # A value that an observation has from the start of an episode, and never arrives at, is no limit.
+            return value if (after == value).sum() >= AT_A_LIMIT and (before[after == value] != value).any() else None
+
+        return limit(float(after.min())), limit(float(after.max()))
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
         """Return the reward as text: a polynomial of observations and decisions, and the extra reward of an end."""
@@ -308,25 +315,9 @@ def _angle(rows: Column, cosine: int, sine: int) -> Column:
 
 
 def _within(text: str, low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"clip({text}, {number_text(low)}, {number_text(high)})"
-    if low is not None:
-        return f"max({text}, {number_text(low)})"
-    return text if high is None else f"min({text}, {number_text(high)})"
-
-
-def _reads(one: _Sum, variable: int) -> bool:
-    return any(variable in product for product in one.products)
-
-
-def _reads_later(one: _Sum, first: int) -> bool:
-    return any(v >= first for product in one.products for v in product)
-
-
-def _free_parts(task: Task) -> list[str]:
-    """Return the names of the parts that determine an action: numbers, and all labels of a choice but the first."""
-    each = zip(task.actuators, outputs_by_actuator(task), strict=True)
-    return [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
+    limits = [number_text(limit) for limit in (low, high) if limit is not None]
+    function = "clip" if len(limits) == 2 else "min" if low is None else "max"
+    return f"{function}({', '.join([text, *limits])})" if limits else text
 
 
 def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
@@ -342,11 +333,6 @@ def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
 
 def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
-
-
-def _most_frequent_share(column: Column) -> float:
-    """Return the share of the steps that have the most frequent value."""
-    return float(np.unique(column, return_counts=True)[1].max()) / len(column)
 
 
 def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,24 +27,11 @@ ROBUST_FITS = 3  # at most; each takes the usual residual of the fit before
 _MOST_AT_ONCE = 2_000_000  # entries of one array while derivatives are computed
 
 
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """The residuals of predictions, in parts: one part per predicted quantity and number of steps ahead.
-
-    Attributes:
-        compute: a function of the plant's numbers and hidden states that returns a column per part: shape (n,), or
-            (variants, n) for several variants of the numbers.
-        steps: for each part the indices of the predicted steps, shape (n,).
-    """
-
-    compute: Callable[[list[Any], Sequence[Any]], list[Any]]
-    steps: Sequence[npt.NDArray[np.intp]]
-
-
-def one_step_residuals(
-    equations: Equations, data: Transitions, kept: npt.NDArray[np.intp], lines: Sequence[str]
-) -> Residuals:
-    """Return the residuals of one-step predictions by some lines of a plant, at the steps `kept`."""
+def one_step_problem(
+    equations: Equations, data: Transitions, lines: Sequence[str], numbers: npt.NDArray[np.intp]
+) -> LeastSquares:
+    """Return the problem of fitting some numbers to one-step predictions by some lines of a plant."""
+    kept = data.thinned_steps()
     memory = data.memory(equations, equations.values.tolist())
     inputs = [column[kept] for column in (*data.before.T, *memory, *equations.decided(data.actions))]
     after, names = list(data.after[kept].T), equations.task.observation_names
@@ -59,11 +45,17 @@ def one_step_residuals(
         found = predict([*inputs, *values, *after])
         return [(one - targets[line]) / scales[line] for one, line in zip(found, lines, strict=True)]
 
-    return Residuals(residuals, [kept] * len(lines))
+    return LeastSquares(equations, data, numbers, residuals, steps=[kept] * len(lines))
 
 
-def residuals_ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> Residuals:
-    """Return the residuals of predictions 1 to `steps` steps ahead from each of `begins`, in units of usual changes."""
+def problem_ahead(
+    equations: Equations, data: Transitions, numbers: npt.NDArray[np.intp], hidden: Column, steps: int
+) -> LeastSquares:
+    """Return the problem of fitting numbers and hidden states to predictions 1 to `steps` steps ahead.
+
+    For one step, it uses all steps of the data or, if there are many, evenly spaced blocks; else evenly spaced windows.
+    """
+    begins = data.thinned_steps() if steps == 1 else data.window_starts()
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
     changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
     scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.rms_changes) for change in changes]
@@ -85,24 +77,37 @@ def residuals_ahead(equations: Equations, data: Transitions, begins: npt.NDArray
             found += [(observed[i] - data.after[at, i]) / scales[step][i] for i in moving]
         return found
 
-    return Residuals(residuals, [begins + step for step in range(steps) for _ in range(len(moving) + pays)])
+    predicted = [begins + step for step in range(steps) for _ in range(len(moving) + pays)]
+    return LeastSquares(equations, data, numbers, residuals, steps=predicted, hidden=hidden)
 
 
 class LeastSquares:
-    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode."""
+    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode.
+
+    Its residuals have a part for each predicted quantity and number of steps ahead.
+
+    Args:
+        residuals: a function of the plant's numbers and hidden states that returns a column per part, in units of usual
+            changes: shape (n,), or (variants, n) for several variants of the numbers.
+        steps: for each part the indices of the predicted steps, shape (n,); bootstrap samples draw the first part's.
+        hidden: the hidden states from which the search begins, shape (h, episodes); None: there are none.
+    """
 
     def __init__(
         self,
         equations: Equations,
         data: Transitions,
         numbers: npt.NDArray[np.intp],
-        residuals: Residuals,
+        residuals: Callable[[list[Any], Sequence[Any]], list[Any]],
+        *,
+        steps: Sequence[npt.NDArray[np.intp]],
         hidden: Column | None = None,
     ) -> None:
-        self._all, self._numbers, self._compute = equations.values, numbers, residuals.compute
-        self._counts = [len(some) for some in residuals.steps]
-        self._episodes = data.episode_index[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
-        self._hidden = np.zeros((0, data.episode_count)) if hidden is None else hidden
+        self._all, self._numbers, self._compute = equations.values, numbers, residuals
+        self._counts = [len(some) for some in steps]
+        self._episodes = data.episode_index[np.concatenate([np.zeros(0, np.intp), *steps])]
+        self._blocks = data.blocks[steps[0]] if steps else np.zeros(0, np.intp)
+        self._hidden = np.zeros((0, len(data.starts))) if hidden is None else hidden
         starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
         own, free = equations.limits[:, numbers], np.full((2, self._hidden.size), [[-np.inf], [np.inf]])
@@ -110,11 +115,8 @@ class LeastSquares:
         without_slope = _numbers_without_slope(equations)
         self._without_slope = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
 
-    def solve(self, samples: Sequence[Column]) -> tuple[Column, list[Column]]:
-        """Find the numbers that fit best; those of a bootstrap sample are one Gauss-Newton step from them.
-
-        Args:
-            samples: for each bootstrap sample the weight of each step, shape (steps,).
+    def solve(self, samples: int, rng: np.random.Generator) -> tuple[Column, list[Column]]:
+        """Find the numbers that fit best; those of each bootstrap sample of blocks are one Gauss-Newton step from them.
 
         Returns:
             The numbers, best first: shape (1 + samples, numbers); and for each hidden state its starts, shape
@@ -131,7 +133,7 @@ class LeastSquares:
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
         if not len(own):
-            return np.zeros((1 + len(samples), 0)), []
+            return np.zeros((1 + samples, 0)), []
         best, settled = self._gauss_newton_search(own)
         best = best if settled else search(best)
         if self._without_slope:
@@ -150,8 +152,10 @@ class LeastSquares:
         robust = 1 / np.sqrt(1 + (sizes / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(sizes)
         residuals, slopes = self._residuals(best), self._jacobian(best)
         found = [best]
-        for weights in samples:
-            each = [np.tile(weights, len(self._counts)), np.ones(self._hidden.size)]
+        present, block = np.unique(self._blocks, return_inverse=True)
+        for _ in range(samples):
+            drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
+            each = [np.tile(drawn[block], len(self._counts)), np.ones(self._hidden.size)]
             step = linear_least_squares(slopes, residuals, np.sqrt(np.concatenate(each)) * robust)
             found.append(self._within(best - step))
         numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
@@ -290,10 +294,3 @@ def _numbers_without_slope(equations: Equations) -> set[int]:
     read = set().union(*map(names_in, equations.with_definitions(lines)))
     read -= set().union(*map(read_with_slope, lines))
     return {int(name[1:]) for name in read if name.startswith("#")}
-
-
-def sample_weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:
-    """Draw a bootstrap sample of the blocks; return how often it contains each step, shape (steps,)."""
-    present, place = np.unique(blocks, return_inverse=True)
-    drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
-    return np.asarray(drawn[place], np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes
+from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes, predictions
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
 from policygen.policies.parts import Parts
@@ -25,16 +25,11 @@ SHARE = 'as a share of the change over that time: 1 is as good as "nothing chang
 
 
 class PredictionError(NamedTuple):
-    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes".
-
-    Attributes:
-        one: error one step ahead.
-        ahead: error `AHEAD` steps ahead; None if no episode is that long.
-    """
+    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes"."""
 
     name: str
-    one: float
-    ahead: float | None
+    one: float  # one step ahead
+    ahead: float | None  # `AHEAD` steps ahead; None if no episode is that long
 
     @property
     def larger(self) -> float:
@@ -43,15 +38,15 @@ class PredictionError(NamedTuple):
 
 
 class UncertainNumber(NamedTuple):
-    """A number that the data leave uncertain: left-hand side of its line, value, standard deviation."""
+    """A number that the data leave uncertain."""
 
-    line: str
+    line: str  # the left-hand side of its line
     value: float
-    deviation: float
+    deviation: float  # its standard deviation
 
 
 class PredictedValue(NamedTuple):
-    """An observation before a step, after it, and its prediction for after it."""
+    """An observation before a step and after it, and its predicted value after it."""
 
     name: str
     before: float
@@ -60,66 +55,40 @@ class PredictedValue(NamedTuple):
 
 
 class WorstPrediction(NamedTuple):
-    """The step that is predicted worst.
+    """The step that is predicted worst."""
 
-    Attributes:
-        step: its number in its episode, counted from 0.
-        action: the action, in the task's words.
-        row: all observations, the one predicted worst first.
-    """
-
-    step: int
-    action: str
-    row: tuple[PredictedValue, ...]
+    step: int  # its number in its episode, counted from 0
+    action: str  # in the task's words
+    row: tuple[PredictedValue, ...]  # all observations, the one predicted worst first
 
 
 @dataclass(frozen=True, slots=True)
 class PlantRecord:
-    """A summary of a fitted plant, as an attempt records it and as prompts and reports show it.
+    """A summary of a fitted plant, as an attempt records it and as prompts and reports show it."""
 
-    Attributes:
-        text: the lines of the plant, with the fitted numbers.
-        steps: number of transitions that it was fitted to.
-        errors: the prediction errors of each observation.
-        uncertain: the least certain numbers.
-        worst: the step that is predicted worst; None if it is not recorded.
-    """
-
-    text: str
-    steps: int
-    errors: tuple[PredictionError, ...] = ()
-    uncertain: tuple[UncertainNumber, ...] = ()
-    worst: WorstPrediction | None = None
+    text: str  # the lines of the plant, with the fitted numbers
+    steps: int  # number of transitions that it was fitted to
+    errors: tuple[PredictionError, ...] = ()  # of each observation
+    uncertain: tuple[UncertainNumber, ...] = ()  # the least certain numbers
+    worst: WorstPrediction | None = None  # None if it is not recorded
 
 
 def record_of(fitted: FittedPlant, data: Transitions) -> PlantRecord:
     """Return a summary of a fitted plant; `data` are the transitions that it was fitted to."""
-    equations, names = fitted.equations, fitted.equations.task.observation_names
-    one, ahead = fitted.error, fitted.error_ahead
+    equations, task, values = fitted.equations, fitted.equations.task, fitted.values[0]
+    names, ahead = task.observation_names, fitted.error_ahead
     errors = [
-        PredictionError(name, _rounded(one[i]), None if ahead is None else _rounded(ahead[i]))
+        PredictionError(name, _rounded(fitted.error[i]), None if ahead is None else _rounded(ahead[i]))
         for i, name in enumerate(names)
     ]
-    sizes = np.abs(fitted.values[0])
+    sizes = np.abs(values)
     shares = np.where(sizes > 0, fitted.deviations / np.maximum(sizes, 1e-300), 0.0)
-    least = [k for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN] if shares[k] > UNCERTAIN]
     uncertain = [
-        UncertainNumber(equations.places[k], _rounded(fitted.values[0][k]), _rounded(fitted.deviations[k]))
-        for k in least
+        UncertainNumber(equations.places[k], _rounded(values[k]), _rounded(fitted.deviations[k]))
+        for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN]
+        if shares[k] > UNCERTAIN
     ]
-    return PlantRecord(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), _worst(fitted, data))
-
-
-def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
-    equations, task = fitted.equations, fitted.equations.task
-    names = task.observation_names
-    found, _ = equations.step(
-        list(data.before.T),
-        data.memory(equations, list(fitted.values[0]), fitted.hidden),
-        equations.decided(data.actions),
-        list(fitted.values[0]),
-    )
-    predicted = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1)
+    predicted = predictions(equations, values, fitted.hidden, data, begins=np.arange(len(data)), steps=1)
     wrong = np.abs(in_usual_changes(predicted - data.after, data.rms_changes))
     at = int(wrong.max(axis=1).argmax())
     row = [
@@ -127,7 +96,8 @@ def _worst(fitted: FittedPlant, data: Transitions) -> WorstPrediction:
         for i in np.argsort(-wrong[at], kind="stable").tolist()
     ]
     action = action_words(task.actuators, [_rounded(part) for part in np.atleast_1d(data.actions[at])])
-    return WorstPrediction(int(at - np.flatnonzero(data.first[: at + 1])[-1]), action, tuple(row))
+    worst = WorstPrediction(int(at - data.starts[data.episode_index[at]]), action, tuple(row))
+    return PlantRecord(fitted.plant.to_text(), fitted.steps, tuple(errors), tuple(uncertain), worst)
 
 
 def _rounded(value: float) -> float:
@@ -151,10 +121,8 @@ def equations_of(record: PlantRecord, task: Task) -> Equations:
 def predicted(equations: Equations, episode: Trajectory) -> Column:
     """Return the observations that the equations predict from the start of an episode and its actions, without noise.
 
-    Hidden states start with the values that fit the episode best.
-
-    Returns:
-        Shape (steps + 1, d); the first row is the observed start. Values are NaN or infinite where the equations are.
+    The first of the steps + 1 rows is the observed start. Hidden states start with the values that fit the episode
+    best. Values are NaN or infinite where the equations are.
     """
     observed = list(episode.observations[:1].astype(np.float64).T)
     hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))
@@ -168,11 +136,11 @@ def predicted(equations: Equations, episode: Trajectory) -> Column:
     return np.stack(rows)
 
 
-def lines_with_units(record: PlantRecord, task: Task) -> list[str]:
+def lines_with_units(text: str, task: Task) -> list[str]:
     """Return the lines of a plant; a line about an observation has its unit as a comment."""
     units = {observation.name: observation.unit for observation in task.observations}
     found = []
-    for line in record.text.splitlines():
+    for line in text.splitlines():
         word, _, name = line.partition(" = ")[0].partition(" ")
         unit = units.get(name, "") if word in (NEXT, START, NOISE) else ""
         found.append(f"{line}  # {unit}" if unit else line)
@@ -204,7 +172,7 @@ def worst_in_words(record: PlantRecord) -> tuple[str, list[tuple[str, ...]]]:
 def plant_words(record: PlantRecord, task: Task) -> Iterator[str]:
     """Yield the lines of a plant with units, then as comments its errors, worst prediction and uncertain numbers."""
     yield f"# plant fitted to {record.steps:,} steps"
-    yield from lines_with_units(record, task)
+    yield from lines_with_units(record.text, task)
     yield from _aligned([("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(record)])
     yield f"# ({SHARE})"
     step, rows = worst_in_words(record)

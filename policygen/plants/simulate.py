@@ -16,7 +16,6 @@ from policygen.errors import PolicyError, UsageError
 from policygen.plants.fit import FittedPlant, with_errors
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Column, Equations, drawn_starts
-from policygen.tasks.task import Task
 
 LANES = 4_096  # episodes that are played side by side
 
@@ -26,9 +25,6 @@ class PlantCopies:
 
     A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
     of its last step is the plant's `reward_outside` for each step left until the limit.
-
-    Attributes:
-        first: observations at the start, float32 of shape (n, d).
     """
 
     def __init__(self, plant: FittedPlant, seeds: Sequence[int], starts: Column | None = None) -> None:
@@ -36,17 +32,14 @@ class PlantCopies:
         self._plant, self._equations = plant, equations
         members = np.asarray(seeds) % len(plant.values)
         self._values = list(plant.values[members].T)
-        if starts is None:
-            starts = np.stack([_start(plant, seed) for seed in seeds])
-        elif equations.plant.hidden:
-            starts = np.stack(
-                [[*own, *_start(plant, seed)[len(own) :]] for own, seed in zip(starts, seeds, strict=True)]
-            )
         width = len(plant.low)
         self._low, self._high = plant.low[:, None], plant.high[:, None]
-        columns = list(np.array(starts, np.float64).T)
+        drawn = np.stack([_start(plant, seed) for seed in seeds])
+        if starts is not None:
+            drawn[:, : starts.shape[1]] = starts
+        columns = list(drawn.T)
         with np.errstate(over="ignore"):
-            self.first = np.array(starts[:, :width], np.float32)
+            self.first = drawn[:, :width].astype(np.float32)  # observations at the start, shape (n, d)
         self._state = columns[:width]
         self._memory: list[Any] = equations.memory(columns[width:], len(seeds))
         self._steps_left = equations.task.max_steps
@@ -134,9 +127,6 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         equations: the plant, with its numbers.
         episodes: real episodes; they give the bounds, and the starts that the plant does not state.
 
-    Attributes:
-        plant: the plant with its bounds and starts.
-
     Raises:
         PolicyError: no episode has a step.
     """
@@ -147,11 +137,18 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         if not any(episode.length for episode in episodes):
             raise PolicyError("a plant without any real episode has no starts to draw from")
         data = Transitions.of(equations.task, episodes)
-        self.plant: FittedPlant = with_errors(equations, equations.values[None], data)
+        self.plant = with_errors(equations, equations.values[None], data)  # with its bounds and starts
         task = self._task = equations.task
-        low, high = ([getattr(o, end) for o in task.observations] for end in ("low", "high"))
-        self.observation_space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
-        self.action_space = action_space(task)
+        low, high = np.array([(o.low, o.high) for o in task.observations], np.float32).T
+        self.observation_space = spaces.Box(low, high)
+        counts = [len(actuator.labels) for actuator in task.actuators]
+        if task.action_space == "discrete":
+            self.action_space = spaces.Discrete(counts[0])
+        elif task.action_space == "multidiscrete":
+            self.action_space = spaces.MultiDiscrete(counts)
+        else:
+            low, high, _ = np.array(task.limits.bounds, np.float32).T
+            self.action_space = spaces.Box(low, high)
         self._copies: PlantCopies | None = None
         self._steps = 0
 
@@ -183,14 +180,3 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         space = self.observation_space
         assert isinstance(space, spaces.Box)
         return np.asarray(np.clip(rows[0], space.low, space.high), np.float32)
-
-
-def action_space(task: Task) -> spaces.Space[Any]:
-    """Return the space of the actions that a policy of the task returns."""
-    counts = [len(actuator.labels) for actuator in task.actuators]
-    if task.action_space == "discrete":
-        return spaces.Discrete(counts[0])
-    if task.action_space == "multidiscrete":
-        return spaces.MultiDiscrete(counts)
-    low, high, _ = zip(*task.limits.bounds, strict=True)
-    return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))

@@ -21,32 +21,23 @@ MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """The steps of episodes as arrays, in order.
-
-    Attributes:
-        before, after: observations before and after each step, shape (n, d).
-        actions: shape (n,) or (n, m).
-        rewards: shape (n,).
-        ended: whether the environment ended the episode after the step, shape (n,).
-        first: whether the step is the first of its episode, shape (n,).
-    """
+    """The steps of episodes as arrays, in order."""
 
     task: Task
-    before: Column
-    after: Column
-    actions: npt.NDArray[Any]
-    rewards: Column
-    ended: npt.NDArray[np.bool_]
-    first: npt.NDArray[np.bool_]
+    before: Column  # the observations before each step, shape (n, d)
+    after: Column  # those after it
+    actions: npt.NDArray[Any]  # shape (n,) or (n, m)
+    rewards: Column  # shape (n,)
+    ended: npt.NDArray[np.bool_]  # whether the environment ended the episode after the step, shape (n,)
+    starts: npt.NDArray[np.intp]  # the indices of the first steps of the episodes, shape (episodes,)
 
     @staticmethod
     def of(task: Task, trajectories: Sequence[Trajectory]) -> Transitions:
         """Return the steps of these episodes; there must be at least one step."""
         played = [trajectory for trajectory in trajectories if trajectory.length]
-        starts = np.cumsum([0, *(episode.length for episode in played)])
-        first, ended = np.zeros((2, starts[-1]), np.bool_)
-        first[starts[:-1]] = True
-        ended[starts[1:] - 1] = [episode.terminated for episode in played]
+        bounds = np.cumsum([0, *(episode.length for episode in played)])
+        ended = np.zeros(bounds[-1], np.bool_)
+        ended[bounds[1:] - 1] = [episode.terminated for episode in played]
         return Transitions(
             task,
             np.concatenate([episode.observations[:-1] for episode in played]).astype(np.float64),
@@ -54,22 +45,21 @@ class Transitions:
             np.concatenate([episode.actions for episode in played]),
             np.concatenate([episode.rewards for episode in played]).astype(np.float64),
             ended,
-            first,
+            bounds[:-1],
         )
 
     def __len__(self) -> int:
         return len(self.rewards)
 
-    @property
-    def episode_count(self) -> int:
-        """The number of episodes."""
-        return int(np.count_nonzero(self.first))
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.intp]:
+        """The number of steps of each episode, shape (episodes,)."""
+        return np.diff([*self.starts, len(self)])
 
     @cached_property
     def blocks(self) -> npt.NDArray[np.intp]:
         """The index of the block that each step belongs to, shape (n,); the last block of an episode may be shorter."""
-        starts = np.flatnonzero(self.first)
-        within = np.arange(len(self)) - np.repeat(starts, np.diff([*starts, len(self)]))
+        within = np.arange(len(self)) - self.starts[self.episode_index]
         return np.asarray(np.cumsum(within % BLOCK == 0) - 1, np.intp)
 
     @cached_property
@@ -82,7 +72,7 @@ class Transitions:
     @cached_property
     def episode_index(self) -> npt.NDArray[np.intp]:
         """The index of the episode that each step belongs to, shape (n,)."""
-        return np.asarray(np.cumsum(self.first) - 1, np.intp)
+        return np.repeat(np.arange(len(self.starts)), self.lengths)
 
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
         """Return the plant's memory and hidden states at each step, computed from the real observations.
@@ -94,13 +84,13 @@ class Transitions:
         Returns:
             A column for each remembered value and hidden state, shape (n,) or (variants, n).
         """
-        starts = np.flatnonzero(self.first)
+        starts, lengths = self.starts, self.lengths
         memory: list[Any] = equations.memory(hidden, len(starts))
         if not memory:
             return []
         variants = next((np.shape(one)[:1] for one in (*values, *hidden) if np.ndim(one) == 2), ())
         rows = np.empty((len(memory), *variants, len(self)))
-        decided, lengths = equations.decided(self.actions), np.diff([*starts, len(self)])
+        decided = equations.decided(self.actions)
         for step in range(int(lengths.max())):
             running = lengths > step
             at, lengths = starts[running] + step, lengths[running]

@@ -327,11 +327,10 @@ def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> No
     _check_distinct(columns)
     for a in actuators:
         _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, a column of every trace")
-        words = a.labels or [name for name, _ in a.levels]
-        for word in words:
+        for word in a.names:
             wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
             _refuse_if(not _LABEL.fullmatch(word), wrong)
-        _check_distinct(words)
+        _check_distinct(a.names)
 
 
 def _check_distinct(names: Sequence[str]) -> None:

@@ -67,6 +67,11 @@ class Actuator:
         """Whether this actuator chooses among labels."""
         return bool(self.labels)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels of a choice, or the names of the levels of a number."""
+        return self.labels or tuple(name for name, _ in self.levels)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

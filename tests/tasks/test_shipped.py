@@ -80,7 +80,7 @@ def test_the_reward_the_end_and_the_starts_that_a_task_states_are_those_of_its_e
         assert np.abs(paid - data.rewards).max() < 1e-6
     for name, text in task.starts:
         _, low, high = read_start(text)
-        seen = data.before[data.first, task.observation_names.index(name)]
+        seen = data.before[data.starts, task.observation_names.index(name)]
         assert low - 1e-6 <= seen.min() <= seen.max() <= high + 1e-6
         assert np.ptp(seen) >= 0.6 * (high - low)
 

@@ -17,7 +17,7 @@ from policygen.extensions.export.python import Python
 from policygen.extensions.export.source import Source
 from policygen.extensions.export.writing import comment_text, double, weighted_sum
 from policygen.plants.fit import FittedPlant
-from policygen.plants.record import PlantRecord, lines_with_units
+from policygen.plants.record import lines_with_units
 from policygen.policies.features import Lets
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, read_start
@@ -186,14 +186,13 @@ class PlantSource(Source):
 
     def plant_heading(self, usage: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: how to call the code, and the plant's own text."""
-        text, steps = self.equations.plant.to_text(), self.plant.steps
         notes = [
             "An episode begins like one of those seen, or as `start` says. Your code counts its steps.",
             "Observations are rounded to single precision, as policies see them; the state is not.",
-            f"If a state leaves the region of the {steps:,} steps seen, the episode ends, and pays",
+            f"If a state leaves the region of the {self.plant.steps:,} steps seen, the episode ends, and pays",
             f"{self.plant.reward_outside:.4g} for each remaining step.",
         ]
-        lines = ["The plant itself:", "", *lines_with_units(PlantRecord(text, steps), self.task)]
+        lines = ["The plant itself:", "", *lines_with_units(self.equations.plant.to_text(), self.task)]
         return self.heading("A simulator of", [*usage, "", *notes], lines)
 
 

@@ -127,7 +127,7 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
             drawn = both("Real and predicted episode", plant_figure, equations, unseen)
-    return PlantContent(plant, "\n".join(lines_with_units(plant, task)), latex, drawn)
+    return PlantContent(plant, "\n".join(lines_with_units(plant.text, task)), latex, drawn)
 
 
 def film_of(policy: Policy) -> tuple[Picture | None, str]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from policygen.errors import TemplateError
 from policygen.llm import Provider
 from policygen.llm.base import KeyedProvider
-from policygen.llm.messages import Exchange, Message, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Exchange, Message, Prompt, Reply
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.request_log import RequestLog
 
@@ -50,8 +50,73 @@ def quoted(text: str) -> str:
     return f"`{words if len(words) <= _QUOTED else f'{words[: _QUOTED - 4]} ...'}`"
 
 
-class Questions(ABC, Generic[Q]):
-    """A renderer of questions to a model, and of repair requests for unreadable answers.
+@dataclass
+class ProgramProvider:
+    """A provider that is not a language model: a function answers, from the context that a prompt carries."""
+
+    spec: str
+    answer: Callable[[Any], str]
+
+    model = NO_MODEL
+    is_language_model = False
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Return the function's answer, which costs nothing."""
+        return Reply(self.answer(prompt.context), NO_MODEL, 0, 0, 0.0)
+
+
+@dataclass(eq=False)
+class Asker:
+    """A client of one provider that several threads use at a time; see `RequestLog`.
+
+    The first request is sent alone, so that only one request fails if the model refuses a parameter.
+
+    """
+
+    provider: Provider
+    log: RequestLog
+    concurrency: int = 1  # maximum number of requests under way; set to 1 for a provider without a server
+    asked: int = 0  # number of different questions that got an answer, readable or not
+    repairs: int = 0  # number of these whose answer was unreadable, so that a repair was requested
+    fallbacks: int = 0  # number of these whose second answer was unreadable, too
+    fallback_uses: int = 0  # number of times that a fallback was used in place of an answer
+
+    def __post_init__(self) -> None:
+        self.concurrency = self.concurrency if isinstance(self.provider, KeyedProvider) else 1
+        self.ledger = self.log.ledger
+        self._has_reply = False
+        self.lock = threading.Lock()  # guards the counts
+
+    def map_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call `work`, which asks, for each item in parallel; return the results in the order of the items.
+
+        Raises:
+            PolicygenError: the first error, in the order of the items, after the requests under way have ended.
+        """
+        one_by_one = len(items) if self.concurrency == 1 else 0 if self._has_reply else 1
+        results = [work(item) for item in items[:one_by_one]]
+        if len(items) <= one_by_one:
+            return results
+        with ThreadPoolExecutor(self.concurrency) as executor:
+            futures = [executor.submit(work, item) for item in items[one_by_one:]]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                # Cancel questions that are not yet asked; requests under way are paid for, and their answers kept.
+                for future in futures:
+                    future.cancel()
+        # A failed question comes before all cancelled ones, so its error is the one raised.
+        return results + [future.result() for future in futures]
+
+    def ask(self, number: int, repair: int, prompt: Prompt) -> Exchange:
+        """Ask question `number` (`repair` is 0), or request a repair of its answer (1). See `RequestLog.ask`."""
+        exchange = self.log.ask(self.provider, number, repair, prompt)
+        self._has_reply = self._has_reply or exchange.requests > 0
+        return exchange
+
+
+class Questions(ABC, Generic[Q, V]):
+    """The questions of one kind to a model; it renders them, asks each once, and remembers the answers.
 
     Args:
         templates: names of the templates of the system message, of a question, and of a repair request.
@@ -77,6 +142,7 @@ class Questions(ABC, Generic[Q]):
             load_template(name)
         self._request, self._repair = templates[1:]
         self._prompt_tokens, self._shared = prompt_tokens, shared or {}
+        self._known: dict[Q, V | None] = {}
         for variables in systems:
             self._system = Prompt((Message("system", render_template(templates[0], variables)),))
             if self._system.estimated_tokens <= 0.8 * prompt_tokens:
@@ -86,6 +152,37 @@ class Questions(ABC, Generic[Q]):
     @abstractmethod
     def prompt(self, question: Q) -> Prompt:
         """Render a question; raise TemplateError if it cannot be rendered or is too long."""
+
+    @abstractmethod
+    def read(self, text: str, question: Q) -> V:
+        """Return the value in the text of an answer; raise UnreadableAnswer if there is none."""
+
+    def answers(self, questions: Sequence[Q], asker: Asker) -> list[V | None]:
+        """Return the answers to questions, asking all new ones in parallel; None where the repair is unreadable, too.
+
+        Raises:
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
+        """
+        new = [question for question in dict.fromkeys(questions) if question not in self._known]
+
+        def ask(numbered: tuple[int, Q]) -> None:
+            number, question = numbered
+            prompt, value = self.prompt(question), None
+            for repair in (0, 1):
+                reply = asker.ask(number, repair, prompt).reply
+                try:
+                    value = read_reply(reply, lambda text: self.read(text, question))
+                    break
+                except UnreadableAnswer as error:
+                    prompt = self.repair(prompt, reply.text, str(error))
+            with asker.lock:
+                asker.asked += 1
+                asker.repairs += repair
+                asker.fallbacks += value is None
+            self._known[question] = value
+
+        asker.map_parallel(ask, list(enumerate(new, start=asker.asked + 1)))
+        return [self._known[question] for question in questions]
 
     def repair(self, prompt: Prompt, reply: str, problem: str) -> Prompt:
         """Return the prompt, the unreadable reply, and a request for another answer."""
@@ -105,107 +202,3 @@ class Questions(ABC, Generic[Q]):
                 f"the prompt has about {prompt.estimated_tokens:,} tokens; the limit is {self._prompt_tokens:,}; "
                 f"raise --set prompt_tokens=N, {self.remedy}"
             )
-
-
-@dataclass(eq=False)
-class Asker:
-    """A client of one provider that several threads use at a time; see `RequestLog`.
-
-    The first request is sent alone, so that only one request fails if the model refuses a parameter.
-
-    Args:
-        concurrency: maximum number of requests under way; set to 1 for a provider without a server.
-    """
-
-    provider: Provider
-    log: RequestLog
-    concurrency: int = 1
-
-    def __post_init__(self) -> None:
-        self.concurrency = self.concurrency if isinstance(self.provider, KeyedProvider) else 1
-        self.ledger = self.log.ledger
-        self._answered = False
-
-    def map_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Call `work`, which asks, for each item in parallel; return the results in the order of the items.
-
-        Raises:
-            PolicygenError: the first error, in the order of the items, after the requests under way have ended.
-        """
-        one_by_one = len(items) if self.concurrency == 1 else 0 if self._answered else 1
-        results = [work(item) for item in items[:one_by_one]]
-        if len(items) <= one_by_one:
-            return results
-        with ThreadPoolExecutor(self.concurrency) as executor:
-            futures = [executor.submit(work, item) for item in items[one_by_one:]]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                # Cancel questions that are not yet asked; requests under way are paid for, and their answers kept.
-                for future in futures:
-                    future.cancel()
-        # A failed question comes before all cancelled ones, so its error is the one raised.
-        return results + [future.result() for future in futures]
-
-    def ask(self, number: int, repair: int, prompt: Prompt) -> Exchange:
-        """Ask question `number` (`repair` is 0), or request a repair of its answer (1). See `RequestLog.ask`."""
-        exchange = self.log.ask(self.provider, number, repair, prompt)
-        self._answered = self._answered or exchange.requests > 0
-        return exchange
-
-
-@dataclass
-class Counts:
-    """The counts of questions, repairs and fallbacks.
-
-    Attributes:
-        asked: number of different questions that got an answer, readable or not.
-        repairs: number of these questions whose answer was unreadable, so that a repair was requested.
-        fallbacks: number of these questions whose second answer was unreadable, too.
-        fallback_uses: number of times that a fallback was used in place of an answer.
-    """
-
-    asked: int = 0
-    repairs: int = 0
-    fallbacks: int = 0
-    fallback_uses: int = 0
-
-
-class Answers(Generic[Q, V]):
-    """A cache of a model's answers, which asks for those it lacks, with one repair request each.
-
-    Args:
-        counts: updated with every question asked.
-        read: returns the value in the text of an answer to a question; raises UnreadableAnswer.
-    """
-
-    def __init__(self, asker: Asker, counts: Counts, questions: Questions[Q], read: Callable[[str, Q], V]) -> None:
-        self._asker, self._counts, self._questions, self._read = asker, counts, questions, read
-        self._known: dict[Q, V | None] = {}
-        self._lock = threading.Lock()  # guards the counts and the answers
-
-    def get_all(self, questions: Sequence[Q]) -> list[V | None]:
-        """Return the answers to questions, asking all new ones in parallel; None where the repair is unreadable, too.
-
-        Raises:
-            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
-        """
-        new = [question for question in dict.fromkeys(questions) if question not in self._known]
-        numbered = list(enumerate(new, start=self._counts.asked + 1))
-        self._asker.map_parallel(lambda item: self._ask(*item), numbered)
-        return [self._known[question] for question in questions]
-
-    def _ask(self, number: int, question: Q) -> None:
-        prompt, value = self._questions.prompt(question), None
-        for repair in (0, 1):
-            reply = self._asker.ask(number, repair, prompt).reply
-            try:
-                value = read_reply(reply, lambda text: self._read(text, question))
-                break
-            except UnreadableAnswer as error:
-                prompt = self._questions.repair(prompt, reply.text, str(error))
-        with self._lock:
-            self._counts.asked += 1
-            self._counts.repairs += repair
-            self._counts.fallbacks += value is None
-            self._known[question] = value

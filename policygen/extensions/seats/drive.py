@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import UsageError
-from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
+from policygen.errors import PolicyError, UsageError
+from policygen.extensions.seats.asking import ProgramProvider
+from policygen.extensions.seats.driver import Driver
 from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
 from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
@@ -34,57 +35,38 @@ TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactl
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
-    """The settings of a drive that a run does not have.
+    """The settings of a drive that a run does not have."""
 
-    Attributes:
-        episodes: number of episodes to play. Their seeds depend on the setting `seed` alone; the table is scored on
-            other seeds.
-        memory: number of previous steps that a question shows.
-        concurrency: maximum number of questions under way at a time.
-        template: template of the question about a step, instead of `drive`.
-    """
-
-    episodes: int = 10
-    memory: int = 0
-    concurrency: int = 4
-    template: str | None = None
+    episodes: int = 10  # to play; their seeds depend on the setting `seed` alone, and the table is scored on others
+    memory: int = 0  # number of previous steps that a question shows
+    concurrency: int = 4  # maximum number of questions under way at a time
+    template: str | None = None  # of the question about a step, instead of `drive`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult(SessionResult):
-    """The results and costs of a drive, saved as `drive.json`.
-
-    Attributes:
-        shown: `bins` of the task's grid, or `numbers` of three digits if the task has no grid.
-        planned, episodes: number of episodes to play, and of those played to their end.
-        driven, returns: the score and the returns of the episodes played to their end.
-        table: the score of the table made from the decisions, exact or on fresh episodes; None without a table.
-        cells, cells_seen: number of cells of the grid, and of those in which the model chose an action.
-        most_chosen: the action chosen most often; the table takes it in all other cells.
-        decision_seconds: seconds that the drive waited for answers, per step.
-        answer_seconds: seconds that requests took, per answer.
-        tokens_per_episode, usd_per_episode: costs of the drive per episode played to its end; None if unknown.
-        decisions: for each cell seen, its bins and how often each action was chosen there, most frequent first.
-    """
+    """The results and costs of a drive, saved as `drive.json`."""
 
     task: str
     gym_id: str
     memory: int
     concurrency: int
-    shown: str
-    planned: int
-    episodes: int = 0
-    driven: dict[str, Any] | None = None
-    returns: tuple[float, ...] = ()
-    table: dict[str, Any] | None = None
-    cells: int = 0
-    cells_seen: int = 0
-    most_chosen: str = ""
-    counts: DriveCounts = field(default_factory=DriveCounts)
-    decision_seconds: float = 0.0
-    answer_seconds: float = 0.0
-    tokens_per_episode: float | None = None
-    usd_per_episode: float | None = None
+    shown: str  # `bins` of the task's grid, or `numbers` of three digits if the task has no grid
+    planned: int  # number of episodes to play
+    episodes: int = 0  # number of those played to their end
+    driven: dict[str, Any] | None = None  # the score of the episodes played to their end
+    returns: tuple[float, ...] = ()  # of the same episodes
+    table: dict[str, Any] | None = None  # its score, exact or on fresh episodes; None without a table
+    cells: int = 0  # number of cells of the grid
+    cells_seen: int = 0  # number of cells in which the model chose an action
+    most_chosen: str = ""  # the action chosen most often; the table takes it in all other cells
+    steps: int = 0  # see `Driver`
+    hits: int = 0  # see `Driver`
+    decision_seconds: float = 0.0  # that the drive waited for answers, per step
+    answer_seconds: float = 0.0  # that requests took, per answer
+    tokens_per_episode: float | None = None  # per episode played to its end; None if unknown
+    usd_per_episode: float | None = None  # the same
+    # For each cell seen its bins, and how often each action was chosen there, most frequent first.
     decisions: tuple[dict[str, Any], ...] = ()
 
 
@@ -92,13 +74,11 @@ class Drive(ModelSession[DriveResult]):
     """A drive: a model plays episodes, and its decisions become a table; `carry_out` does the work.
 
     Args:
-        folder, tell: see `ModelSession`.
         on_episode: called with every episode that ends.
 
     Raises:
-        UsageError: the provider cannot drive, a cost limit cannot be enforced, or the folder holds something else.
+        UsageError, LogbookError: see `ModelSession`; or the provider cannot drive.
         TemplateError: a template is missing or broken.
-        LogbookError: the folder cannot be written, or another process works in it.
     """
 
     file, kind, identity_fields = "drive.json", "drive", ("task", "gym_id", "llm", "seed", "memory")
@@ -131,38 +111,52 @@ class Drive(ModelSession[DriveResult]):
             planned=settings.episodes,
         )
         super().__init__(folder, config, provider, self.task, initial, concurrency=settings.concurrency, tell=tell)
-        self.driver = Driver(self.task, self.asker, questions, on_episode)
-        self.table: TablePolicy | None = None
+        self.driver = Driver(self.asker, questions, on_episode)
+        self._table: TablePolicy | None = None
         self.score: Score | None = None
         self._seeds = episode_seeds(config.seed, "driving", settings.episodes)
 
     def _work(self) -> None:
-        with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
-            simulator.play(self.driver, self._seeds)
+        """Play the episodes; save those that ended, in the order of their seeds, and the table, also after an error."""
+        try:
+            with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
+                simulator.play(self.driver, self._seeds)
+        finally:
+            self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
+            if self.driver.ended:
+                buffer = ReplayBuffer(self.config.buffer_steps)
+                buffer.add(1, self.driver.ended)
+                buffer.save(self.folder / "episodes.npz")
+            self._table = self._make_table()
+            if self._table is not None:
+                self._table.save(self.folder / BEST)
 
-    def _save_files(self) -> None:
-        """Save the episodes, in the order of their seeds, and the table."""
-        self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
-        if self.driver.ended:
-            buffer = ReplayBuffer(self.config.buffer_steps)
-            buffer.add(1, self.driver.ended)
-            buffer.save(self.folder / "episodes.npz")
-        self.table = table_of(self.driver)
-        if self.table is not None:
-            self.table.save(self.folder / BEST)
+    def _make_table(self) -> TablePolicy | None:
+        """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
+
+        Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
+        """
+        grid, most = self.task.grid, self.driver.most_chosen
+        if grid is None or most is None:
+            return None
+        actions = np.tile(np.array(most, np.float64), (grid.size, 1))
+        for cell, counts in self.driver.chosen.items():
+            actions[cell] = counts.most_common(1)[0][0]
+        return TablePolicy.from_actions(self.task, actions)
 
     def _evaluate(self) -> None:
-        if self.table is not None:
-            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
+        if self._table is not None:
+            self.score = evaluate(self._table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
     def _current_result(self) -> DriveResult:
         driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
         chosen, grid, episodes = driver.most_chosen, self.task.grid, len(ended)
-        answers = driver.counts.asked + driver.counts.repairs - ledger.cached
+        answers = self.asker.asked + self.asker.repairs - ledger.cached
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
-            self._initial_result,
-            counts=replace(driver.counts),
+            self.result,
+            steps=driver.steps,
+            hits=driver.hits,
             concurrency=self.asker.concurrency,
             episodes=episodes,
             driven=score_record(sampled_score(ended, engine_words("copies", self.task))) if ended else None,
@@ -171,11 +165,18 @@ class Drive(ModelSession[DriveResult]):
             cells=grid.size if grid is not None else 0,
             cells_seen=len(driver.chosen),
             most_chosen=action_words(self.task.actuators, chosen) if chosen is not None else "",
-            decision_seconds=driver.seconds / max(1, driver.counts.steps),
+            decision_seconds=driver.seconds / max(1, driver.steps),
             answer_seconds=ledger.llm_seconds / max(1, answers),
             tokens_per_episode=tokens / episodes if episodes else None,
             usd_per_episode=ledger.usd / episodes if episodes and ledger.usd is not None else None,
-            decisions=tuple(_decisions(driver)),
+            decisions=tuple(
+                {
+                    "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
+                    "chosen": {action_words(self.task.actuators, action): n for action, n in counts.most_common()},
+                }
+                for cell, counts in sorted(driver.chosen.items())
+                if grid is not None
+            ),
         )
 
 
@@ -184,7 +185,7 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
 
     Raises:
         UsageError: the provider cannot drive.
-        PolicyError: the saved policy cannot be read, or has a memory.
+        PolicyError: the saved policy cannot be read, or has a memory; a driver decides single steps.
     """
     spec = read_spec(config.llm)
     if spec.name == "policy":
@@ -200,37 +201,16 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
                 f"--llm {config.llm} is a policy for {policy.task.name}: its observations or actions differ from "
                 f"those of {task.name}; name one found for {task.name}"
             )
-        return PolicyProvider(policy, config.llm)
-    if spec.name == "builtin":
-        raise UsageError(
-            "builtin proposes policies and cannot decide single steps; a saved policy can, without a key: "
-            "--llm policy:RUN or policy:best.json"
-        )
-    return connect_single_model(config, "drive")
+        if policy.remembers:
+            raise PolicyError(
+                f"--llm {config.llm}: the policy remembers {', '.join(policy.remembers)}, but a driver decides single "
+                "steps; name a policy without prev(...)"
+            )
 
+        def answer(observation: Any) -> str:
+            action = np.atleast_1d(np.asarray(policy.act_one(np.asarray(observation)), np.float64))
+            return f"Action: {action_words(task.actuators, action.tolist())}"
 
-def table_of(driver: Driver) -> TablePolicy | None:
-    """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
-
-    Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
-    """
-    grid, most = driver.task.grid, driver.most_chosen
-    if grid is None or most is None or not driver.chosen:
-        return None
-    actions = np.tile(np.array(most, np.float64), (grid.size, 1))
-    for cell, counts in driver.chosen.items():
-        actions[cell] = counts.most_common(1)[0][0]
-    return TablePolicy.from_actions(driver.task, actions)
-
-
-def _decisions(driver: Driver) -> list[dict[str, Any]]:
-    grid = driver.task.grid
-    if grid is None:
-        return []
-    return [
-        {
-            "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
-            "chosen": {action_words(driver.task.actuators, action): count for action, count in counts.most_common()},
-        }
-        for cell, counts in sorted(driver.chosen.items())
-    ]
+        return ProgramProvider(config.llm, answer)
+    refusal = "cannot decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
+    return connect_single_model(config, "drive", refusal)

@@ -6,21 +6,23 @@ A mediator is a fixed rule, or a table tuned on episodes in which every question
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from scipy.stats import binomtest
 
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError, UsageError
-from policygen.extensions.seats.plans import Planner, PlanQuestions, RulesProvider
+from policygen.extensions.seats.asking import ProgramProvider
+from policygen.extensions.seats.plans import FALLBACK, PlanQuestions
 from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
-from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs
+from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs, plan_by_rules
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
@@ -35,53 +37,25 @@ from policygen.tasks.environments import make
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-if TYPE_CHECKING:  # minigrid is an extra
-    from policygen.extensions.worlds.rooms import LockedRoomEnv
-
 MEDIATOR_TASK = "when-to-ask"
 COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
 # The table that tuning starts from: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
-
-@dataclass(frozen=True, slots=True)
-class Mediator:
-    """A rule that decides at each step whether to ask the planner; the first step of an episode always asks.
-
-    Attributes:
-        asks: returns whether to ask, from the signs of a step and the episode's own random generator.
-        policy: the policy that the rule follows; None for the fixed rules.
-    """
-
-    name: str
-    asks: Callable[[Signs, np.random.Generator], bool]
-    policy: Policy | None = None
-
-
+# Whether to ask the planner, from the signs of a step and the episode's own random generator; the first step of an
+# episode asks in any case.
+Mediator = Callable[[Signs, np.random.Generator], bool]
 LEARNED = "learned"
-MEDIATORS = {
-    mediator.name: mediator
-    for mediator in (
-        Mediator("always", lambda signs, rng: True),
-        Mediator("never", lambda signs, rng: False),  # only at the first step
-        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5),
-        Mediator("hard-coded", lambda signs, rng: signs.ended > 0),
-    )
+MEDIATORS: dict[str, Mediator] = {
+    "always": lambda signs, rng: True,
+    "never": lambda signs, rng: False,
+    "random": lambda signs, rng: signs.ended > 0 or rng.random() < 0.5,
+    "hard-coded": lambda signs, rng: signs.ended > 0,
 }
 
 
-def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
-    """Return a mediator that asks when a policy says so; `task` is `when-to-ask`.
-
-    Raises:
-        PolicyError: the policy is for another task, or has a memory.
-    """
-    theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
-    if theirs != ours or policy.remembers:
-        raise PolicyError(
-            f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
-        )
-    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
+def _mediator_of(policy: Policy) -> Mediator:
+    return lambda signs, rng: bool(policy.act_one(np.array(signs)))
 
 
 def task_of_room(room: str, cost: float = COST) -> Task:
@@ -113,7 +87,7 @@ def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Pol
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """Return the mediator of each name: one of `MEDIATORS`, that of a policy's file or run, or None for `learned`.
+    """Return the mediator of each name: one of `MEDIATORS`, or that of a policy's file or run; None for `learned`.
 
     Raises:
         UsageError: a name is none of these.
@@ -124,7 +98,13 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
         if name in MEDIATORS or name == LEARNED:
             found[name] = MEDIATORS.get(name)
         elif Path(check_name(name)).exists():
-            found[name] = mediator_of(best_policy(Path(name)), load_task(MEDIATOR_TASK), name)
+            policy, task = best_policy(Path(name)), load_task(MEDIATOR_TASK)
+            theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
+            if theirs != ours or policy.remembers:
+                raise PolicyError(
+                    f"{name} is a policy for {policy.task.name}; name a policy for {task.name} that has no memory"
+                )
+            found[name] = _mediator_of(policy)
         else:
             raise UsageError(
                 f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; name one of "
@@ -157,58 +137,36 @@ SHARE_OF_QUESTIONS = 1 / 3  # a learned mediator may ask at most this share of t
 
 @dataclass(frozen=True, slots=True)
 class MediationSettings:
-    """The settings of a mediation that a run does not have.
+    """The settings of a mediation that a run does not have."""
 
-    Attributes:
-        rooms: names of the rooms, in the order in which they are played.
-        mediators: yields the mediators of a room in playing order. A learned one is tuned when its turn comes.
-        episodes: number of episodes to play with each mediator; the same episodes for all.
-        concurrency: maximum number of questions under way at a time.
-        template: template of the question for a plan, instead of `mediate`.
-    """
-
-    rooms: Sequence[str]
-    mediators: Callable[[str], Iterable[Mediator]]
-    episodes: int = 100
-    concurrency: int = 4
-    template: str | None = None
+    rooms: Sequence[str]  # in the order in which they are played
+    mediators: Mapping[str, Mediator | None]  # from `named_mediators`, in the order in which they are played
+    episodes: int = 100  # to play with each mediator; the same episodes for all
+    train: int = 3_000  # episodes to tune a learned mediator with
+    cost: float = COST  # of each question in those episodes
+    concurrency: int = 4  # maximum number of questions under way at a time
+    template: str | None = None  # of the question for a plan, instead of `mediate`
 
 
 @dataclass(frozen=True, slots=True)
 class MediatorRow:
-    """The results of one mediator in one room; the tuples have one entry per episode.
-
-    Attributes:
-        opened: whether the door was opened.
-        returns: the return of the room, without the cost of questions.
-        steps: number of the robot's steps.
-        questions: number of questions that the mediator asked.
-    """
+    """The results of one mediator in one room; the tuples have one entry per episode."""
 
     room: str
     mediator: str
-    opened: tuple[bool, ...]
-    returns: tuple[float, ...]
-    steps: tuple[int, ...]
-    questions: tuple[int, ...]
+    opened: tuple[bool, ...]  # whether the door was opened
+    returns: tuple[float, ...]  # of the room, without the cost of questions
+    steps: tuple[int, ...]  # of the robot
+    questions: tuple[int, ...]  # that the mediator asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediationResult(SessionResult):
-    """The results and costs of a mediation, saved as `mediate.json`.
-
-    Attributes:
-        rows: the results of the mediators whose episodes were all played.
-        tables: pairs (room, text) of the learned mediators, as the text of a policy.
-    """
+    """The results and costs of a mediation, saved as `mediate.json`."""
 
     episodes: int
-    rows: tuple[MediatorRow, ...] = ()
-    tables: tuple[tuple[str, str], ...] = ()
-
-    def row(self, room: str, mediator: str) -> MediatorRow | None:
-        """Return the results of a mediator in a room; None if it was not played there."""
-        return next((row for row in self.rows if (row.room, row.mediator) == (room, mediator)), None)
+    rows: tuple[MediatorRow, ...] = ()  # of the mediators whose episodes were all played
+    tables: tuple[tuple[str, str], ...] = ()  # each room and the text of the policy learned for it
 
 
 class Mediation(ModelSession[MediationResult]):
@@ -216,14 +174,13 @@ class Mediation(ModelSession[MediationResult]):
 
     Args:
         task: the mediators' task, `when-to-ask`.
-        folder, tell: see `ModelSession`.
+        on_learning: called with the name of a room before a mediator is tuned in it.
         on_row: called with the results of every mediator whose episodes are played.
 
     Raises:
-        UsageError: the provider cannot plan, a cost limit cannot be enforced, or the folder holds something else.
+        UsageError, LogbookError: see `ModelSession`; or the provider cannot plan.
         TemplateError: a template is missing or broken.
         TaskError: the package minigrid is missing.
-        LogbookError: the folder cannot be written, or another process works in it.
     """
 
     file, kind, identity_fields = "mediate.json", "mediation", ("llm", "seed")
@@ -235,17 +192,24 @@ class Mediation(ModelSession[MediationResult]):
         settings: MediationSettings,
         folder: Path,
         *,
+        on_learning: Callable[[str], None] = lambda room: None,
         on_row: Callable[[MediatorRow], None] = lambda row: None,
         tell: Callable[[Wait], None] = lambda wait: None,
     ) -> None:
         self.settings = settings
-        provider = connect_planner(config)
-        questions = {room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms}
+        if read_spec(config.llm).name == "planner":
+            provider: Provider = ProgramProvider(
+                "planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}"
+            )
+        else:
+            refusal = "cannot plan; the rule-based planner can, without a key: --llm planner"
+            provider = connect_single_model(config, "mediate", refusal)
+        self._questions = {
+            room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms
+        }
         for room in settings.rooms[:1]:
             _make_room(room)  # raises if minigrid is missing
-        self._on_row = on_row
-        self.rows: list[MediatorRow] = []
-        self.tables: dict[str, str] = {}
+        self._on_learning, self._on_row = on_learning, on_row
         initial = MediationResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
@@ -253,59 +217,44 @@ class Mediation(ModelSession[MediationResult]):
             episodes=settings.episodes,
         )
         super().__init__(folder, config, provider, task, initial, concurrency=settings.concurrency, tell=tell)
-        self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
         for room in self.settings.rooms:
             envs = [_make_room(room) for _ in range(self.settings.episodes)]
-            for mediator in self.settings.mediators(room):
-                if mediator.name == LEARNED and mediator.policy is not None:
-                    mediator.policy.save(self.folder / f"{room}.json")
-                    self.tables[room] = mediator.policy.to_text(whole=True)
-                self.rows.append(self._play(room, mediator, envs))
-                self._on_row(self.rows[-1])
+            for name, mediator in self.settings.mediators.items():
+                if mediator is None:
+                    self._on_learning(room)
+                    train, cost = self.settings.train, self.settings.cost
+                    policy = learned_mediator(room, seed=self.config.seed, episodes=train, cost=cost)
+                    policy.save(self.folder / f"{room}.json")
+                    tables = (*self.result.tables, (room, policy.to_text(whole=True)))
+                    self.result = replace(self.result, tables=tables)
+                    mediator = _mediator_of(policy)
+                row = self._play(room, name, mediator, envs)
+                self.result = replace(self.result, rows=(*self.result.rows, row))
+                self._on_row(row)
 
-    def _current_result(self) -> MediationResult:
-        rows, tables = tuple(self.rows), tuple(self.tables.items())
-        return replace(self._initial_result, counts=replace(self.planner.counts), rows=rows, tables=tables)
-
-    def _play(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
+    def _play(self, room: str, name: str, asks: Mediator, envs: Sequence[gym.Env[Any, Any]]) -> MediatorRow:
         """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
         seeds = episode_seeds(self.config.seed, "mediating", self.settings.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
         generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         running = list(range(len(playing)))
         while running:
-            asking = [i for i in running if not playing[i].steps or mediator.asks(playing[i].signs, generators[i])]
-            plans = self.planner.plans(room, [playing[i].report for i in asking])
+            asking = [i for i in running if not playing[i].steps or asks(playing[i].signs, generators[i])]
+            plans = self._questions[room].answers([playing[i].report for i in asking], self.asker)
+            self.asker.fallback_uses += plans.count(None)
             for i, plan in zip(asking, plans, strict=True):
-                playing[i].follow(plan)
+                playing[i].follow(FALLBACK if plan is None else plan)
             for i in running:
                 playing[i].act()
             running = [i for i in running if not playing[i].over]
         fields = ("opened", "returned", "steps", "questions")
-        return MediatorRow(room, mediator.name, *(tuple(getattr(one, name) for one in playing) for name in fields))
+        return MediatorRow(room, name, *(tuple(getattr(one, field) for one in playing) for field in fields))
 
 
-def connect_planner(config: RunConfig) -> Provider:
-    """Return the provider that plans: a language model, or the rules for `planner`.
-
-    Raises:
-        UsageError: the provider cannot plan.
-    """
-    name = read_spec(config.llm).name
-    if name == "planner":
-        return RulesProvider()
-    if name == "builtin":
-        raise UsageError(
-            "builtin proposes policies and cannot plan; the rule-based planner can, without a key: --llm planner"
-        )
-    return connect_single_model(config, "mediate")
-
-
-def _make_room(room: str) -> LockedRoomEnv:
-    env: Any = make(f"policygen/{room}-v0", {}).unwrapped
-    return env  # type: ignore[no-any-return]
+def _make_room(room: str) -> gym.Env[Any, Any]:
+    return make(f"policygen/{room}-v0", {}).unwrapped
 
 
 # --- the report -----------------------------------------------------------------------------------------------------
@@ -327,17 +276,18 @@ def learned_verdict(outcome: MediationResult, room: str) -> str:
 
     The aim: as many doors as `always`, with at most a third of its questions.
     """
-    learned, always = outcome.row(room, LEARNED), outcome.row(room, "always")
-    if learned is None or always is None:
+    rows = {row.mediator: row for row in outcome.rows if row.room == room}
+    if LEARNED not in rows or "always" not in rows:
         return ""
+    learned, always = rows[LEARNED], rows["always"]
     share = sum(learned.questions) / sum(always.questions)
     opened, before = sum(learned.opened), sum(always.opened)
     reached = opened >= before and share <= SHARE_OF_QUESTIONS
     more = "as many as" if opened == before else f"{abs(opened - before)} {'more' if opened > before else 'fewer'} than"
     fewer = [
         f"{row.mediator} with {np.mean(row.questions):.2f} questions an episode"
-        for row in outcome.rows
-        if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
+        for row in rows.values()
+        if sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
     ]
     others = f"; at least as many with fewer questions: {' and '.join(fewer)}" if fewer else ""
     return (
@@ -372,8 +322,8 @@ def page(outcome: MediationResult, command: str, cost: float) -> str:
     for room, text in outcome.tables:
         lines += ["", f"The learned mediator of {room}:", "", "```text", text.strip(), "```"]
     plans = (
-        f"Plans were made for {outcome.counts.asked} different reports; {outcome.counts.repairs} answers had to be "
-        f"repaired, and {outcome.counts.fallbacks} reports had no plan even then"
+        f"Plans were made for {outcome.asked} different reports; {outcome.repairs} answers had to be "
+        f"repaired, and {outcome.fallbacks} reports had no plan even then"
     )
     if outcome.is_language_model:
         usd = "cost unknown" if outcome.usd is None else f"{outcome.usd:.4f} USD"

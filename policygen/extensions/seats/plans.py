@@ -1,12 +1,10 @@
-"""Plans for a robot in a locked room: the question to a model, the plan in its answer, and the rule-based planner."""
+"""Plans for a robot in a locked room: the question to a model, and the plan in its answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial
 
-from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions, UnreadableAnswer, quoted
+from policygen.extensions.seats.asking import Questions, UnreadableAnswer, quoted
 from policygen.extensions.worlds.robot import (
     COLOURED,
     COLOURS,
@@ -20,31 +18,27 @@ from policygen.extensions.worlds.robot import (
     Option,
     Plan,
     RoomReport,
-    plan_by_rules,
 )
-from policygen.llm.messages import NO_MODEL, Prompt, Reply
+from policygen.llm.messages import Prompt
 
 MOST_OPTIONS = 12  # in a plan
-FALLBACK: Plan = (Option(EXPLORE),)
+FALLBACK: Plan = (Option(EXPLORE),)  # if the repaired answer states no plan either
 _MARKS = "*`\"'_ \t[]{}()."
 _PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
 _BETWEEN = re.compile(r"[,;\n]|->|→|\bthen\b", re.IGNORECASE)
 _NUMBERING = re.compile(r"(?:[-*•]|\d{1,2}[.):]|and\b)\s*", re.IGNORECASE)
-_VERBS = tuple(
-    (verb, re.compile(pattern, re.IGNORECASE))
-    for verb, pattern in (
-        (EXPLORE, r"(?:explore|search)\b"),
-        (GO_TO, r"(?:go|move|walk) ?to\b"),
-        (TAKE, r"(?:pick|take|grab)\b"),
-        (PUT, r"(?:drop|put)\b"),
-        (OPEN, r"(?:open|toggle|unlock)\b"),
-    )
-)
+_VERBS = {
+    EXPLORE: re.compile(r"(?:explore|search)\b", re.IGNORECASE),
+    GO_TO: re.compile(r"(?:go|move|walk) ?to\b", re.IGNORECASE),
+    TAKE: re.compile(r"(?:pick|take|grab)\b", re.IGNORECASE),
+    PUT: re.compile(r"(?:drop|put)\b", re.IGNORECASE),
+    OPEN: re.compile(r"(?:open|toggle|unlock)\b", re.IGNORECASE),
+}
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
 
 
-class PlanQuestions(Questions[RoomReport]):
-    """Renders the question for a plan in one room; equal reports are equal questions.
+class PlanQuestions(Questions[RoomReport, Plan]):
+    """The questions for a plan in one room; equal reports are equal questions.
 
     Args:
         room: one of `ROOM_NAMES`.
@@ -58,46 +52,12 @@ class PlanQuestions(Questions[RoomReport]):
         super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], prompt_tokens)
 
     def prompt(self, question: RoomReport) -> Prompt:
-        """Render the question for a report; the prompt's context is the room and the report."""
-        return self._render({"seen": question.seen, "carried": question.carried}, (self.room, question))
+        """Render the question for a report; the prompt's context is the report and the room."""
+        return self._render({"seen": question.seen, "carried": question.carried}, (question, self.room))
 
-
-class RulesProvider:
-    """The rule-based planner as a provider, which is not a language model."""
-
-    spec = "planner"
-    model = NO_MODEL
-    is_language_model = False
-
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the rules' plan for the report in the prompt's context, as the text `Plan: ...`."""
-        assert isinstance(prompt.context, tuple)
-        room, report = prompt.context
-        return Reply(f"Plan: {', '.join(map(str, plan_by_rules(report, room)))}", NO_MODEL, 0, 0, 0.0)
-
-
-class Planner:
-    """A planner that asks a model, once for every report of a room.
-
-    If the repaired answer states no plan either, the plan is to explore, which is counted as a fallback.
-    """
-
-    def __init__(self, asker: Asker, rooms: Mapping[str, PlanQuestions]) -> None:
-        self.counts = Counts()
-        self._answers = {
-            room: Answers(asker, self.counts, questions, partial(read_plan, room=room))
-            for room, questions in rooms.items()
-        }
-
-    def plans(self, room: str, reports: Sequence[RoomReport]) -> list[Plan]:
-        """Return the plans for reports of parallel episodes; ask about all new reports together.
-
-        Raises:
-            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
-        """
-        plans = self._answers[room].get_all(reports)
-        self.counts.fallback_uses += plans.count(None)
-        return [FALLBACK if plan is None else plan for plan in plans]
+    def read(self, text: str, question: RoomReport) -> Plan:
+        """Return the plan in an answer; see `read_plan`."""
+        return read_plan(text, question, self.room)
 
 
 # --- reading a plan --------------------------------------------------------------------------------------------------
@@ -141,7 +101,9 @@ def _plan_text(text: str) -> str:
 
 def _options(words: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
     """Return the options of one part of a plan: the option that its words state, and before it those that it needs."""
-    verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(words))), (None, None))
+    verb, match = next(
+        ((verb, match) for verb, pattern in _VERBS.items() if (match := pattern.match(words))), (None, None)
+    )
     if verb is None or match is None:
         raise UnreadableAnswer(
             f"{quoted(words)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "

@@ -7,12 +7,13 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from policygen.errors import BudgetExhausted, PathError, UsageError
-from policygen.extensions.seats.asking import Asker, Counts
+from policygen.extensions.seats.asking import Asker
 from policygen.files import make_folder, mark, read_json, write_atomically
 from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
@@ -34,15 +35,18 @@ SETTINGS = (
 )
 
 
-def connect_single_model(config: RunConfig, verb: str) -> Provider:
+def connect_single_model(config: RunConfig, verb: str, refusal: str) -> Provider:
     """Return the provider of the setting `llm`, which must name one model.
 
     Args:
         verb: the command, for the error message: `drive` or `mediate`.
+        refusal: what `builtin` cannot do, and which provider can, for the error message.
 
     Raises:
-        UsageError: `llm` names several models, or the folder to replay holds no answers.
+        UsageError: `llm` names `builtin` or several models, or the folder to replay holds no answers.
     """
+    if read_spec(config.llm).name == "builtin":
+        raise UsageError(f"builtin proposes policies and {refusal}")
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, ProviderPool):
         raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
@@ -57,29 +61,23 @@ def default_folder(name: str, config: RunConfig) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResult:
-    """The results and costs of a session. Subclasses add fields; the saved file has all of them on one level.
-
-    Attributes:
-        is_language_model: whether the provider is a language model; if not, `llm_calls` is 0.
-        counts: questions asked, repairs and fallbacks.
-        requests: requests sent, retries included.
-        cached: answers taken from the cache of an earlier session.
-        stopped: why the session ended early (`interrupted`, or the budget that ran out); empty if all work was done.
-        finished: whether the session ended by itself: its work was done or a budget ran out.
-    """
+    """The results and costs of a session, as its file holds them. Subclasses add fields."""
 
     llm: str
     is_language_model: bool
     seed: int
-    counts: Counts = field(default_factory=Counts)
-    llm_calls: int = 0
-    requests: int = 0
-    cached: int = 0
+    asked: int = 0  # this and the next three: see `Asker`
+    repairs: int = 0
+    fallbacks: int = 0
+    fallback_uses: int = 0
+    llm_calls: int = 0  # the same as `requests`, or 0 if the provider is not a language model
+    requests: int = 0  # sent, retries included
+    cached: int = 0  # answers taken from the cache of an earlier session
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = 0.0
-    stopped: str = ""
-    finished: bool = False
+    stopped: str = ""  # why the session ended early: `interrupted`, or the budget that ran out
+    finished: bool = False  # whether the session ended by itself: its work was done or a budget ran out
 
 
 ResultT = TypeVar("ResultT", bound=SessionResult)
@@ -91,7 +89,7 @@ class ModelSession(ABC, Generic[ResultT]):
     Args:
         folder: folder of the files; if it already holds this session, the answers stored there are used again.
         task: needed to check that a limit in USD can be enforced.
-        initial_result: the result before anything is asked.
+        result: the result before anything is asked; subclasses replace it as they work.
         concurrency: maximum number of questions under way at a time.
         tell: called before a wait that a server asks for.
 
@@ -110,7 +108,7 @@ class ModelSession(ABC, Generic[ResultT]):
         config: RunConfig,
         provider: Provider,
         task: Task,
-        initial_result: ResultT,
+        result: ResultT,
         *,
         concurrency: int,
         tell: Callable[[Wait], None],
@@ -121,10 +119,20 @@ class ModelSession(ABC, Generic[ResultT]):
 
         if provider.is_language_model:
             LanguageModel(provider, config).check(task)
-        self.folder, self.config, self.provider, self._initial_result = folder, config, provider, initial_result
-        self._lock = self._lock_folder()
+        self.folder, self.config, self.provider, self.result = folder, config, provider, result
+        make_folder(folder, "choose another --out")
         try:
-            self._write(initial_result)  # a session that continues this one needs it, even if this one stops at once
+            present = {path.name for path in folder.iterdir()} - {".lock"}
+        except OSError as error:
+            raise PathError(f"cannot read {folder}: {error.strerror}; choose another --out") from None
+        if present and self.file not in present:
+            raise UsageError(f"{folder} holds other files; choose another --out")
+        self._lock = RunLock(folder)
+        with ExitStack() as after_error:
+            after_error.callback(self._lock.release)
+            if self.file in present:
+                self._check_continues()
+            self._write(result)  # a session that continues this one needs it, even if this one stops at once
             transcript = Transcript(folder / "transcript.jsonl")
             log = RequestLog(
                 Ledger(config),
@@ -135,9 +143,17 @@ class ModelSession(ABC, Generic[ResultT]):
                 by_attempt=False,
             )
             self.asker = Asker(provider, log, concurrency)
-        except BaseException:
-            self._lock.release()
-            raise
+            after_error.pop_all()
+
+    def _check_continues(self) -> None:
+        """Raise UsageError if the folder holds the result of another session."""
+        saved = read_json(self.folder / self.file, self.kind, "restore it from a copy, or choose another --out")
+        for name in self.identity_fields:
+            was = saved.get(name) if isinstance(saved, dict) else None
+            if was != (value := getattr(self.result, name)):
+                raise UsageError(
+                    f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; choose another --out"
+                )
 
     def carry_out(self) -> ResultT:
         """Work until all is done or a budget runs out, and return the result; save it, also after an interruption.
@@ -154,7 +170,6 @@ class ModelSession(ABC, Generic[ResultT]):
             except BudgetExhausted as error:
                 stopped = str(error)
             finally:
-                self._save_files()
                 self._write(self._result_with_costs(stopped))
             self._evaluate()
             result = self._result_with_costs(stopped, finished=True)
@@ -165,22 +180,23 @@ class ModelSession(ABC, Generic[ResultT]):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do everything that asks the model."""
-
-    def _save_files(self) -> None:
-        """Write the files besides the result; called after the work, also if it was interrupted."""
+        """Do everything that asks the model, and write the files besides the result, also if it is interrupted."""
 
     def _evaluate(self) -> None:
         """Score the results of the work; not called if it was interrupted."""
 
-    @abstractmethod
     def _current_result(self) -> ResultT:
         """Return the result so far; `_result_with_costs` adds the costs of asking."""
+        return self.result
 
     def _result_with_costs(self, stopped: str, *, finished: bool = False) -> ResultT:
         ledger = self.asker.ledger
         return replace(
             self._current_result(),
+            asked=self.asker.asked,
+            repairs=self.asker.repairs,
+            fallbacks=self.asker.fallbacks,
+            fallback_uses=self.asker.fallback_uses,
             llm_calls=ledger.calls if self.provider.is_language_model else 0,
             requests=ledger.calls,
             cached=ledger.cached,
@@ -192,32 +208,4 @@ class ModelSession(ABC, Generic[ResultT]):
         )
 
     def _write(self, result: ResultT) -> None:
-        record = asdict(result)
-        record |= record.pop("counts")
-        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
-
-    def _lock_folder(self) -> RunLock:
-        """Create and lock the folder; refuse one that holds anything other than this session."""
-        make_folder(self.folder, "choose another --out")
-        try:
-            present = {path.name for path in self.folder.iterdir()} - {".lock"}
-        except OSError as error:
-            raise PathError(f"cannot read {self.folder}: {error.strerror}; choose another --out") from None
-        if present and self.file not in present:
-            raise UsageError(f"{self.folder} holds other files; choose another --out")
-        lock = RunLock(self.folder)
-        try:
-            if self.file in present:
-                remedy = "restore it from a copy, or choose another --out"
-                saved = read_json(self.folder / self.file, self.kind, remedy)
-                for name in self.identity_fields:
-                    was = saved.get(name) if isinstance(saved, dict) else None
-                    if was != (value := getattr(self._initial_result, name)):
-                        raise UsageError(
-                            f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; "
-                            "choose another --out"
-                        )
-        except BaseException:
-            lock.release()
-            raise
-        return lock
+        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **asdict(result)}, indent=1))

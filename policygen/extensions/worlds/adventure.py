@@ -41,56 +41,23 @@ class _State:
 
 
 class AdventureEnv(gym.Env[str, Any]):
-    """A small text adventure.
+    """A small text adventure: take the crown to win.
 
-    ## Description
     A hall has a door in each of the four directions; behind them lie a kitchen, a library, a cave and a garden, in an
     order that the seed decides (24 maps). A lamp lies in the kitchen and a key in the library. In the cave, which is
-    dark without the lamp, a locked chest holds a crown. Taking the crown wins.
+    dark without the lamp, a locked chest holds the crown.
 
     The shortest solution has nine commands on every map: go to the kitchen, take the lamp, go back to the hall, go to
     the library, take the key, go back, go to the cave, open the chest, take the crown (the key may be fetched first).
     Its return is 50 points minus one for each command: 41.
 
-    ## Action Space
-    `Discrete(8)`: a verb and an object.
-
-    | Num | Action     |
-    |-----|------------|
-    | 0   | go north   |
-    | 1   | go east    |
-    | 2   | go south   |
-    | 3   | go west    |
-    | 4   | take lamp  |
-    | 5   | take key   |
-    | 6   | take crown |
-    | 7   | open chest |
-
-    A command that cannot be carried out changes nothing.
-
-    ## Observation Space
-    `Text(max_length=240)`: the room, what lies there, where the exits lead, what is carried, the score. It is
-    complete: earlier observations add nothing.
-
-    ```text
-    You are in the hall. North: cave. East: kitchen. South: garden. West: library.
-    Carried: nothing. Score: 0 of 50.
-    ```
-
-    ## Reward
-    The points that a command earns, minus 1: 10 each for the lamp, the key and opening the chest, 20 for the crown.
-
-    ## Starting State
-    In the hall, with nothing; one of the 24 maps at random.
-
-    ## Episode End
-    The episode terminates when the crown is taken, and is truncated after 60 commands.
-
-    ## Information
-    `"said"`: the result of the last command, in a sentence. `"score"`: the points so far.
-
-    ## Arguments
-    `gymnasium.make("policygen/Adventure-v0")`
+    Actions: `Discrete(8)`, the commands in `COMMANDS`. A command that cannot be carried out changes nothing.
+    Observation: `Text(max_length=240)`, the room, what lies there, where the exits lead, what is carried, the score. It
+        is complete: earlier observations add nothing.
+    Reward: the points that a command earns, minus 1. `POINTS` lists them.
+    Start: in the hall, with nothing; one of the 24 maps at random.
+    End: the crown is taken. The registered environment truncates episodes after 60 commands.
+    Info: `"said"`, the result of the last command in a sentence; `"score"`, the points so far.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012

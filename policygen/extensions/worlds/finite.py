@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import gymnasium as gym
@@ -30,8 +31,7 @@ class FiniteEnv(gym.Env[Any, Any]):
         self.start = start
         self.initial_state_distrib: npt.NDArray[np.float64] = np.eye(len(transitions))[start]
         self.observation_space = gym.spaces.Discrete(len(transitions))
-        self._actions = len(transitions[start])
-        self.action_space = gym.spaces.Discrete(self._actions)
+        self.action_space = gym.spaces.Discrete(len(transitions[start]))
         self.render_mode = render_mode
         self.state = start
         self._ended = True
@@ -51,14 +51,25 @@ class FiniteEnv(gym.Env[Any, Any]):
         """
         if self._ended:
             raise gym.error.ResetNeeded("the episode has ended: call reset() before step()")
-        outcomes = self.P[self.state].get(int(action))
-        if outcomes is None:
-            raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to {self._actions - 1}")
-        chosen = 0
+        choices = self.P[self.state]
+        if int(action) not in choices:
+            raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to {len(choices) - 1}")
+        outcomes, chosen = choices[int(action)], 0
         if len(outcomes) > 1:  # a certain outcome needs no random draw
             chosen = int(self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes]))
         probability, self.state, reward, self._ended = outcomes[chosen]
         return self.state, reward, self._ended, False, {"prob": probability}
+
+    def render(self) -> Any:
+        """Return the state as text (`ansi`) or as a picture of shape (height, width, 3) (`rgb_array`)."""
+        draw = {"ansi": self._text, "rgb_array": self._picture}.get(self.render_mode or "")
+        return draw() if draw is not None else None
+
+    @abstractmethod
+    def _text(self) -> str: ...
+
+    @abstractmethod
+    def _picture(self) -> npt.NDArray[np.uint8]: ...
 
 
 # --- Nim -------------------------------------------------------------------------------------------------------------
@@ -70,42 +81,20 @@ MOST = 3  # sticks that a move can take
 class NimEnv(FiniteEnv):
     """Misère Nim against a perfect player.
 
-    ## Description
     Ten sticks lie on the table. The agent and its opponent take one, two or three sticks in turn, the agent first;
     the player who takes the last stick loses. The opponent leaves one more than a multiple of four sticks whenever it
     can. If the agent leaves it such a number, it takes a uniformly random legal number of sticks.
 
-    The game is that of ProPS (NeurIPS 2025). As published, its action is the number of sticks itself although the
-    declared actions are 0, 1 and 2: action 0 loses at once, and taking three is not declared. Here action `a` takes
-    `a + 1` sticks, as in the game; `published_actions=True` restores the published three actions, with which the
-    best expected return is -1/9 instead of 1.
+    Actions: `Discrete(3)`; action `a` takes `a + 1` sticks.
+    Observation: `Discrete(11)`, the number of sticks left after the opponent's move.
+    Reward: 1 for a won game, -1 for a lost one, 0 before the end. Taking more sticks than there are loses the game.
+    Start: always ten sticks.
+    End: the game is won or lost, after five moves of the agent at the latest.
+    Info: `"prob"`, the probability of the outcome.
 
-    ## Action Space
-    `Discrete(3)`
-
-    | Num | Action            |
-    |-----|-------------------|
-    | 0   | take one stick    |
-    | 1   | take two sticks   |
-    | 2   | take three sticks |
-
-    ## Observation Space
-    `Discrete(11)`: the number of sticks left, after the opponent's move.
-
-    ## Reward
-    1 for a won game, -1 for a lost one, 0 before the end. Taking more sticks than there are loses the game.
-
-    ## Starting State
-    Always ten sticks.
-
-    ## Episode End
-    The episode terminates when the game is won or lost, which is after five moves of the agent at the latest.
-
-    ## Information
-    `step()` returns the probability of the outcome as `"prob"`. `P` and `initial_state_distrib` publish all of them.
-
-    ## Arguments
-    `gymnasium.make("policygen/Nim-v0", published_actions=False)`
+    Args:
+        published_actions: whether action `a` takes `a` sticks, as in the published game of ProPS (NeurIPS 2025). Action
+            0 then loses at once, three sticks cannot be taken, and the best expected return is -1/9 instead of 1.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
@@ -118,11 +107,8 @@ class NimEnv(FiniteEnv):
         }
         super().__init__(transitions, STICKS, render_mode)
 
-    def render(self) -> Any:
-        """Return the sticks as text (`ansi`) or as a picture of shape (80, 240, 3) (`rgb_array`)."""
-        if self.render_mode == "ansi":
-            return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
-        return self._picture() if self.render_mode == "rgb_array" else None
+    def _text(self) -> str:
+        return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
 
     def _picture(self) -> npt.NDArray[np.uint8]:
         picture = Canvas(80, 240)
@@ -162,54 +148,18 @@ _SQUARE = 64  # side of a square in pixels
 class MazeEnv(FiniteEnv):
     """The 3 x 3 sample maze.
 
-    ## Description
     A robot moves between nine squares, some of which have a wall between them. It starts in the upper left corner and
-    must reach the lower right one. There is one way only: down, down, right, right.
+    must reach the lower right one. There is one way only: down, down, right, right. `render_mode="ansi"` draws it.
 
-    ```text
-    +---+---+---+
-    | S         |
-    +   +---+   +
-    |   |       |
-    +   +---+---+
-    |         G |
-    +---+---+---+
-    ```
+    It is the sample maze of ProPS (NeurIPS 2025), whose observation is (x, y). As published, the goal does not count as
+    an end when it is reached on the very last step of the limit; here it always does.
 
-    The maze is the sample maze that ProPS (NeurIPS 2025) uses, whose observation is (x, y); here it is the number of
-    the square, which ProPS derives from it. As published the goal does not count as an end when it is reached on the
-    very last step of the limit; here it always does.
-
-    ## Action Space
-    `Discrete(4)`
-
-    | Num | Action      |
-    |-----|-------------|
-    | 0   | north (up)  |
-    | 1   | south       |
-    | 2   | east        |
-    | 3   | west        |
-
-    A step into a wall leaves the robot where it is.
-
-    ## Observation Space
-    `Discrete(9)`: the square, 3 * row + column, counted from the upper left corner.
-
-    ## Reward
-    1 for the step that ends in the goal, -0.1/9 for every other: the way of four steps is worth 1 - 0.3/9 = 0.9667.
-
-    ## Starting State
-    Always square 0.
-
-    ## Episode End
-    The episode terminates in the goal, and is truncated after 100 steps.
-
-    ## Information
-    `step()` returns the probability of the outcome as `"prob"`, here always 1. `P` and `initial_state_distrib`
-    publish the whole maze.
-
-    ## Arguments
-    `gymnasium.make("policygen/Maze-v0")`; for another limit `max_episode_steps=20`.
+    Actions: `Discrete(4)`, north (up), south, east, west. A step into a wall leaves the robot where it is.
+    Observation: `Discrete(9)`, the square: 3 * row + column, counted from the upper left corner.
+    Reward: 1 for the step that ends in the goal, -0.1/9 for every other: the way of four steps is worth 0.9667.
+    Start: always square 0.
+    End: the robot is in the goal. The registered environment truncates episodes after 100 steps.
+    Info: `"prob"`, the probability of the outcome, here always 1.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
@@ -217,12 +167,6 @@ class MazeEnv(FiniteEnv):
     def __init__(self, render_mode: str | None = None) -> None:
         squares = range(SIDE * SIDE)
         super().__init__({s: {a: _outcomes_of_moving(s, a) for a in MOVES} for s in squares}, 0, render_mode)
-
-    def render(self) -> Any:
-        """Return the maze as text (`ansi`) or as a picture of shape (208, 208, 3) (`rgb_array`)."""
-        if self.render_mode == "ansi":
-            return self._text()
-        return self._picture() if self.render_mode == "rgb_array" else None
 
     def _text(self) -> str:
         marks = {0: "S", GOAL: "G", self.state: "R"}
@@ -241,19 +185,18 @@ class MazeEnv(FiniteEnv):
         picture = Canvas(size, size)
         corner = margin + (SIDE - 1) * _SQUARE
         picture.rectangle((corner, corner), (corner + _SQUARE, corner + _SQUARE), (176, 214, 164))
-        wall = (62, 66, 74)
-        for i in (margin, size - margin):
-            picture.segment((margin, i), (size - margin, i), 6, wall)
-            picture.segment((i, margin), (i, size - margin), 6, wall)
+        half = _SQUARE / 2
         for square in range(SIDE * SIDE):
             row, column = divmod(square, SIDE)
-            left, top = margin + column * _SQUARE, margin + row * _SQUARE
-            if column < SIDE - 1 and not _is_open(square, 2):
-                picture.segment((left + _SQUARE, top), (left + _SQUARE, top + _SQUARE), 6, wall)
-            if row < SIDE - 1 and not _is_open(square, 1):
-                picture.segment((left, top + _SQUARE), (left + _SQUARE, top + _SQUARE), 6, wall)
-        row, column = divmod(self.state, SIDE)
-        picture.disc((margin + (column + 0.5) * _SQUARE, margin + (row + 0.5) * _SQUARE), 16, (58, 104, 176))
+            x, y = margin + (column + 0.5) * _SQUARE, margin + (row + 0.5) * _SQUARE  # its middle
+            if square == self.state:
+                picture.disc((x, y), 16, (58, 104, 176))
+            for action, (down, right) in MOVES.items():
+                if not _is_open(square, action):  # a wall on that side, across the direction of the move
+                    side_x, side_y = x + half * right, y + half * down
+                    across_x, across_y = abs(half * down), abs(half * right)
+                    upper_left = side_x - across_x, side_y - across_y
+                    picture.segment(upper_left, (side_x + across_x, side_y + across_y), 6, (62, 66, 74))
         return picture.pixels()
 
 

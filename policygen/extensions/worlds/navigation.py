@@ -97,7 +97,6 @@ def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array
 class NavigationEnv(DynamicsEnv):
     """Drive along a walled track.
 
-    ## Description
     A robot, a point with a heading, drives in a corridor 3 units wide that runs once around an L-shaped block: six
     right-angled corners, 68 units along the middle. It sees the distances to the walls in five directions and must
     drive on without coming too close to a wall. Driving straight ahead pays, turning costs a little; progress itself
@@ -107,39 +106,13 @@ class NavigationEnv(DynamicsEnv):
     distance below zero moves the robot forward by its size. Unlike the published ones, readings are clipped to the
     declared bounds and given in single precision; the robot crashes long before the lower bound matters.
 
-    ## Action Space
-    `Discrete(3)`
-
-    | Num | Action | Distance | Turn (rad, clockwise is positive) |
-    |-----|--------|----------|-----------------------------------|
-    | 0   | forward       | 0.2  | 0    |
-    | 1   | rotate right  | 0.04 | 0.2  |
-    | 2   | rotate left   | 0.04 | -0.2 |
-
-    The robot moves along its old heading and then turns. Distance and turn carry noise of standard deviation 0.02.
-
-    ## Observation Space
-    `Box(0, 30, (5,), float32)`: distance to the nearest wall, with noise of standard deviation 0.02
-
-    | Num | Observation | Min | Max |
-    |-----|-------------|-----|-----|
-    | 0   | left        | 0   | 30  |
-    | 1   | front left (45 degrees)  | 0 | 30 |
-    | 2   | front       | 0   | 30  |
-    | 3   | front right (45 degrees) | 0 | 30 |
-    | 4   | right       | 0   | 30  |
-
-    ## Reward
-    5 for a step forward, -0.5 for a rotation, -200 instead for a step that ends in a crash.
-
-    ## Starting State
-    One of the six stretches, a point on its middle, a heading: each uniformly random.
-
-    ## Episode End
-    The episode terminates when a reading is below 0.4, a crash, and is truncated after 1000 steps.
-
-    ## Arguments
-    `gymnasium.make("policygen/Navigation-v0")`
+    Actions: `Discrete(3)`: 0 forward by 0.2, 1 rotate right and 2 rotate left by 0.2 rad, which also moves the robot by
+        0.04. It moves along its old heading, then turns; both have noise of standard deviation 0.02.
+    Observation: `Box(0, 30, (5,), float32)`, the distances to the nearest wall to the left, front left (45 degrees),
+        front, front right and right, with noise of standard deviation 0.02.
+    Reward: 5 for a step forward, -0.5 for a rotation, -200 instead for a step that ends in a crash.
+    Start: one of the six stretches, a point on its middle, a heading: each uniformly random.
+    End: a reading is below 0.4, a crash. The registered environment truncates episodes after 1000 steps.
     """
 
     dynamics = Track()

@@ -71,56 +71,27 @@ def _observations(state: Array) -> Array:
 class PongEnv(DynamicsEnv):
     """Pong in numbers.
 
-    ## Description
     Two paddles guard the left and the right edge of a field of 800 x 600, x to the right and y downwards. The agent
-    moves the left one; the right one follows the ball and never misses. The ball flies sideways at 5 a step; the
-    place where it meets a paddle sets its new vertical speed. Each ball that the agent returns pays 1. The limit of
-    1000 steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts towards the
-    opponent, and comes back 308 steps or more after each return. A policy that never misses has a return of exactly
-    3.
+    moves the left one; the right one follows the ball and never misses. Each ball that the agent returns pays 1. The
+    limit of 1000 steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts
+    towards the opponent, and comes back 308 steps or more after each return. A policy that never misses has a return
+    of exactly 3.
 
     This is the state-based game of ProPS (NeurIPS 2025), which has nothing to do with the Atari game. Its dynamics are
-    kept with their oddities: a wall turns the ball round without moving it back into the field, and a ball that is hit
-    exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as published they exclude
-    observations that occur.
+    kept with their oddities: a wall reverses the ball's vertical speed without moving it back into the field, and a
+    ball that is hit exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as
+    published they exclude observations that occur.
 
-    ## Action Space
-    `Discrete(3)`
-
-    | Num | Action |
-    |-----|--------|
-    | 0   | up, y of the paddle falls by 5 |
-    | 1   | down, y of the paddle grows by 5 |
-    | 2   | stay   |
-
-    ## Observation Space
-    `Box` of shape (5,), float32
-
-    | Num | Observation            | Min | Max |
-    |-----|------------------------|-----|-----|
-    | 0   | paddle, y of its middle | 40 | 560 |
-    | 1   | ball x                 | -5  | 795 |
-    | 2   | ball y                 | -5  | 605 |
-    | 3   | ball vx                | -5  | 5   |
-    | 4   | ball vy                | -5  | 5   |
-
-    ## Transition
-    The agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the ball
-    moves. A ball at y <= 0 or y >= 590 turns round vertically. A ball flying left at x <= 10, or right at x >= 780,
-    is returned if its y lies between the upper and the lower edge of the paddle on that side: vx changes its sign and
-    vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
-
-    ## Reward
-    1 for each ball that the agent returns, nothing for a miss of either side.
-
-    ## Starting State
-    Both paddles and the ball in the middle, vx is 5 or -5, vy uniform between -5 and 5.
-
-    ## Episode End
-    The episode terminates when the ball leaves the field at the left or right, and is truncated after 1000 steps.
-
-    ## Arguments
-    `gymnasium.make("policygen/Pong-v0")`
+    Actions: `Discrete(3)`, which add -5 (up), 5 (down) or 0 to the y of the paddle.
+    Observation: `Box` of shape (5,), float32: the y of the paddle's middle, and the ball's x, y, vx and vy.
+    Step: the agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the
+        ball moves, 5 sideways. At y <= 0 or y >= 590 its vertical speed is reversed. A ball flying left at x <= 10, or
+        right at x >= 780, is returned if its y lies between the upper and the lower edge of the paddle on that side:
+        vx changes its sign and vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
+    Reward: 1 for each ball that the agent returns, nothing for a miss of either side.
+    Start: both paddles and the ball in the middle, vx is 5 or -5, vy uniform between -5 and 5.
+    End: the ball leaves the field at the left or right. The registered environment truncates episodes after 1000
+        steps.
     """
 
     dynamics = PongDynamics()

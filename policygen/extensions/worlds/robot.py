@@ -11,6 +11,7 @@ The planner follows the rules of When2Ask's examples. It is not a language model
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,12 +44,7 @@ class Thing:
 
 
 class View:
-    """The robot's view of the room: a map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
-
-    Attributes:
-        here, direction: the robot's cell, and the direction it faces.
-        carried: the kind and colour of the thing that the robot carries, or None.
-    """
+    """The robot's view of the room, made from the map that a `LockedRoomEnv` returns."""
 
     __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
 
@@ -61,6 +57,7 @@ class View:
         self.here: Cell = divmod(at, self._height)
         self.direction: int = robots[at]
         held = self._kinds[at]
+        # The kind and colour of the thing that the robot carries, or None.
         self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
 
     def kind(self, cell: Cell) -> int:
@@ -101,9 +98,8 @@ class View:
 
 EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
 STRIP = 3  # steps between lanes of an exploration: the width of the view
-# The actions that turn by a number of quarter turns to the right, and those that turn back.
-_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}
-_BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
+# The actions that turn by a number of quarter turns to the right; `_TURNS[-n]` turns back.
+_TURNS: tuple[list[int], ...] = ([], [RIGHT], [RIGHT, RIGHT], [LEFT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +118,10 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Exploration:
-    """An exploration: the robot goes to the upper left corner, then to and fro in lanes.
+    """An exploration: the robot goes to the upper left corner, then to and fro in lanes."""
 
-    Attributes:
-        queue: the actions to take next.
-        reached: whether the robot has reached the upper wall.
-    """
-
-    queue: deque[int]
-    reached: bool = False
+    queue: deque[int]  # the actions to take next
+    reached: bool = False  # whether the robot has reached the upper wall
 
     def next(self, view: View, rng: np.random.Generator) -> int:
         """Return the next action."""
@@ -157,19 +148,15 @@ class Exploration:
 
 @dataclass
 class PlanExecutor:
-    """Carries out a plan, one action at a time.
+    """Carries out a plan, one action at a time."""
 
-    Attributes:
-        rng: the generator of the turns that exploring chooses at random.
-    """
-
-    rng: np.random.Generator
+    rng: np.random.Generator  # of the turns that exploring chooses at random
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
     _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
     _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
 
     def follow(self, plan: Plan, view: View) -> None:
-        """Replace the plan. Its things are looked for at the places known now."""
+        """Replace the plan; go to its things at the places known now."""
         self._running = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
@@ -194,16 +181,14 @@ class PlanExecutor:
         """Return whether the plan is over: no option is running, and none is left or the next thing was not seen."""
         if self._running:
             return False
-        return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
+        return not self._waiting or (self._awaits_thing() and not self._sees_awaited(view))
 
-    @property
-    def _awaited(self) -> str | None:
-        """The thing that the next option goes to, if it had not been seen when the plan was made; or else None."""
-        option, place = self._waiting[0] if self._waiting else (None, None)
-        return option.thing if option is not None and option.verb == GO_TO and place is None else None
+    def _awaits_thing(self) -> bool:
+        """Return whether the next option goes to a thing that had not been seen when the plan was made."""
+        return bool(self._waiting) and self._waiting[0][0].verb == GO_TO and self._waiting[0][1] is None
 
     def _sees_awaited(self, view: View) -> bool:
-        return bool(self._awaited and place_of(self._awaited, view))
+        return self._awaits_thing() and place_of(self._waiting[0][0].thing, view) is not None
 
     def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
         """Return the actions or the exploration of an option; None or no actions if nothing can be done."""
@@ -239,25 +224,19 @@ def place_of(name: str, view: View) -> Cell | None:
 def path_to(place: Cell, view: View) -> list[int]:
     """Return the fewest actions through known empty cells until the robot faces a place; empty without a path."""
     start = (*view.here, view.direction)
-    before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
-    waiting = deque([start])
+    reached, waiting = {start}, deque([(start, list[int]())])
     while waiting:
-        state = waiting.popleft()
-        x, y, direction = state
+        (x, y, direction), path = waiting.popleft()
         ahead = view.ahead((x, y), direction)
         if ahead == place:
-            path: list[int] = []
-            while state != start:
-                state, action = before[state]
-                path.append(action)
-            return path[::-1]
+            return path
         moves = [((x, y, (direction - 1) % 4), LEFT), ((x, y, (direction + 1) % 4), RIGHT)]
         if view.kind(ahead) == EMPTY:
             moves.append(((*ahead, direction), FORWARD))
         for after, action in moves:
-            if after not in before:
-                before[after] = (state, action)
-                waiting.append(after)
+            if after not in reached:
+                reached.add(after)
+                waiting.append((after, [*path, action]))
     return []
 
 
@@ -270,16 +249,13 @@ def _exchange(view: View) -> list[int]:
     """Return the actions that put the carried thing aside, at most two cells away, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
-            return [*_TURNS[turn], DROP, *_BACK[turn], PICK_UP]
-    for turn in (2, 1, 3):
+            return [*_TURNS[turn], DROP, *_TURNS[-turn], PICK_UP]
+    for turn, second in itertools.product((2, 1, 3), (0, 1, 3)):
         direction = (view.direction + turn) % 4
         cell = view.ahead(direction=direction)
-        if view.kind(cell) != EMPTY:
-            continue
-        for second in (0, 1, 3):
-            if _is_free(view.ahead(cell, (direction + second) % 4), view):
-                aside = [*_TURNS[second], DROP, *_BACK[second]]
-                return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[(2 - turn) % 4], PICK_UP]
+        if view.kind(cell) == EMPTY and _is_free(view.ahead(cell, (direction + second) % 4), view):
+            aside = [*_TURNS[second], DROP, *_TURNS[-second]]
+            return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[2 - turn], PICK_UP]
     return []
 
 
@@ -303,14 +279,6 @@ class RoomReport:
 
     seen: tuple[str, ...]
     carried: str = ""
-
-
-def report_of(view: View, *, colours: bool) -> RoomReport:
-    """Return the report of a map."""
-    names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
-    held = view.carried
-    carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
-    return RoomReport(tuple(dict.fromkeys(names)), carried)
 
 
 def plan_by_rules(report: RoomReport, room: str) -> Plan:
@@ -341,17 +309,11 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
 
 
 class Signs(NamedTuple):
-    """The numbers by which a mediator decides whether to ask the planner.
+    """The numbers by which a mediator decides whether to ask the planner."""
 
-    Attributes:
-        new: number of things first seen since the last question.
-        ended: 1 if the plan is over, else 0.
-        since: steps since the last question.
-    """
-
-    new: int
-    ended: int
-    since: int
+    new: int  # number of things first seen since the last question
+    ended: int  # 1 if the plan is over, else 0
+    since: int  # number of steps since the last question
 
 
 class RoomEpisode:
@@ -361,12 +323,6 @@ class RoomEpisode:
         env: a `LockedRoomEnv`.
         room: the kind of room of `env`: one of `ROOM_NAMES`.
         seed: seed of the episode; None continues with the generator of `env`.
-
-    Attributes:
-        steps, questions: number of steps and of questions so far.
-        returned: the sum of rewards so far.
-        opened: whether the door is open.
-        over: whether the episode has ended.
     """
 
     def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
@@ -376,14 +332,19 @@ class RoomEpisode:
         self._executor = PlanExecutor(env.np_random)
         self._reported: set[tuple[str, str]] = set()
         self._ended, self._since = True, 0
-        self.steps = self.questions = 0
-        self.returned = 0.0
-        self.opened = self.over = False
+        self.steps = self.questions = 0  # so far
+        self.returned = 0.0  # the sum of rewards so far
+        self.opened = self.over = False  # whether the door is open, and whether the episode has ended
 
     @property
     def report(self) -> RoomReport:
         """The planner's current input."""
-        return report_of(self._view, colours=self._colours)
+
+        def name(kind: str, colour: str) -> str:
+            return f"{colour} {kind}" if self._colours else kind
+
+        seen, held = dict.fromkeys(name(thing.kind, thing.colour) for thing in self._view.things()), self._view.carried
+        return RoomReport(tuple(seen), name(*held) if held is not None else "")
 
     @property
     def signs(self) -> Signs:

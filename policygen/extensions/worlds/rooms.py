@@ -24,56 +24,31 @@ STEPS = 100  # limit of an episode
 class LockedRoomEnv(MiniGridEnv):
     """A room with a locked door, seen three cells by three at a time.
 
-    ## Description
     A robot stands in a room whose size it does not know. One wall has a locked door, and somewhere there is the key of
     its colour, on the floor or in a box. The robot sees the nine cells before it and beside it, and keeps a map of what
-    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; they differ in their things:
+    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; each is the environment
+    `policygen/ROOM-v0`. They differ in their things:
 
-    | Environment                 | Things besides the door                                                        |
-    |-----------------------------|--------------------------------------------------------------------------------|
-    | policygen/SimpleDoorKey-v0  | the key                                                                        |
-    | policygen/KeyInBox-v0       | a box with the key in it                                                       |
-    | policygen/RandomBoxKey-v0   | at random: the key and an empty box, or a box with the key in it               |
-    | policygen/ColoredDoorKey-v0 | the key, and a key of another colour                                           |
+        | Room           | Things besides the door                                          |
+        |----------------|------------------------------------------------------------------|
+        | SimpleDoorKey  | the key                                                          |
+        | KeyInBox       | a box with the key in it                                         |
+        | RandomBoxKey   | at random: the key and an empty box, or a box with the key in it |
+        | ColoredDoorKey | the key, and a key of another colour                             |
 
-    ## Action Space
-    `Discrete(7)`
-
-    | Num | Action                                                                   |
-    |-----|--------------------------------------------------------------------------|
-    | 0   | turn left                                                                |
-    | 1   | turn right                                                               |
-    | 2   | forward, into an empty cell                                              |
-    | 3   | pick up the key or box ahead, with empty hands                           |
-    | 4   | drop what is carried into the empty cell ahead                           |
-    | 5   | open the box ahead, which leaves what was in it, or the door with its key |
-    | 6   | nothing                                                                  |
-
-    ## Observation Space
-    `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of everything seen so far, indexed `[x, y, number]` with x to
-    the right and y down.
-
-    | Num | Observation                                                                              |
-    |-----|------------------------------------------------------------------------------------------|
-    | 0   | the content: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box                       |
-    | 1   | its colour: 0 red, 1 green, 2 blue, 3 purple, 4 yellow, 5 grey                             |
-    | 2   | of a door: 0 open, 1 closed, 2 locked                                                    |
-    | 3   | where the robot is, its direction (0 right, 1 down, 2 left, 3 up); 4 everywhere else        |
-
-    The robot's own cell shows what it carries.
-
-    ## Reward
-    `1 - 0.9 * steps / 100` for opening the door, 0 for every other step.
-
-    ## Starting State
-    The sides of 5 to 10 cells, the place and colour of the door, the robot's place and direction, and the places of
-    things are uniformly random.
-
-    ## Episode End
-    The episode terminates when the door is open, and is truncated after 100 steps.
-
-    ## Arguments
-    `gymnasium.make("policygen/SimpleDoorKey-v0", render_mode="rgb_array")`
+    Actions: `Discrete(7)`: 0 turn left, 1 turn right, 2 forward into an empty cell, 3 pick up the key or box ahead
+        (with empty hands), 4 drop what is carried into the empty cell ahead, 5 open the box ahead (which leaves what
+        was in it) or the door (with its key), 6 nothing.
+    Observation: `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of everything seen so far, indexed
+        `[x, y, number]` with x to the right and y down. The robot's own cell shows what it carries. The numbers:
+        0. the content: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box
+        1. its colour: 0 red, 1 green, 2 blue, 3 purple, 4 yellow, 5 grey
+        2. of a door: 0 open, 1 closed, 2 locked
+        3. the robot's direction, 0 right, 1 down, 2 left, 3 up; 4 in all cells without the robot.
+    Reward: `1 - 0.9 * steps / 100` for opening the door, 0 for every other step.
+    Start: the sides of 5 to 10 cells, the place and colour of the door, the robot's place and direction, and the places
+        of things are uniformly random.
+    End: the door is open. Episodes are truncated after 100 steps.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -116,7 +91,6 @@ class LockedRoomEnv(MiniGridEnv):
         self.mission = MISSION
         self._map = np.zeros((MOST, MOST, 4), np.uint8)
         self._map[:, :, 3] = robot.NOBODY
-        self._seen: set[robot.Cell] = set()
         self._last_cell: robot.Cell | None = None
 
     def _furnish(self, colour: str) -> None:
@@ -167,8 +141,7 @@ class LockedRoomEnv(MiniGridEnv):
             image[self._last_cell] = (robot.EMPTY, 0, 0, robot.NOBODY)
         front = (here[0] + ahead[0], here[1] + ahead[1])
         for cell in (*self._visible_cells(here, ahead), front):
-            if cell not in self._seen or cell == front:
-                self._seen.add(cell)
+            if cell == front or image[cell[0], cell[1], 0] == robot.UNSEEN:
                 thing = self.grid.get(*cell)
                 image[cell][:3] = thing.encode() if thing is not None else (robot.EMPTY, 0, 0)
         carried = self.carrying.encode() if self.carrying is not None else (robot.EMPTY, 0, 0)
@@ -208,44 +181,22 @@ SignArray = npt.NDArray[np.int64]
 class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     """When to ask a planner for the next options.
 
-    ## Description
     A robot in a room with a locked door follows a plan, such as `go to key, pick up key`. The plans come from a
     rule-based planner. In every step the agent, a mediator, decides whether to ask for a new plan, at a cost, or to
     continue with the present one. The rooms and the options of plans are those of When2Ask (arXiv 2306.03604).
 
-    ## Action Space
-    `Discrete(2)`
+    Actions: `Discrete(2)`: 0 continue with the plan, 1 ask the planner what to do, and do it.
+    Observation: `MultiDiscrete([5, 2, 101])`, the numbers of `robot.Signs`.
+    Reward: `1 - 0.9 * steps / 100` for opening the door, and `-cost` for every question.
+    Start: a random room. The planner was asked once, without a cost, and the robot has taken the first step of its
+        plan.
+    End: the door is open. Episodes are truncated after 100 steps of the robot. A robot whose plan is over does nothing
+        until it asks.
+    Info: `"questions"`, the number asked so far.
 
-    | Num | Action                                 |
-    |-----|----------------------------------------|
-    | 0   | continue with the plan                 |
-    | 1   | ask the planner what to do, and do it  |
-
-    ## Observation Space
-    `MultiDiscrete([5, 2, 101])`
-
-    | Num | Observation                                              |
-    |-----|----------------------------------------------------------|
-    | 0   | new: things first seen since the last question           |
-    | 1   | ended: whether the plan is over                          |
-    | 2   | since: steps since the last question                     |
-
-    ## Reward
-    `1 - 0.9 * steps / 100` for opening the door, and `-cost` for every question.
-
-    ## Starting State
-    A random room. The planner was asked once, without a cost, and the robot has taken the first step of its plan.
-
-    ## Episode End
-    The episode terminates when the door is open, and is truncated after 100 steps of the robot. A robot whose plan is
-    over does nothing until it asks.
-
-    ## Information
-    `step()` returns the `"questions"` asked so far.
-
-    ## Arguments
-    `gymnasium.make("policygen/WhenToAsk-v0", room="SimpleDoorKey", cost=0.01)`; other rooms are `KeyInBox`,
-    `RandomBoxKey` and `ColoredDoorKey`.
+    Args:
+        room: one of `robot.ROOM_NAMES`.
+        cost: the cost of a question.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012

@@ -6,25 +6,22 @@ It tests `cli.seats` and `extensions.seats.session`.
 from __future__ import annotations
 
 import json
-import re
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 from chat_server import ChatServer, Scripted
 from support import LEANING, PAIR, Line, files_with, lines_of, transcript_of
 
 import policygen
-from policygen.episodes.score import episode_seeds
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
 from policygen.extensions.seats.asking import Asker
 from policygen.extensions.seats.drive import Drive, DriveResult, DriveSettings
 from policygen.extensions.seats.situations import PastStep, ShownQuantity, Situation, StepQuestions
-from policygen.extensions.worlds.adventure import COMMANDS
 from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.policy import Policy
@@ -60,70 +57,49 @@ def asked(server: ChatServer) -> list[str]:
     return [one.body["messages"][-1]["content"] for one in server.chats]
 
 
-# --- asking and answering --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Two episodes on the ice with one answer that says nothing, and one that keeps to it."""
     folder = tmp_path_factory.mktemp("drive") / "out"
     with ChatServer([RIGHT, "Hm.", "Hm?", "no idea", "Action: down", *[RIGHT] * 12]) as server:
-        loaded = load_task("frozenlake")
-        options = {"llm": "compatible:m", "base_url": server.openai_url, "price_in": 1.0, "price_out": 2.0}
-        config = effective_config(loaded, "frozenlake", options=options)
-        outcome = Drive(loaded, config, QUICK, folder).carry_out()
+        outcome = driven(server, out=str(folder), price_in=1.0, price_out=2.0).carry_out()
     return folder, outcome, server
 
 
-def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: Played) -> None:
+def test_every_situation_is_asked_once_and_an_unreadable_answer_gets_one_repair_before_a_fallback(lake: Played) -> None:
     _, outcome, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
-    assert len(now) == len(set(now)) == outcome.counts.asked
+    assert len(now) == len(set(now)) == outcome.asked
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
-    assert outcome.counts.steps == outcome.counts.asked + outcome.counts.hits
+    assert outcome.steps == outcome.asked + outcome.hits
     assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
-
-
-def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_counted(lake: Played) -> None:
-    _, outcome, server = lake
-    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
-    assert outcome.requests == outcome.llm_calls == outcome.counts.asked + outcome.counts.repairs
+    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
+    assert outcome.requests == outcome.llm_calls == outcome.asked + outcome.repairs
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
     assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
     # What the model did not choose is no decision of the table.
     chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
-    counts = outcome.counts
-    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_uses
-    assert len(chosen) == counts.asked - counts.fallbacks
+    assert sum(sum(times.values()) for times in chosen.values()) == outcome.steps - outcome.fallback_uses
+    assert len(chosen) == outcome.asked - outcome.fallbacks
 
 
-def test_decisions_become_a_table_that_is_a_policy_like_any_other(lake: Played) -> None:
+def test_decisions_become_a_table_and_costs_are_told_for_each_episode(lake: Played) -> None:
     folder, outcome, _ = lake
     policy = Policy.load(folder / "best.json")
     assert policy.act_one([0]) == 2
     assert outcome.most_chosen == "right"
-    assert outcome.table is not None
     assert policygen.score(policy).mean == outcome.table["mean"]
     assert outcome.table["exact"]
     assert outcome.cells == 16 > outcome.cells_seen
     assert read(str(folder))["decisions"][0]["bins"] == {"row": 0, "column": 0}
-
-
-def test_what_it_cost_is_told_for_each_episode(lake: Played) -> None:
-    _, outcome, _ = lake
     assert outcome.tokens_per_episode == outcome.requests * 2100 / 2
     assert outcome.usd_per_episode == pytest.approx(outcome.requests * 2200e-6 / 2)
     assert outcome.decision_seconds > 0 < outcome.answer_seconds
-
-
-def test_requests_are_on_record_before_they_are_sent(lake: Played) -> None:
-    folder, outcome, _ = lake
     lines = lines_of(folder / "transcript.jsonl")
     assert sum("sent" in line for line in lines) == outcome.requests == len(transcript_of(folder))
-    assert "sent" in lines[0]
-    assert lines[0]["sent"] == {"attempt": 1, "request": 0}
+    assert lines[0]["sent"] == {"attempt": 1, "request": 0}, "recorded before it is sent"
 
 
 def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: Played) -> None:
@@ -142,7 +118,7 @@ def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: st
     config = effective_config(loaded, loaded.name, options={"llm": f"replay:{folder}", "seed": 100})
     outcome = Drive(loaded, config, replace(QUICK, episodes=1), Path("again")).carry_out()
     assert outcome.finished
-    assert outcome.counts.repairs == outcome.counts.fallbacks == 0
+    assert outcome.repairs == outcome.fallbacks == 0
 
 
 def test_the_steps_before_belong_to_the_situation() -> None:
@@ -151,7 +127,7 @@ def test_the_steps_before_belong_to_the_situation() -> None:
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
-    assert len(set(questions)) == len(questions) == outcome.counts.asked
+    assert len(set(questions)) == len(questions) == outcome.asked
 
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
@@ -171,12 +147,9 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     assert "bin" not in asked(server)[0]
     assert outcome.table is None
     assert not Path("out/best.json").exists()
-    assert outcome.requests == 5 == outcome.counts.asked
+    assert outcome.requests == 5 == outcome.asked
     assert outcome.stopped == "all 5 calls (--max-calls) are used"
     assert outcome.episodes == 0
-
-
-# --- side by side ----------------------------------------------------------------------------------------------------
 
 
 class Together(ChatServer):
@@ -196,58 +169,46 @@ class Together(ChatServer):
         return super()._next()
 
 
+def asked_together(server: ChatServer, texts: Sequence[str], concurrency: int, **options: Any) -> tuple[Asker, Any]:
+    """An asker and, for a call, its replies to the texts."""
+    sleep = options.pop("sleep", time.sleep)
+    config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, **options)
+    log = RequestLog(Ledger(config), by_attempt=False, sleep=sleep)
+    asker = Asker(connect(config.llm, llm_options(config)), log, concurrency)
+    prompts = [Prompt((Message("user", text),)) for text in texts]
+    return asker, lambda: asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+
+
 def test_questions_of_episodes_side_by_side_go_out_together() -> None:
-    prompts = [Prompt((Message("user", f"{i}"),)) for i in range(9)]
     with Together([f"{i}" for i in range(9)]) as server:
-        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url)
-        asker = asker_of(config, concurrency=4)
-        replies = asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
-    assert len(replies) == 9
+        asker, replies = asked_together(server, [f"{i}" for i in range(9)], 4)
+        assert len(replies()) == 9
     assert 1 < server.most <= 4
-    assert asker.ledger.calls == 9
-    assert (asker.ledger.tokens_in, asker.ledger.tokens_out) == (9 * 2000, 9 * 100)
-
-
-def asker_of(config: RunConfig, concurrency: int, **options: Any) -> Asker:
-    log = RequestLog(Ledger(config), by_attempt=False, **options)
-    return Asker(connect(config.llm, llm_options(config)), log, concurrency)
+    assert (asker.ledger.calls, asker.ledger.tokens_in, asker.ledger.tokens_out) == (9, 9 * 2000, 9 * 100)
 
 
 @pytest.mark.parametrize(
     "limit", [{"max_calls": 4}, {"max_tokens": 9_000}, {"max_usd": 0.01, "price_in": 1.0, "price_out": 1.0}]
 )
 def test_budgets_hold_for_requests_side_by_side(limit: dict[str, Any]) -> None:
-    prompts = [Prompt((Message("user", "word " * 1600),))] * 12
     with ChatServer(["left"] * 12) as server:
-        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, max_output_tokens=500, **limit)
-        asker = asker_of(config, concurrency=6)
+        asker, replies = asked_together(server, ["word " * 1600] * 12, 6, max_output_tokens=500, **limit)
         with pytest.raises(BudgetExhausted):
-            asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt), prompts)
+            replies()
     assert len(server.chats) == asker.ledger.calls == 4
     assert asker.ledger.tokens_in == 4 * 2000, "nothing is held any more"
 
 
 def test_what_a_model_does_not_take_is_found_out_once_and_a_rate_limit_holds_all_back() -> None:
-    prompts = [Prompt((Message("user", f"{i}"),)) for i in range(4)]
-    script = [
-        Scripted(status=400, parameter="temperature", error="Unsupported parameter: 'temperature'"),
-        "first",
-        *[Scripted(status=429, retry_after=7)] * 3,
-        *["left"] * 3,
-    ]
+    refusal = Scripted(status=400, parameter="temperature", error="Unsupported parameter: 'temperature'")
     slept: list[float] = []
-    with ChatServer(script) as server:
-        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, temperature=0.5)
-        asker = asker_of(config, concurrency=3, sleep=slept.append)
+    with ChatServer([refusal, "first", *[Scripted(status=429, retry_after=7)] * 3, *["left"] * 3]) as server:
+        asker, replies = asked_together(server, [f"{i}" for i in range(4)], 3, temperature=0.5, sleep=slept.append)
         with pytest.warns(UserWarning, match="does not take a temperature"):
-            replies = asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
-    assert replies == ["first", "left", "left", "left"]
+            assert replies() == ["first", "left", "left", "left"]
     assert [("temperature" in one.body) for one in server.chats] == [True] + [False] * 7
     assert slept.count(7.0) == 3
     assert asker.ledger.calls == 8
-
-
-# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None:
@@ -260,8 +221,8 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         outcome = driven(server).carry_out()
         again = driven(server, own=DriveSettings(3, concurrency=1)).carry_out()
     assert outcome.finished
-    assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
-    assert again.cached >= outcome.counts.asked
+    assert (outcome.cached, outcome.requests) == (2, outcome.asked - 2)
+    assert again.cached >= outcome.asked
     assert again.returns[:2] == outcome.returns
 
 
@@ -294,15 +255,13 @@ def test_who_cannot_drive_is_refused_before_anything_is_played(llm: str, sentenc
     assert not Path("out").exists()
 
 
-def test_a_price_that_is_not_known_holds_no_limit() -> None:
-    with ChatServer() as server, pytest.raises(UsageError, match="--max-usd cannot be enforced because the price"):
-        driven(server, max_usd=1.0)
-
-
-def test_a_broken_or_endless_template_is_a_sentence() -> None:
+def test_an_unknown_price_and_a_broken_or_endless_template_are_refused() -> None:
     Path("mine.j2").write_text("{{ nothing.at.all }}")
-    with ChatServer() as server, pytest.raises(TemplateError, match=r"mine\.j2"):
-        driven(server, own=DriveSettings(1, template="mine.j2")).carry_out()
+    with ChatServer() as server:
+        with pytest.raises(UsageError, match="--max-usd cannot be enforced because the price"):
+            driven(server, max_usd=1.0)
+        with pytest.raises(TemplateError, match=r"mine\.j2"):
+            driven(server, own=DriveSettings(1, template="mine.j2")).carry_out()
     with pytest.raises(TemplateError, match="the prompt has about"):
         StepQuestions(load_task("taxi"), prompt_tokens=500 // 5)
 
@@ -316,10 +275,7 @@ def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
     assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
 
 
-# --- the command line ------------------------------------------------------------------------------------------------
-
-
-def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: Line) -> None:
+def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(line: Line) -> None:
     policygen.parse("| row | column | action |\n|---|---|---|\n| * | 3 | down |\n| * | * | right |", "frozenlake").save(
         "best.json"
     )
@@ -330,6 +286,8 @@ def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: 
     assert read("here")["llm_calls"] == 0
     assert line("eval", "here").out.startswith("frozenlake: ")
     assert "# table for frozenlake" in line("show", "here").out
+    said = line("drive", "frozenlake", "--llm", "policy:x", "--set", "episodes=3")
+    assert (said.code, "--set episodes has no effect here" in said.err) == (2, True)
 
 
 def test_the_command_tells_what_it_took_and_keeps_no_key(
@@ -349,43 +307,12 @@ def test_the_command_tells_what_it_took_and_keeps_no_key(
     assert files_with(tmp_path, key) == []
 
 
-def test_a_setting_that_has_no_effect_is_refused(line: Line) -> None:
-    said = line("drive", "frozenlake", "--llm", "policy:x", "--set", "episodes=3")
-    assert (said.code, "--set episodes has no effect here" in said.err) == (2, True)
-
-
-# --- texts -----------------------------------------------------------------------------------------------------------
-
-
-def guide(text: str) -> str:
-    """What solves the adventure, by what was read."""
-    ways = dict(re.findall(r"(\w+): (hall|kitchen|library|cave)", text))
-    wanted = "kitchen" if "Carried: lamp" not in text else "cave" if "lamp, key" in text else "library"
-    ways = {room: f"go {way.lower()}" for way, room in ways.items()}
-    signs = {"lamp lies here": "take lamp", "key lies here": "take key", "locked": "open chest", "open": "take crown"}
-    for sign, command in signs.items():
-        if sign in text:
-            return command
-    return ways.get(wanted) or ways["hall"]
-
-
-def answers_on(seeds: Sequence[int]) -> Iterator[str]:
-    """What the guide says of episodes one after the other."""
-    env = gym.make("policygen/Adventure-v0")
-    for seed in seeds:
-        text, done = env.reset(seed=seed)[0], False
-        while not done:
-            yield f"Action: {guide(text)}"
-            text, _, done, _, _ = env.step(COMMANDS.index(guide(text)))
-
-
-def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_what_they_contain() -> None:
-    script = list(answers_on(episode_seeds(0, "driving", 1)))
-    with ChatServer(script) as server:
+def test_texts_are_shown_as_they_are_read_and_the_table_asks_what_they_contain() -> None:
+    with ChatServer(["Action: go north"] * 2) as server:
         outcome = driven(server, "adventure", DriveSettings(episodes=1, concurrency=1)).carry_out()
-        first = asked(server)[0]
+    first = asked(server)[0]
     assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
     assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
-    assert outcome.returns == (41.0,)
-    assert outcome.counts.asked == outcome.cells_seen == len(script) == 9
+    assert outcome.returns == (-60.0,)
+    assert outcome.asked == outcome.cells_seen == 2, "the hall and the room to the north, which has no way north"
     assert "contains(" in Path("out", "best.json").read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,14 +9,12 @@ from minigrid.core.world_object import Box, Door, Key
 
 from policygen.errors import TaskError
 from policygen.extensions.worlds.robot import (
-    AHEAD,
     DROP,
     FORWARD,
     LEFT,
     NOTHING,
     PICK_UP,
     RIGHT,
-    ROOM_NAMES,
     TOGGLE,
     Option,
     PlanExecutor,
@@ -30,10 +26,8 @@ from policygen.extensions.worlds.robot import (
 from policygen.extensions.worlds.rooms import LockedRoomEnv
 from policygen.tasks.environments import make
 
-# Figures of the published environments and option code with this planner, seeds 0 to 99: mean shortest way with
-# everything known; then (steps, questions, successes) where a question follows the end of a plan, where one is asked in
-# every step, and where one is asked when a new thing is seen.
-SHORTEST = {"SimpleDoorKey": 12.42, "KeyInBox": 13.42, "RandomBoxKey": 13.04, "ColoredDoorKey": 12.78}
+# Steps, questions and successes of the published environments and option code with this planner, seeds 0 to 99, where
+# a question follows the end of a plan, in every step, or when a new thing is seen.
 PUBLISHED = {
     ("SimpleDoorKey", "ended"): (64.90, 1.58, 59),
     ("KeyInBox", "new"): (26.82, 4.21, 100),
@@ -65,62 +59,21 @@ def test_the_planner_reaches_what_was_measured_on_the_published_code(room, rule)
     assert sum(episode.opened for episode in episodes) == successes
 
 
-def shortest(env: LockedRoomEnv) -> int:
-    """The fewest actions that open the door, everything known."""
-    start = (*map(int, env.agent_pos), int(env.agent_dir), None, None, None)
-    waiting, seen = deque([(start, 0)]), {start}
-    while waiting:
-        (x, y, direction, carried, taken, opened), steps = waiting.popleft()
-        ahead = x + AHEAD[direction][0], y + AHEAD[direction][1]
-        thing = None if taken == ahead else env.grid.get(*ahead)
-        if isinstance(thing, Box) and opened == ahead:
-            thing = thing.contains
-        after = [(x, y, (direction + turn) % 4, carried, taken, opened) for turn in (1, 3)]
-        if thing is None:
-            after.append((*ahead, direction, carried, taken, opened))
-        elif isinstance(thing, Key) and carried is None:
-            after.append((x, y, direction, thing.color, ahead, opened))
-        elif isinstance(thing, Box):
-            after.append((x, y, direction, carried, taken, ahead))
-        elif isinstance(thing, Door) and thing.color == carried:
-            return steps + 1
-        waiting.extend((state, steps + 1) for state in after if state not in seen)
-        seen.update(after)
-    raise AssertionError("the door cannot be opened")
-
-
-@pytest.mark.parametrize("room", ROOM_NAMES)
-def test_rooms_are_laid_out_as_published(room):
-    env = LockedRoomEnv(room)
-    lengths, cells = [], []
-    for seed in range(100):
-        cells.append(int((env.reset(seed=seed)[0]["image"][..., 0] > 0).sum()))
-        lengths.append(shortest(env))
-    assert np.mean(lengths) == pytest.approx(SHORTEST[room])
-    assert set(cells) == {6, 9}
-
-
-# --- a room by hand --------------------------------------------------------------------------------------------------
-
-
-def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direction: int = 0) -> LockedRoomEnv:
-    """A room of that size, all of it seen; the door is red and in the right wall, in row 3."""
+def room_with(things: dict) -> LockedRoomEnv:
+    """A room of 6 x 6 cells, all seen; the door is red and in the right wall, in row 3; the robot looks right."""
     env = LockedRoomEnv("SimpleDoorKey")
     env.reset(seed=0)
     env._gen_grid(10, 10)
     env.grid.grid = [None] * 100
-    env.grid.wall_rect(0, 0, size, size)
+    env.grid.wall_rect(0, 0, 6, 6)
     env._door = Door("red", is_locked=True)
-    for place, thing in {(size - 1, 3): env._door, **things}.items():
+    for place, thing in {(5, 3): env._door, **things}.items():
         env.grid.set(place[0], place[1], thing)
-    env.agent_pos, env.agent_dir = here, direction
-    image = env.gen_obs()["image"]
-    for x in range(size):
-        for y in range(size):
-            thing = env.grid.get(x, y)
-            env._map[x, y, :3] = thing.encode() if thing else (1, 0, 0)
-            env._seen.add((x, y))
-    assert image.shape == (10, 10, 4)
+    env.agent_pos, env.agent_dir = (2, 2), 0
+    env.gen_obs()
+    for x, y in np.ndindex(6, 6):
+        thing = env.grid.get(x, y)
+        env._map[x, y, :3] = thing.encode() if thing else (1, 0, 0)
     return env
 
 
@@ -145,20 +98,34 @@ def test_options_do_one_after_the_other_what_their_names_say():
     assert env._door.is_open
 
 
-def test_a_way_goes_round_what_stands_in_it():
-    env = room_with({(3, 2): Box("red"), (4, 2): Key("blue")})
-    assert carried_out(env, Option("go to", "blue key")) in (
-        [LEFT, FORWARD, RIGHT, FORWARD, FORWARD, RIGHT],
-        [RIGHT, FORWARD, LEFT, FORWARD, FORWARD, LEFT],
-    )
-
-
-def test_a_second_key_is_exchanged_for_the_first():
-    env = room_with({(3, 2): Key("red")})
-    env.carrying = Key("blue")
-    assert carried_out(env, Option("pick up", "red key")) == [RIGHT, RIGHT, DROP, RIGHT, RIGHT, PICK_UP]
-    assert env.carrying.color == "red"
-    assert env.grid.get(1, 2).color == "blue"
+@pytest.mark.parametrize(
+    ("things", "carried", "plan", "actions"),
+    [
+        (
+            {(3, 2): Box("red"), (4, 2): Key("blue")},
+            None,
+            [Option("go to", "blue key")],
+            [LEFT, FORWARD, RIGHT, FORWARD, FORWARD, RIGHT],
+        ),
+        (
+            {(3, 2): Key("red")},
+            Key("blue"),
+            [Option("pick up", "red key")],
+            [RIGHT, RIGHT, DROP, RIGHT, RIGHT, PICK_UP],
+        ),
+        ({}, Box("red"), [Option("drop")], [DROP]),
+        ({}, None, [Option("drop")], [NOTHING]),
+        ({}, None, [], [NOTHING]),
+        ({}, None, [Option("go to", "key")], [NOTHING]),
+        ({}, None, [Option("go to", ""), Option("drop")], [NOTHING]),
+        ({}, None, [Option("explore")], [NOTHING]),
+        ({}, None, [Option("dance")], [NOTHING]),
+    ],
+)
+def test_an_option_is_carried_out_or_does_nothing(things, carried, plan, actions):
+    env = room_with(things)
+    env.carrying = carried
+    assert carried_out(env, *plan) == actions
 
 
 def test_where_there_is_no_place_beside_it_the_first_is_put_down_a_cell_away():
@@ -175,45 +142,21 @@ def test_where_there_is_no_place_beside_it_the_first_is_put_down_a_cell_away():
     assert env.agent_pos == (2, 2)
 
 
-def test_what_is_carried_is_dropped_on_request():
-    env = room_with({})
-    env.carrying = Box("red")
-    assert carried_out(env, Option("drop")) == [DROP]
-    assert env.carrying is None
-    assert carried_out(env, Option("drop")) == [NOTHING]
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [(), (Option("go to", "key"),), (Option("explore"),), (Option("dance"),), (Option("go to", ""), Option("drop"))],
-)
-def test_a_plan_of_which_nothing_can_be_done_does_nothing(plan):
-    assert carried_out(room_with({}), *plan) == [NOTHING]
-
-
 def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it():
     fetch = Option("explore"), Option("go to", "key"), Option("pick up", "key")
-    done = {}
+    opened, over_early = 0, 0
     for seed in range(20):
-        env = LockedRoomEnv("SimpleDoorKey")
-        episode = RoomEpisode(env, "SimpleDoorKey", seed)
+        episode = RoomEpisode(LockedRoomEnv("SimpleDoorKey"), "SimpleDoorKey", seed)
         episode.follow((*fetch, Option("go to", "door"), Option("open", "door")))
         episode.act()
         while not episode.over and not episode.signs.ended:
             episode.act()
-        done[seed] = (episode.opened, episode.report.carried, "door" in episode.report.seen, episode.over)
-    assert all(opened or (carried == "key" and not door) or over for opened, carried, door, over in done.values())
-    assert sum(opened for opened, *_ in done.values()) >= 5
-    assert any(carried == "key" and not over for _, carried, _, over in done.values())
-
-
-def test_exploring_pushes_against_a_key_for_ever():
-    env = LockedRoomEnv("SimpleDoorKey")
-    episode = led(
-        env, "SimpleDoorKey", next(s for s in range(9) if not led(env, "SimpleDoorKey", s, "ended").opened), "ended"
-    )
-    assert episode.steps == 100
-    assert env.grid.get(*episode._view.ahead()).type == "key"
+        opened += episode.opened
+        if not episode.over:
+            over_early += 1
+            assert (episode.report.carried, "door" in episode.report.seen) == ("key", False)
+    assert opened >= 5
+    assert over_early
 
 
 def test_the_map_shows_what_is_there_now_and_what_is_carried():
@@ -225,14 +168,10 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
     assert [thing.kind for thing in view.things()] == ["door"]
 
 
-# --- the planner -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("room", "seen", "carried", "plan"),
     [
         ("SimpleDoorKey", "", "", "explore"),
-        ("SimpleDoorKey", "door", "", "explore"),
         ("SimpleDoorKey", "key", "", "go to key, pick up key, explore"),
         ("SimpleDoorKey", "key, door", "", "go to key, pick up key, go to door, open door"),
         ("SimpleDoorKey", "door", "key", "go to door, open door"),
@@ -241,20 +180,15 @@ def test_the_map_shows_what_is_there_now_and_what_is_carried():
         ("KeyInBox", "key", "", "go to key, pick up key"),
         ("RandomBoxKey", "box", "key", "explore"),
         ("RandomBoxKey", "key, box", "", "go to key, pick up key, explore"),
-        ("RandomBoxKey", "box, door", "key", "go to door, open door"),
         ("ColoredDoorKey", "blue key, red door", "", "go to blue key, pick up blue key"),
         ("ColoredDoorKey", "red door", "blue key", "explore"),
         ("ColoredDoorKey", "red key, red door", "blue key", "go to red key, pick up red key"),
         ("ColoredDoorKey", "blue key, red door", "red key", "go to red door, open red door"),
-        ("ColoredDoorKey", "blue key, red key", "", "go to blue key, pick up blue key"),
     ],
 )
 def test_the_planner_keeps_to_the_published_examples(room, seen, carried, plan):
     report = RoomReport(tuple(filter(None, seen.split(", "))), carried)
     assert ", ".join(map(str, plan_by_rules(report, room))) == plan
-
-
-# --- when to ask -----------------------------------------------------------------------------------------------------
 
 
 def test_asking_costs_and_is_counted_and_the_first_question_is_free():

@@ -186,7 +186,7 @@ def test_an_end_is_sought_where_the_reward_asks_for_it(task: str, reward: str, s
     data = Transitions.of(one, seen)
     if task == "mountaincar-continuous":
         data = replace(data, rewards=data.rewards - 1e-3)
-    fitted = fit_plant(Equations(one, Plant(reward=reward, ends=one.ends)), data, np.random.default_rng(0), 2)
+    fitted = fit_plant(Equations(one, Plant(reward=reward, ends=one.ends)), data, np.random.default_rng(0))
     assert _seeks_end(fitted) == sought
 
 
@@ -194,7 +194,7 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
     one = load_task("mountaincar-continuous")
     data = Transitions.of(one, played(replace(one, max_steps=40), (1, 2)))
     data = replace(data, rewards=data.rewards - 1e-3)
-    fitted = fit_plant(Equations(one, Plant(reward=one.reward, ends=one.ends)), data, np.random.default_rng(0), 2)
+    fitted = fit_plant(Equations(one, Plant(reward=one.reward, ends=one.ends)), data, np.random.default_rng(0))
     inside = _PlantSearch(fitted, Trials(no_returns, range, 0), 0)
     idle, near, there = (
         episode([[-0.5, 0.0], [place, 0.0]], [[0.0]], [paid])
@@ -219,7 +219,7 @@ def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure(
     seen = played(one, (1, 2))
     pull = "velocity + 0.001*right - 0.001*left - 0.002*(position + fixed(0.5)) + 0.001*(position + fixed(0.5))^3"
     plain = Plant(next=(("position", "position + velocity"), ("velocity", pull)), reward="-1")
-    fitted = fit_plant(Equations(one, plain), Transitions.of(one, seen), np.random.default_rng(0), 4)
+    fitted = fit_plant(Equations(one, plain), Transitions.of(one, seen), np.random.default_rng(0))
     inside = _PlantSearch(fitted, Trials(no_returns, range, 0), 0, flat=True)
     policies = [
         policy(text, one) for text in ("none = 1\nleft = 0\nright = 0", "right = velocity\nleft = -velocity\nnone = 0")
