@@ -14,8 +14,8 @@ import numpy.typing as npt
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.errors import UsageError
-from policygen.extensions.check.intervals import EMPTY, Interval, Intervals, enclosing, hull, result
-from policygen.extensions.export.arithmetic import Points
+from policygen.extensions.check.intervals import EMPTY, INTERVALS, Interval, enclosing, hull, result
+from policygen.extensions.export.arithmetic import numpy_arithmetic, steps_of
 from policygen.extensions.export.program import Program, program_of
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -153,13 +153,13 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
     remembered_values = _remembered_values(program, known)
     computed = {slot: (x.low, x.high, "as computed") for slot, x in remembered_values.items()}
     known |= remembered_values
-    known = Intervals().assigned(program, known)
-    steps = list(_samples(program, box, points, seed))
+    known = INTERVALS.assigned(program, known)
+    steps = [values for values, _ in steps_of(program, _samples(program, box, points, seed))]
     claims = []
     for expression, condition, node in _expressions_to_check(program, known):
-        bound = Intervals().value(node, known)
+        bound = INTERVALS.value(node, known)
         with np.errstate(all="ignore"):
-            values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
+            values = np.concatenate([np.ravel(numpy_arithmetic().value(node, step)) for step in steps])
         values = values[~np.isnan(values)]  # the operation that returned NaN has a claim of its own
         violations = int(condition.violated(values).sum())
         verdict = "proved" if condition.proved(bound) else "violated" if violations else "not proved"
@@ -218,7 +218,7 @@ def _widen(before: Interval, x: Interval, factor: float) -> Interval:
 
 def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, Interval]:
     """Return bounds of the remembered values after a step with these observations and remembered values."""
-    values, actuators = Intervals().assigned(program, known), program.policy.task.actuators
+    values, actuators = INTERVALS.assigned(program, known), program.policy.task.actuators
     after = {}
     for one in program.remembered_values:
         if one.actuator is None:
@@ -233,10 +233,9 @@ def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, In
     return after
 
 
-def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the values of a policy at each step, for random observations: 30% are a limit or 0, the others uniform."""
-    rng, remembered_values = np.random.default_rng(seed), list[npt.NDArray[Any]]()
-    steps = STEPS if program.policy.remembers else 1
+def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield random observations for each step of episodes side by side: 30% are a limit or 0, the others uniform."""
+    rng, steps = np.random.default_rng(seed), STEPS if program.policy.remembers else 1
     count = -(-points // steps)
     for _ in range(steps):
         rows = np.zeros((count, len(program.policy.task.observations)))
@@ -246,9 +245,7 @@ def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -
             rows[:, i] = np.where(rng.random(count) < 0.3, special, rng.uniform(low, high, count))
             if program.policy.task.observations[i].integer:
                 rows[:, i] = np.rint(rows[:, i])
-        values = Points().read(program, rows, remembered_values)
-        remembered_values = Points().remembered(program, values, Points().decided(program, values, count))
-        yield values
+        yield rows
 
 
 def _expressions_to_check(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
@@ -258,7 +255,7 @@ def _expressions_to_check(program: Program, known: Mapping[str, Interval]) -> It
         shown = to_text(node) if kind == "term" else rest
         for part, condition in _domain_conditions(node, known):
             yield f"{to_text(part)} (in {shown})", condition, part
-        large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
+        large = [part for part in nodes_of(node) if not _FITS.proved(INTERVALS.value(part, known))]
         if large and large[-1] is not node and kind != "output":  # the innermost one comes last
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
         elif not isinstance(node, Name):
@@ -284,7 +281,7 @@ def _domain_conditions(root: Node, known: Mapping[str, Interval]) -> Iterator[tu
             case Call("log", (inner,)):
                 yield inner, _POSITIVE
             case Call("^", (base, power)):
-                x = Intervals().value(power, known)
+                x = INTERVALS.value(power, known)
                 if x.low != x.high or x.low % 1:
                     yield base, _POSITIVE if x.low < 0 else _NOT_NEGATIVE
                 elif x.low < 0:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -54,16 +53,26 @@ class Program:
         return self.policy.reader.needed
 
     @cached_property
-    def assignments(self) -> Lets:
-        """Everything computed from observations and memory, in order; each value is made finite before it is used.
+    def terms(self) -> Lets:
+        """The terms of equations, named `term 0`, `term 1`, ...; a table has none."""
+        terms = () if isinstance(self.policy, TablePolicy) else self.policy.terms
+        return tuple((f"term {i}", node) for i, node in enumerate(terms))
 
-        These are the definitions and, for equations, terms (`term 0`, ...) and outputs (`output NAME`).
-        """
+    @cached_property
+    def outputs(self) -> Lets:
+        """The outputs of equations, named `output NAME`, each a weighted sum of terms; a table has none."""
         if isinstance(self.policy, TablePolicy):
-            return self.definitions
-        terms = [(f"term {i}", term) for i, term in enumerate(self.policy.terms)]
-        outputs = [(f"output {name}", _sum(weights, bias)) for name, weights, bias in weights_of(self.policy)]
-        return (*self.definitions, *terms, *outputs)
+            return ()
+        terms, columns = [Name(name) for name, _ in self.terms], self.policy.weights.T.tolist()
+        return tuple(
+            (f"output {name}", weighted_sum(zip(terms, weights, strict=True), bias))
+            for (name, _), weights, bias in zip(self.policy.equations, columns, self.policy.bias.tolist(), strict=True)
+        )
+
+    @property
+    def assignments(self) -> Lets:
+        """All that is computed from observations and memory, in order; each value is made finite before it is used."""
+        return (*self.definitions, *self.terms, *self.outputs)
 
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
@@ -107,19 +116,18 @@ def program_of(policy: Policy) -> Program:
     return Program(policy)
 
 
-def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, int]], float]]:
-    """Yield the name of each output, the weights and indices of its terms, and its constant."""
-    for (name, _), weights, bias in zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True):
-        yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
-
-
-def _sum(weights: Sequence[tuple[float, int]], bias: float) -> Node:
-    """Return a weighted sum of terms, added in the order of exported code."""
-    parts: list[Node] = [
-        Name(f"term {i}") if weight == 1 else Call("*", (Number(weight), Name(f"term {i}"))) for weight, i in weights
-    ]
-    parts += [Number(bias)] if bias != 0 or not parts else []
-    return functools.reduce(lambda left, right: Call("+", (left, right)), parts)
+def weighted_sum(terms: Iterable[tuple[Node, float]], constant: float) -> Node:
+    """Return the sum of terms times their weights and a constant as an expression, without zeros."""
+    total: Node | None = None
+    for term, weight in terms:
+        size = term if abs(weight) == 1 else Call("*", (Number(abs(weight)), term))
+        if total is not None and weight:
+            total = Call("+" if weight > 0 else "-", (total, size))
+        elif weight:
+            total = size if weight > 0 else Call("neg", (term,)) if size is term else Call("*", (Number(weight), term))
+    if total is None:
+        return Number(constant)
+    return total if constant == 0 else Call("+" if constant > 0 else "-", (total, Number(abs(constant))))
 
 
 @dataclass(frozen=True)
@@ -145,10 +153,7 @@ class TableData:
         """The codes of all cells, several to a byte if they fit, the first in the lowest bits."""
         if self.bits >= 8:
             return self.codes.astype(f"<u{self.bits // 8}")
-        each = 8 // self.bits
-        padded = np.concatenate([self.codes, np.zeros(-len(self.codes) % each, np.int64)]).reshape(-1, each)
-        packed: npt.NDArray[np.uint8] = (padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8)
-        return packed
+        return np.packbits(self.codes[:, None] >> np.arange(self.bits) & 1, bitorder="little")
 
 
 MAX_DENSE_BYTES = 1_024  # up to this size, codes for all cells are preferred to smaller rows: they are faster

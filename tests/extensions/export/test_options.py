@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 from support import PAIR, Line
 
 import policygen
-from policygen.extensions.export.arithmetic import Points
+from policygen.extensions.export.arithmetic import steps_of
 from policygen.extensions.export.formats import exported
 from policygen.extensions.export.program import program_of
 from policygen.extensions.export.source import Options
@@ -84,13 +84,8 @@ class Stepping:
 
 def in_numpy(policy: Policy, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The actions in numpy's single precision, as one episode."""
-    single, memory, actions = Points(np.float32), list[Any](), []
-    for row in rows.astype(np.float32):
-        values = single.read(program_of(policy), row[None], memory)
-        action = single.decided(program_of(policy), values, 1)
-        memory = single.remembered(program_of(policy), values, action)
-        actions.append(np.ravel(action))
-    return np.array(actions)
+    steps = steps_of(program_of(policy), rows.astype(np.float32)[:, None], np.float32)
+    return np.array([np.ravel(action) for _, action in steps])
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.writing import Identifiers, comment_text, plain_ascii
+from policygen.extensions.export.writing import comment_text, plain_ascii
 from policygen.files import write_atomically
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.spaces import Actuator, Observation
@@ -38,16 +38,6 @@ def test_a_remark_ends_no_comment_and_no_line(text: str) -> None:
     assert "\\" not in quiet
     assert quiet.isascii()
     assert quiet.isprintable() or not quiet
-
-
-def test_identifiers_are_given_once() -> None:
-    new = Identifiers().new
-    assert [new("q", "a b"), new("q", "a_b"), new("q", "a*b"), new("d", "a_b")] == [
-        "q_a_b",
-        "q_a_b_2",
-        "q_a_b_3",
-        "d_a_b",
-    ]
 
 
 @pytest.mark.parametrize("to", FORMATS)
