@@ -514,8 +514,8 @@ def export(
         policy = _policy(source)
         facts = origin_of(policy, source)
         if smallest_within is not None:
-            smallest = choose(find_run(str(source)), smallest_within)
-            policy, facts = smallest.attempt.policy or policy, [*facts[:1], *smallest.facts]
+            attempt, why = choose(find_run(str(source)), smallest_within)
+            policy, facts = attempt.policy or policy, [*facts[:1], *why]
         text = exported(policy, to, facts, options)
         if to == "c" and path is not None and Path(path).suffix == "":
             with Players(policy.task) as players:

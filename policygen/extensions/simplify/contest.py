@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import FiniteMDP, exact_score
+from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score, difference, episode_seeds, sampled_score
 from policygen.episodes.trajectory import Trajectory
@@ -41,12 +41,17 @@ class PairedLoss:
         return self.mean <= self.allowed and (self.p > SIGNIFICANCE or self.mean <= 0)
 
 
-def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> PairedLoss:
-    """Compute the loss of a smaller policy over the episodes that both scores have."""
+def loss_of(smaller: Score, original: Score, margin: float = MARGIN, whole: Score | None = None) -> PairedLoss:
+    """Compute the loss of a smaller policy over the episodes that both scores have.
+
+    Args:
+        whole: the score of the original over more episodes, for the margin, because the spread of a few is unreliable;
+            by default `original`.
+    """
     if original.exact:
         return PairedLoss(original.mean - smaller.mean, 1.0, ROUNDING)
-    lost = difference(original, smaller)
-    return PairedLoss(lost.gain, lost.p, margin * max(abs(original.mean), original.std))
+    lost, whole = difference(original, smaller), whole or original
+    return PairedLoss(lost.gain, lost.p, margin * max(abs(whole.mean), whole.std))
 
 
 @dataclass
@@ -57,20 +62,18 @@ class Contest:
 
     Attributes:
         original: the policy to simplify.
-        mdp: the decision process for exact scores; None: scores are sampled.
         episodes: number played for an accepted candidate.
         limit: upper limit of the episodes that the original and candidates play, without checks. If it leaves too few
             episodes for a candidate, only candidates with identical actions are accepted.
         on_accepted: called with every accepted policy.
         played, tried: numbers of episodes and candidates so far.
-        before: the score of the original.
+        before: the score of the original; exact where the decision process is finite and known.
         path: all accepted policies, the original first.
         trajectories: the episodes of the last of them.
     """
 
     original: Policy
     players: Players
-    mdp: FiniteMDP | None
     seed: int
     episodes: int
     limit: int
@@ -80,12 +83,15 @@ class Contest:
     tried: int = 0
 
     def __post_init__(self) -> None:
+        self._mdp = finite_mdp(self.original.task)
         self._seeds = episode_seeds(self.seed, SIMPLIFYING, self.episodes)
         self._reference = self.trajectories = self._play(self.original, self._seeds)
-        self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
-        self.before = self._exact or sampled_score(self._reference, self.players.engine)
+        self.before = self._exact(self.original) or sampled_score(self._reference, self.players.engine)
         self.path = [self.original]
         self._known = {self.original.to_text(plain=True)}  # candidates tried before
+
+    def _exact(self, policy: Policy) -> Score | None:
+        return exact_score(policy, self._mdp) if self._mdp is not None else None
 
     @property
     def current(self) -> Policy:
@@ -108,7 +114,7 @@ class Contest:
             return False
         self._known.add(text)
         self.tried += 1
-        good, played = (True, self.trajectories) if self.acts_alike(candidate) else self.trial(candidate)
+        good, played = (True, self.trajectories) if self._acts_alike(candidate) else self.trial(candidate)
         if good:
             self.adopt(candidate, played)
         return good
@@ -127,34 +133,25 @@ class Contest:
         """
         if self.exhausted:
             return False, []
-        if self._exact is not None and self.mdp is not None:
-            score = exact_score(candidate, self.mdp)
-            good = score is not None and loss_of(score, self._exact).acceptable
+        if self.before.exact:
+            score = self._exact(candidate)
+            good = score is not None and loss_of(score, self.before).acceptable
             return good, self._play(candidate, self._seeds) if good or always else []
         played: list[Trajectory] = []
         for count in sorted({min(FIRST_EPISODES, self.episodes), self.episodes}):
             played += self._play(candidate, self._seeds[len(played) : count])
-            if not self._loss(played).acceptable:
+            after, before = (sampled_score(some, self.players.engine) for some in (played, self._reference[:count]))
+            if not loss_of(after, before, self.margin, self.before).acceptable:
                 return False, played
         return True, played
-
-    def _loss(self, played: list[Trajectory]) -> PairedLoss:
-        engine = self.players.engine
-        smaller, original = sampled_score(played, engine), sampled_score(self._reference[: len(played)], engine)
-        lost = loss_of(smaller, original, self.margin)
-        # The margin comes from the original's score over all episodes: the spread of a few is unreliable.
-        return PairedLoss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
 
     def _play(self, policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
         self.played += len(seeds)
         return self.players.play(policy, seeds)
 
-    def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate takes the same actions in the current policy's episodes, so it need not play them.
-
-        False with exact scores: they also count states that these episodes do not visit.
-        """
-        if self._exact is not None:
+    def _acts_alike(self, candidate: Policy) -> bool:
+        """Whether the candidate takes the same actions in the current policy's episodes, so it need not play them."""
+        if self.before.exact:  # an exact score also counts states that these episodes do not visit
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
 
@@ -164,14 +161,13 @@ class Contest:
         Args:
             check_number: number of the check; each check has seeds of its own.
         """
-        if self._exact is not None and self.mdp is not None:
-            score = exact_score(candidate, self.mdp)
-            assert score is not None
-            return self._exact, score, loss_of(score, self._exact)
-        seeds = episode_seeds(self.seed, CHECKING.format(check_number), 2 * self.episodes)
-        before, after = (
-            sampled_score(self._play(policy, seeds), self.players.engine) for policy in (self.original, candidate)
-        )
+        if self.before.exact:
+            before, after = self.before, self._exact(candidate)
+            assert after is not None
+        else:
+            seeds = episode_seeds(self.seed, CHECKING.format(check_number), 2 * self.episodes)
+            played = (self._play(policy, seeds) for policy in (self.original, candidate))
+            before, after = (sampled_score(some, self.players.engine) for some in played)
         return before, after, loss_of(after, before, self.margin)
 
 

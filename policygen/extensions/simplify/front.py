@@ -86,16 +86,10 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
     return 0.0 if attempt is best else min(mine.value, attempt.score.value) - other.value, count
 
 
-@dataclass(frozen=True, slots=True)
-class SmallestPolicy:
-    """The smallest attempt within a distance of the best; `facts` are sentences about its origin and scores."""
+def smallest_within(run: Path, within: str | float) -> tuple[Attempt, list[str]]:
+    """Return the smallest attempt of a run whose score is at most a distance below that of the best, and facts.
 
-    attempt: Attempt
-    facts: tuple[str, ...]
-
-
-def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
-    """Choose the smallest policy of a run whose score is at most a distance below that of the best.
+    The facts are sentences about its origin and scores.
 
     Args:
         within: the distance: a share such as `"1%"` of that from random actions to the best, or points of the score.
@@ -127,10 +121,10 @@ def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
     one = next(one for one in front.members if one.value >= best.value - amount)
     distance, basis = f"{amount:.4g} points" + f" ({text})" * text.endswith("%"), f"{front.basis} {best.value:.5g}"
     what = f"attempt {one.attempt.number}, the smallest of {len(front.all)} policies within {distance} of the best"
-    first = f"Run {run.name}, {what}: {one.size} numbers and names."
+    facts = [f"Run {run.name}, {what}: {one.size} numbers and names."]
     if one is best:
-        return SmallestPolicy(one.attempt, (first, f"It is the best policy of the run, {basis}."))
+        return one.attempt, [*facts, f"It is the best policy of the run, {basis}."]
     paired = f" on {one.episodes} paired search episodes" if one.episodes else " (exact)"
-    second = f"Search score {one.attempt.score}; difference from the best {one.gain:+.4g}{paired}."
-    third = f"The best, attempt {best.attempt.number}: {best.size} numbers and names, {basis}."
-    return SmallestPolicy(one.attempt, (first, second, third))
+    facts.append(f"Search score {one.attempt.score}; difference from the best {one.gain:+.4g}{paired}.")
+    facts.append(f"The best, attempt {best.attempt.number}: {best.size} numbers and names, {basis}.")
+    return one.attempt, facts

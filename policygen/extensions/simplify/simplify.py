@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score
 from policygen.errors import PolicyError, UsageError
@@ -92,8 +91,7 @@ def simplify(
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
     with Players(policy.task) as players:
-        mdp = finite_mdp(policy.task)
-        contest = Contest(policy, players, mdp, seed, episodes, max_episodes, margin, on_accepted)
+        contest = Contest(policy, players, seed, episodes, max_episodes, margin, on_accepted)
         if isinstance(policy, TablePolicy):
             simplify_table(contest)
         if policy.lets or isinstance(policy, LinearPolicy) or policy.task.has_numbers:
@@ -116,21 +114,18 @@ def _checked(contest: Contest) -> Simplified:
 
 def words_of(found: Simplified, margin: float) -> list[str]:
     """Summarise a simplification in sentences."""
-    lines = [
-        f"before: {size_words(found.original)}; {found.before}",
-        f"after:  {size_words(found.policy)}; {found.after}",
-    ]
+    before, after, loss = found.before, found.after, found.loss
+    lines = [f"before: {size_words(found.original)}; {before}"]
     if not found.changed:
-        return [*lines[:1], f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
-    if found.before.exact:
+        return [*lines, f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
+    lines.append(f"after:  {size_words(found.policy)}; {after}")
+    if before.exact:
         return [*lines, f"nothing of the exact score is lost ({found.tried:,} candidates)"]
-    loss = found.loss
-    share = f"{margin:.3g} of the score or its spread"
-    word = "lost" if loss.mean >= 0 else "gained"
     lines += [
-        f"{word}: {abs(loss.mean):.4g} on {found.before.episodes} paired episodes that simplification never used; "
-        f"p of a loss {loss.p:.2g}",
-        f"criterion: a mean loss of at most {loss.allowed:.4g} ({share}), with p > {SIGNIFICANCE:g}",
+        f"{'lost' if loss.mean >= 0 else 'gained'}: {abs(loss.mean):.4g} on {before.episodes} paired episodes that "
+        f"simplification never used; p of a loss {loss.p:.2g}",
+        f"criterion: a mean loss of at most {loss.allowed:.4g} ({margin:.3g} of the score or its spread), with "
+        f"p > {SIGNIFICANCE:g}",
     ]
     if found.checks > 1:
         lines.append(f"{found.checks - 1} smaller policies failed this check, each on fresh episodes")

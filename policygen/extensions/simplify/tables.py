@@ -111,8 +111,8 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     merged = join_leaves([(tuple(map(tuple, box)), _common(table, mass, box, len(kinds))) for box in boxes])
     # The most frequent action becomes a last row of `*`.
     common = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
-    rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in merged if code != common]
-    return [*rows, Rule(_everything(policy), tuple(kinds[common].tolist()))]
+    rows = [(box, code) for box, code in merged if code != common] + [(_everything(policy), common)]
+    return [Rule(box, tuple(kinds[code].tolist())) for box, code in rows]
 
 
 def _everything(policy: TablePolicy) -> tuple[tuple[int, ...], ...]:

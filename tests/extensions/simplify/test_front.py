@@ -75,20 +75,17 @@ def test_the_smallest_of_equal_policies_is_chosen_and_a_larger_distance_allows_a
     assert [(one.attempt.number, one.size) for one in front.members] == [(3, 4), (2, 6)]
     assert [one.attempt.number for one in front.all] == [1, 2, 3]
     for within in ("0", "0%", "1%", 3):
-        assert smallest_within(a_run, within).attempt.number == 2
+        assert smallest_within(a_run, within)[0].number == 2
     # Random actions score about 20 and the falling policy some 40 of 500.
-    assert smallest_within(a_run, "90%").attempt.number == 2
-    chosen = smallest_within(a_run, "99%")
-    assert chosen.attempt.number == 3
+    assert smallest_within(a_run, "90%")[0].number == 2
+    chosen, facts = smallest_within(a_run, "99%")
+    assert chosen.number == 3
     assert attempts[0].score is not None
     points = 0.99 * (500 - attempts[0].score.value)
-    assert (
-        f"the smallest of 3 policies within {points:.4g} points (99%) of the best: 4 numbers and names"
-        in (chosen.facts[0])
-    )
+    assert f"the smallest of 3 policies within {points:.4g} points (99%) of the best: 4 numbers and names" in facts[0]
     assert attempts[3].comparison.gain is not None
-    assert f"difference from the best {attempts[3].comparison.gain:+.4g} on 4 paired search episodes" in chosen.facts[1]
-    assert chosen.facts[2] == "The best, attempt 1: 11 numbers and names, final score 500."
+    assert f"difference from the best {attempts[3].comparison.gain:+.4g} on 4 paired search episodes" in facts[1]
+    assert facts[2] == "The best, attempt 1: 11 numbers and names, final score 500."
 
 
 def test_a_score_that_more_episodes_refuted_does_not_count() -> None:

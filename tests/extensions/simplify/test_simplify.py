@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from support import ARM, Line
 
 import policygen
-from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import UsageError
@@ -55,7 +54,7 @@ def table(text: str, task: str = "cartpole") -> TablePolicy:
 
 
 def contest_of(policy: Policy, players: Players, limit: int = 10_000) -> Contest:
-    return Contest(policy, players, finite_mdp(policy.task), 0, 20, limit)
+    return Contest(policy, players, 0, 20, limit)
 
 
 ROWS = """bins angle: -0.4
