@@ -61,23 +61,15 @@ _FITS = Condition("does not overflow in single precision", -_LARGEST, _LARGEST)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim about the values of an expression; a claim about overflow includes all parts of the expression.
-
-    Attributes:
-        need: the condition that is claimed to hold, as text.
-        low, high: bounds of the expression's values for all observations in the box.
-        sampled: least and greatest value at the random points; None if all were NaN.
-        violations: number of sampled values that violate the condition.
-        verdict: `proved`, `not proved` or `violated`.
-    """
+    """A claim about the values of an expression; a claim about overflow includes all parts of the expression."""
 
     expression: str
-    need: str
-    low: float
+    need: str  # the condition that is claimed to hold
+    low: float  # bounds of the expression's values for all observations in the box
     high: float
-    sampled: tuple[float, float] | None
-    violations: int
-    verdict: str
+    sampled: tuple[float, float] | None  # least and greatest value at the random points; None if all were NaN
+    violations: int  # number of sampled values that violate the condition
+    verdict: str  # `proved`, `not proved` or `violated`
 
     def __str__(self) -> str:
         text = f"{self.verdict}: {self.expression} {self.need}; its values: {_number(self.low)} to {_number(self.high)}"
@@ -89,16 +81,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Envelope:
-    """The claims about a policy.
+    """The claims about a policy."""
 
-    Attributes:
-        box: (low, high, source) of the range of each observation and remembered value that the policy reads.
-        points: number of random points.
-    """
-
-    box: Mapping[str, tuple[float, float, str]]
+    box: Mapping[str, tuple[float, float, str]]  # low, high and source of the range of each value that the policy reads
     claims: Sequence[Claim]
-    points: int
+    points: int  # number of random points
 
     @property
     def exit_code(self) -> int:
@@ -108,7 +95,7 @@ class Envelope:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: {_number(low)} to {_number(high)}, {source}" for name, (low, high, source) in self.box.items()
+            f"{name}: {_number(low)} to {_number(high)}, {origin}" for name, (low, high, origin) in self.box.items()
         ]
         lines += [""] + [str(c) for v in ("violated", "not proved", "proved") for c in self.claims if c.verdict == v]
         if not self.claims:

@@ -55,9 +55,6 @@ def c_files(
     """Return the files of a policy in C by name (source, header, test program), and a warning or an empty text.
 
     The header states how many decisions in the episodes single precision changes; if any, the warning says it, too.
-
-    Raises:
-        PolicyError: this kind of policy cannot be exported.
     """
     program, changed, warning = program_of(policy), 0, ""
     if options.float32:

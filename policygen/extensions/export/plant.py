@@ -38,17 +38,12 @@ class PlantSource(Source):
     The names of locals begin with `q_` (quantities before the step, parts of the action), `p_` (predictions) or `n_`
     (quantities after the step).
 
-    Attributes:
-        own: text before the name of a value that is kept from step to step.
-        reward: the variable that receives the reward.
-        resetting, stepping: lines of the functions that begin an episode and take a step.
-
     Raises:
         PolicyError: two quantities have the same name, or the data hold numbers that are not finite.
     """
 
-    own: ClassVar[str]
-    reward: ClassVar[str]
+    own: ClassVar[str]  # text before the name of a value that is kept from step to step
+    reward: ClassVar[str]  # the variable that receives the reward
 
     def __init__(self, plant: FittedPlant) -> None:
         self.plant, self.equations = plant, plant.equations
@@ -73,7 +68,7 @@ class PlantSource(Source):
         }
         self.after = {name: Name(next_of(name)) for name in quantities}
         self._reset()
-        self.resetting, self.body = self.body, []
+        self.resetting, self.body = self.body, []  # the lines of the function that begins an episode
         self._step()
         self.stepping, self.body = self.body, self.resetting + self.body
 

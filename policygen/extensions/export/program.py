@@ -132,20 +132,13 @@ def weighted_sum(terms: Iterable[tuple[Node, float]], constant: float) -> Node:
 
 @dataclass(frozen=True)
 class TableData:
-    """The compact data of a table: an action code for each cell, and the actions.
+    """The compact data of a table: an action code for each cell, and the actions."""
 
-    Attributes:
-        codes: code of each cell's action, shape (cells,); for one choice the index of its label.
-        actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
-        bits: size of a code: 1, 2, 4, 8, 16 or 32 bits.
-        rows: the same table as rows of first and last bins per dimension and a code, unsigned, shape
-            (rows, 2 * dimensions + 1); the first matching row decides. None if codes for all cells are smaller, or
-            small enough and faster.
-    """
-
-    codes: npt.NDArray[np.int64]
-    actions: npt.NDArray[Any] | None
-    bits: int
+    codes: npt.NDArray[np.int64]  # of each cell's action, shape (cells,); for one choice the index of its label
+    actions: npt.NDArray[Any] | None  # shape (kinds, actuators), int64 or float32; None for one choice
+    bits: int  # size of a code: 1, 2, 4, 8, 16 or 32
+    # The same table as rows of first and last bins per dimension and a code, shape (rows, 2 * dimensions + 1); the
+    # first matching row decides. None if codes for all cells are smaller, or small enough and faster.
     rows: npt.NDArray[np.unsignedinteger[Any]] | None = None
 
     @property

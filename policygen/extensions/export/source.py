@@ -27,16 +27,12 @@ MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 distinguishes i
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings of exported code.
+    """Settings of exported code."""
 
-    Attributes:
-        float32: whether all arithmetic is in single precision.
-        on_nan: reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no
-            action). None: as in policygen, where in an expression NaN counts as 0, and an infinity as a million with
-            its sign; an observation that is binned directly falls into the last bin if it is NaN.
-    """
-
-    float32: bool = False
+    float32: bool = False  # whether all arithmetic is in single precision
+    # Reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no action). None:
+    # as in policygen, where in an expression NaN counts as 0, and an infinity as a million with its sign; an observation
+    # that is binned directly falls into the last bin if it is NaN.
     on_nan: Literal["hold", "zero", "fault"] | None = None
 
 
@@ -48,25 +44,12 @@ class Source(Writer, ABC):
 
     Names of constants and helpers begin with `pg_`; locals named after a word of the task begin with a letter and `_`.
     The task's own names only follow such a prefix, or stand in a comment.
-
-    Attributes:
-        about: the language and how to compile or call it, for the first line of the file.
-        helpers: definitions of `pg_` functions, each after those that it calls.
-        templates: those of `Writer`, and more: `observed` (argument: index of the observation), `bin` (value, name of
-            the edges, their number), `integer_bin` (whole number, last bin), `highest` (scores, their number), `single`
-            (number to convert to single precision).
-        discrete: whether the action is one choice, written as a whole number and not as an array.
-        integer_division: the operator of integer division.
-        brackets: the brackets around a list of constants.
-        types: text before the name of a new local: for a number, and for a whole number.
-        becomes: the assignment operator.
-        end: text at the end of a statement.
-        slot: template of a remembered value; its arguments are index and identifier.
-        data, body: lines of the constants, and of the functions.
     """
 
-    about: ClassVar[str]
-    helpers: ClassVar[dict[str, str]]
+    about: ClassVar[str]  # the language and how to compile or call it, for the first line of the file
+    helpers: ClassVar[dict[str, str]]  # definitions of `pg_` functions, each after those that it calls
+    # Further templates are `observed` (index of the observation), `bin` (value, name of the edges, their number),
+    # `highest` (scores, their number) and `single` (number to convert to single precision).
     templates: ClassVar[Mapping[str, str]] = {
         **Writer.templates,
         "mod": "pg_mod({0}, {1})",
@@ -77,20 +60,20 @@ class Source(Writer, ABC):
         "prev": "pg_prev({0}, {1})",
         "square": "pg_square({0})",
         "finite": "pg_finite({0})",
-        "integer_bin": "pg_whole({0}, {1})",
+        "integer_bin": "pg_whole({0}, {1})",  # whole number, last bin
     }
-    integer_division: ClassVar[str]
-    slot: ClassVar[str]
-    brackets: ClassVar[tuple[str, str]]
-    types: ClassVar[tuple[str, str]] = ("", "")
-    becomes: ClassVar[str] = "="
-    end: ClassVar[str] = ""
+    integer_division: ClassVar[str]  # its operator
+    slot: ClassVar[str]  # template of a remembered value; its arguments are index and identifier
+    brackets: ClassVar[tuple[str, str]]  # around a list of constants
+    types: ClassVar[tuple[str, str]] = ("", "")  # before the name of a new local: a number, a whole number
+    becomes: ClassVar[str] = "="  # the assignment operator
+    end: ClassVar[str] = ""  # of a statement
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.discrete = task.action_space == "discrete"
-        self.data: list[str] = []
-        self.body: list[str] = []
+        self.discrete = task.action_space == "discrete"  # one choice: a whole number and not an array
+        self.data: list[str] = []  # lines of the constants
+        self.body: list[str] = []  # lines of the functions
         self._taken: set[str] = set()  # identifiers in lower case: Structured Text ignores case
 
     def text(self) -> str:
@@ -141,7 +124,7 @@ class Source(Writer, ABC):
 
     def _heading(self, what: str, usage: Sequence[str], lines: Sequence[str]) -> list[str]:
         """Return the lines of the first comment: what the code is, how to call it, and then `lines`."""
-        observations = [
+        seen = [
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
         actions = [(str(i), a.name, self._values_of(i)) for i, a in enumerate(self.task.actuators)]
@@ -150,7 +133,7 @@ class Source(Writer, ABC):
         words = [f"Written by policygen. {self.about}", ""]
         words += [f"{what} {self.task.name} ({self.task.gym_id}):", ""]
         words += [*(f"    {line}" for line in usage), ""]
-        words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
+        words += ["Observation:", *(f"  {line}" for line in in_columns(seen))]
         words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.discrete else in_columns(actions)))]
         return list(map(comment_text, [*words, "", *lines]))
 
@@ -185,12 +168,8 @@ class Source(Writer, ABC):
 class PolicySource(Source):
     """A policy as source code.
 
-    The names of locals begin with `q_` (observations), `d_` (definitions), `t_` (terms) or `o_` (outputs).
-
-    Attributes:
-        facts: sentences about the policy's origin and score, for the first comment.
-        options: settings of the code.
-        memory: the text of each remembered value, in the order of `Policy.remembers`.
+    The names of locals begin with `q_` (observations), `d_` (definitions), `t_` (terms) or `o_` (outputs). `facts` are
+    sentences about the policy's origin and score, for the first comment.
     """
 
     def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
@@ -267,7 +246,7 @@ class PolicyWithArrays(PolicySource):
 
     @abstractmethod
     def _find_row(self, bins: Sequence[str], count: int) -> None:
-        """Define `code` by the first of the `count` rows of `pg_rows` that matches these bins, as the last row does."""
+        """Define `code` by the first of the `count` rows of `pg_rows` that matches these bins; the last matches any."""
 
     def _look_up(self, policy: TablePolicy) -> None:
         cells = table_data(policy)

@@ -18,17 +18,13 @@ from policygen.runs.records import Summary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedAttempt:
-    """An attempt with the size of its policy (numbers and names) and its difference from the best.
-
-    `gain` is this difference over the `episodes` search episodes that both played (0 if exact). `value` is the score of
-    the best plus `gain`, rounded to nine digits so that rounding errors of exact scores do not count.
-    """
+    """An attempt with the size of its policy and its difference from the best."""
 
     attempt: Attempt
-    size: int
-    gain: float
-    episodes: int
-    value: float
+    size: int  # numbers and names
+    gain: float  # the difference from the best over the search episodes that both played
+    episodes: int  # the number of these episodes; 0 if the scores are exact
+    value: float  # the score of the best plus `gain`, to nine digits: rounding errors of exact scores do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +32,12 @@ class Front:
     """The Pareto front of a run's attempts by size and score.
 
     Of search scores only the difference from the best counts, because luck on the shared episodes changes it less.
-
-    Attributes:
-        best: the best attempt; its `value` is its final score or, without one, the best score so far.
-        basis: the name of this score.
-        all: the scored attempts, without those that violate hard requirements more often than the best.
-        members: those of them that score higher than all others of at most their size, smallest first.
     """
 
-    best: SizedAttempt
-    basis: str
-    all: tuple[SizedAttempt, ...]
-    members: tuple[SizedAttempt, ...]
+    best: SizedAttempt  # its `value` is the final score of the run or, without one, the best score so far
+    basis: str  # the name of this score
+    all: tuple[SizedAttempt, ...]  # without those that violate hard requirements more often than the best
+    members: tuple[SizedAttempt, ...]  # those that score higher than all others of at most their size, smallest first
 
 
 def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Front | None:

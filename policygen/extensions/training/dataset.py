@@ -32,21 +32,14 @@ _PROMPT_COLUMNS = ("prompt", "task", "run", "attempt", "kind", "incumbent")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of a run with its reply.
-
-    Attributes:
-        round: number of the first attempt of its round; prompts of a round differ only in the attempt's number.
-        first: whether it is the first request of its attempt; the others ask for repairs.
-        malformed: whether its reply had problems, so that no policy was read from it.
-        row: its columns; `score` is that of the policy before tuning, None without one.
-    """
+    """A request of a run with its reply."""
 
     folder: Path
     config: RunConfig
-    round: int
-    first: bool
-    malformed: bool
-    row: Row
+    round: int  # number of the first attempt of its round, whose prompts differ only in the attempt's number
+    first: bool  # whether it is the first request of its attempt; the others ask for repairs
+    malformed: bool  # whether its reply had problems, so that no policy was read from it
+    row: Row  # its columns; `score` is that of the policy before tuning, None without one
 
 
 @dataclass(frozen=True, slots=True)

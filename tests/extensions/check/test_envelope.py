@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import MIXED, REMEMBERING, VALVES, WHOLE, WHOLE_TEXTS, shipped, tables, written
+from exporting import CASES, cases, written
 from generators import linear_policies
 from hypothesis import given, settings
-from support import ARM, PAIR, Line
+from support import ARM, Line
 
 from policygen.extensions.check.envelope import Claim, Envelope, envelope
 from policygen.extensions.export.arithmetic import steps_of
@@ -96,18 +96,11 @@ def test_remembered_values_have_a_fixed_point_or_none() -> None:
     assert endless.exit_code == 3
 
 
-POLICIES = {
-    **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
-    **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
-    **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
-    "pendulum": lambda: shipped("pendulum-torque-estimator"),
-    "a table": lambda: tables()["cartpole"],
-}
-
-
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name", cases("remembering", "mixed", "whole", "shipped, pendulum-torque-estimator", "table, cartpole")
+)
 def test_every_value_of_a_step_lies_in_its_bounds_in_both_precisions(name: str) -> None:
-    policy = POLICIES[name]()
+    policy = CASES[name]()
     program = program_of(policy)
     names = [name for _, name in program.observed]
     box = dict.fromkeys(names, (-3.0, 2.5))
