@@ -305,7 +305,17 @@ class PolicyInC(PolicyWithArrays, C):
         """Return the first comment."""
         usage = [f"{self.entry};"]
         if self.options.on_nan:
-            usage += [*self._about_status(), ""]
+            zero = ", ".join(
+                f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
+                for a, value in zip(self.task.actuators, self.fallback, strict=True)
+            )
+            then = {
+                "hold": f"Then the last action is held ({zero} if there is none),",
+                "zero": f"Then the action is zero, as near as limits allow, or the first choice ({zero}),",
+                "fault": "Then the action is left as it is,",
+            }[self.options.on_nan]
+            usage.append("It returns 0; 1 if an observation that the policy reads is NaN or infinite.")
+            usage += [then, "and no value is remembered.", ""]
         if self.has_memory:
             usage += [f"{self.reset};", "", "There is one memory for each controlled system; reset it at every start."]
         return self._comment(self._policy_heading(usage))
@@ -348,21 +358,6 @@ class PolicyInC(PolicyWithArrays, C):
         yield f"    action[0] = {act});" if self.discrete else f"    {act}, action);"
         yield from (f"    {slot} = action[{k}];" for k, slot in enumerate(held))
         yield "    return 0;\n}"
-
-    def _about_status(self) -> Iterator[str]:
-        """Yield sentences that describe what the function does if an observation is not finite."""
-        zero = ", ".join(
-            f"{a.name} {a.labels[0] if a.is_choice else value.removesuffix('f')}"
-            for a, value in zip(self.task.actuators, self.fallback, strict=True)
-        )
-        yield "It returns 0; 1 if an observation that the policy reads is NaN or infinite."
-        if self.holds:
-            yield f"Then the last action is held ({zero} if there is none),"
-        elif self.options.on_nan == "zero":
-            yield f"Then the action is zero, as near as limits allow, or the first choice ({zero}),"
-        else:
-            yield "Then the action is left as it is,"
-        yield "and no value is remembered."
 
     def _set_action(self, values: Sequence[str]) -> None:
         if self.discrete:

@@ -31,8 +31,8 @@ class Options:
 
     float32: bool = False  # whether all arithmetic is in single precision
     # Reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no action). None:
-    # as in policygen, where in an expression NaN counts as 0, and an infinity as a million with its sign; an observation
-    # that is binned directly falls into the last bin if it is NaN.
+    # as in policygen, where in an expression NaN counts as 0, and an infinity as a million with its sign; if it is
+    # binned directly, NaN falls into the last bin.
     on_nan: Literal["hold", "zero", "fault"] | None = None
 
 

@@ -20,31 +20,20 @@ from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import (
-    NOTHING,
-    Call,
-    Contains,
-    Node,
-    Number,
-    Previous,
-    constants,
-    with_constants,
-    with_plain_signs,
-)
+from policygen.quantities.tree import NOTHING, Call, Node, Number, Previous, constants, with_constants, with_plain_signs
 
 MOST_DIGITS, FEWEST_DIGITS = 4, 2  # significant digits; fewer than two are not tried: 1.5 is as readable as 2
 P = TypeVar("P", bound=Policy)
 
 
-def simplify_numbers(contest: Contest) -> None:
+def simplify_numbers(contest: Contest[Policy]) -> None:
     """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
         sizes = [sum(node_size(node) for _, node in named_nodes(policy)) for policy in (candidate, contest.current)]
         if sizes[0] < sizes[1]:
             contest.accept_unless_worse(candidate)
     tried: set[tuple[str, Node]] = set()
-    while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
-        pass
+    contest.accept_while_any(lambda policy: _with_parts(contest, policy, tried))
     _drop_digits(contest)
 
 
@@ -95,7 +84,7 @@ def relative_scores(policy: Policy) -> Iterator[Policy]:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
+def _with_parts(contest: Contest[Policy], policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
     """Yield the policy with one expression replaced by a smaller one not yet `tried` there, largest saving first."""
     named = named_nodes(policy)
     options = [(i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
@@ -131,7 +120,7 @@ def smaller(node: Node) -> Iterator[Node]:
             yield Number(-value)
         case Call("-", (_, right)):
             yield Call("neg", (right,))
-        case Number() | Contains() | Call("fixed"):
+        case Number() | Call("fixed"):
             return
     yield Number(0.0)
     if isinstance(node, Call):
@@ -144,7 +133,7 @@ def smaller(node: Node) -> Iterator[Node]:
 # --- digits ----------------------------------------------------------------------------------------------------------
 
 
-def _drop_digits(contest: Contest) -> None:
+def _drop_digits(contest: Contest[Policy]) -> None:
     """Round all numbers together to as few digits as possible, then each number to two."""
     for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
         rounded = with_digits(contest.current, digits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score
@@ -36,24 +37,16 @@ def size_words(policy: Policy) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """The result of a simplification.
+    """The result of a simplification."""
 
-    Attributes:
-        policy: the smaller policy, or the original.
-        before, after: scores of the original and of `policy` on the episodes of the last check (or exact scores).
-        loss: the loss of `policy` against the original on these episodes.
-        checks: number of policies checked until one was not worse, each on fresh episodes.
-        tried, episodes: numbers of candidates and episodes in all.
-    """
-
-    policy: Policy
+    policy: Policy  # the smaller policy, or the original
     original: Policy
-    before: Score
-    after: Score
-    loss: PairedLoss
-    checks: int
-    tried: int
-    episodes: int
+    before: Score  # of the original, on the episodes of the last check, or exact
+    after: Score  # of `policy`, on the same episodes
+    loss: PairedLoss  # of `policy` against the original on these episodes
+    checks: int  # number of policies checked until one was not worse, each on fresh episodes
+    tried: int  # number of candidates
+    episodes: int  # number of episodes in all
 
     @property
     def changed(self) -> bool:
@@ -91,7 +84,7 @@ def simplify(
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
     with Players(policy.task) as players:
-        contest = Contest(policy, players, seed, episodes, max_episodes, margin, on_accepted)
+        contest: Contest[Any] = Contest(policy, players, seed, episodes, max_episodes, margin, on_accepted)
         if isinstance(policy, TablePolicy):
             simplify_table(contest)
         if policy.lets or isinstance(policy, LinearPolicy) or policy.task.has_numbers:
@@ -99,7 +92,7 @@ def simplify(
         return _checked(contest)
 
 
-def _checked(contest: Contest) -> Simplified:
+def _checked(contest: Contest[Policy]) -> Simplified:
     """Return the first policy, from the smallest on, that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
     for check_number in range(1, MOST_CHECKS + 1):

@@ -448,23 +448,22 @@ def _card(
     base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool
 ) -> str:
     """Return the model card: base model, data, settings, and the replies before and after."""
+    before, after = result.before, result.after
+    ended = f"\n- ended early: {result.ended}" if result.ended else ""
     prompts = "held-out prompts" if held_out else "training prompts"
     stated = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(settings).items())
-    lines = [
-        f"# {Path(base).name}, trained by policygen ({settings.method})",
-        "",
-        f"- base model: {base}",
-        f"- data: {count} rows, SHA-256 {digest}",
-        f"- settings: {stated}",
-        f"- duration: {result.seconds:.0f} s",
-        *([f"- ended early: {result.ended}"] if result.ended else []),
-        "",
-        f"{result.before.replies} replies to {prompts}, scored on {settings.episodes} episodes that training",
-        "did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.",
-        "",
-        "| | replies with a policy | mean reward | different policies |",
-        "|---|---|---|---|",
-        f"| before | {result.before.readable:.0%} | {result.before.reward:.3f} | {result.before.distinct} |",
-        f"| after | {result.after.readable:.0%} | {result.after.reward:.3f} | {result.after.distinct} |",
-    ]
-    return "\n".join(lines) + "\n"
+    return f"""# {Path(base).name}, trained by policygen ({settings.method})
+
+- base model: {base}
+- data: {count} rows, SHA-256 {digest}
+- settings: {stated}
+- duration: {result.seconds:.0f} s{ended}
+
+{before.replies} replies to {prompts}, scored on {settings.episodes} episodes that training
+did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.
+
+| | replies with a policy | mean reward | different policies |
+|---|---|---|---|
+| before | {before.readable:.0%} | {before.reward:.3f} | {before.distinct} |
+| after | {after.readable:.0%} | {after.reward:.3f} | {after.distinct} |
+"""
