@@ -43,11 +43,6 @@ class Program:
     policy: LinearPolicy | TablePolicy
 
     @property
-    def name(self) -> str:
-        """A short name for files and functions, of letters, digits and underscores."""
-        return short_name(self.policy.task)
-
-    @property
     def definitions(self) -> Lets:
         """The features in use, including the task's, each after those that it reads."""
         return self.policy.reader.needed

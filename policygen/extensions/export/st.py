@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, table_data
+from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, short_name, table_data
 from policygen.extensions.export.source import PolicySource, number_of_cell
 from policygen.extensions.export.writing import comment_text, double
 from policygen.policies.table import TablePolicy
@@ -109,7 +109,7 @@ class PolicyInST(PolicySource):
         super().__init__(program, facts)
         for slot, name in zip(self.memory, self.policy.remembers, strict=True):
             self._declare("VAR", slot, "LREAL", name)
-        self.name = self._identifier("policy", program.name)
+        self.name = self._identifier("policy", short_name(self.task))
 
     def _lines(self) -> Iterator[str]:
         inputs = [line.partition(" ")[0] for line in self.declared["VAR_INPUT"]]

@@ -22,7 +22,7 @@ from support import Line
 import policygen
 from policygen.extensions.export.arithmetic import steps_of
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.program import program_of
+from policygen.extensions.export.program import program_of, short_name
 from policygen.extensions.export.source import PLAIN, Options
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import Node
@@ -47,7 +47,7 @@ class Stepping:
     """One episode of the exported code: its actions and statuses, one observation after the other."""
 
     def __init__(self, policy: Policy, folder: Path, options: Options) -> None:
-        name, self.options, self.task = program_of(policy).name, options, policy.task
+        name, self.options, self.task = short_name(policy.task), options, policy.task
         code = library(policy, folder, options)
         self.call = getattr(code, f"{name}_step" if options.on_nan else f"{name}_act")
         self.memory = ctypes.create_string_buffer(4096) if hasattr(code, f"{name}_reset") else None
