@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chat_server import ChatServer
-from support import Line, fenced, foreign_variables, page_of
+from support import Line, Written, fenced, page_of
 
 import policygen
 from policygen.episodes.requirements import Violations
@@ -27,32 +25,16 @@ LARGE = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position"
 SMALL, FALLING = "left = 0\nright = angle + 0.25*spin", "left = 0\nright = angle"
 
 
-@pytest.fixture(scope="module")
-def a_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run of a model behind a server: a large policy, one as good and smaller, one still smaller that falls."""
-    with pytest.MonkeyPatch.context() as variables, ChatServer([fenced(text) for text in TEXTS]) as server:
-        for name in foreign_variables():
-            variables.delenv(name)
-        variables.setenv("OPENAI_API_KEY", "none")
-        yield policygen.run(
-            "cartpole",
-            llm="compatible:scripted-model",
-            base_url=server.openai_url,
-            out=tmp_path_factory.mktemp("runs"),
-            policy="linear",
-            iterations=len(TEXTS),
-            episodes=4,
-            warmup_episodes=4,
-            final_episodes=4,
-            repairs=0,
-            stop_at=1e9,
-            fragility=False,
-            jobs=1,
-            seed=300,
-        ).folder
-
-
 TEXTS = [LARGE, SMALL, FALLING, "nothing"]
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a large policy, one as good and smaller, one still smaller that falls, and a reply without one."""
+    few = dict.fromkeys(("iterations", "episodes", "warmup_episodes", "final_episodes"), 4)
+    llm, out = Written(map(fenced, TEXTS)), tmp_path_factory.mktemp("runs")
+    others = {"repairs": 0, "stop_at": 1e9, "fragility": False, "jobs": 1, "seed": 300}
+    return policygen.run("cartpole", llm=llm, out=out, policy="linear", **few, **others).folder
 
 
 def tried(number: int, text: str, returns: list[float], *, accepted: bool = False, **more: object) -> Attempt:
