@@ -22,18 +22,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic(Generic[V]):
-    """Arithmetic with one kind of values.
+    """Arithmetic with one kind of values."""
 
-    Attributes:
-        number: returns a constant.
-        result: returns the result of an operation, given its name and arguments; those of `prev` are the remembered
-            value and the start.
-        finite: returns a value with NaN as 0 and infinities as +-1e6, see `policygen.quantities.compiled.finite`.
-    """
-
-    number: Callable[[float], V]
+    number: Callable[[float], V]  # returns a constant
+    # Returns the result of an operation, given its name and arguments: for `prev` the remembered value and the start.
     result: Callable[..., V]
-    finite: Callable[[V], V]
+    finite: Callable[[V], V]  # returns a value with NaN as 0 and infinities as +-1e6
 
     def value(self, node: Node, values: Mapping[str, V]) -> V:
         """Return the value of an expression over named values."""

@@ -26,14 +26,11 @@ MOST_ROWS = 200  # lines of a policy's text that a comment repeats
 
 @dataclass(frozen=True, slots=True)
 class RememberedValue:
-    """A value remembered after a step: the quantity `name`, or part `actuator` of the action.
-
-    If `label` is given, the value is 1 for an action equal to it, and 0 for any other.
-    """
+    """A value remembered after a step: the quantity `name`, or a part of the action."""
 
     name: str
-    actuator: int | None = None
-    label: int | None = None
+    actuator: int | None = None  # the index of this part
+    label: int | None = None  # if given, the value is 1 for an action equal to it, and 0 for any other
 
 
 @dataclass(frozen=True)
