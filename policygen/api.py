@@ -477,7 +477,7 @@ def export(
     Raises:
         PolicygenError: there is no policy or plant, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.formats import c_files, differing_in_single, exported, exported_plant
+    from policygen.extensions.export.formats import c_files, exported, exported_plant
     from policygen.extensions.export.source import Options
     from policygen.extensions.simplify.front import smallest_within as choose
 
@@ -496,19 +496,17 @@ def export(
         policy = _policy(source)
         facts = origin_of(policy, source)
         if smallest_within is not None:
-            smallest = choose(find_run(str(source)), smallest_within)
-            policy, facts = smallest.attempt.policy or policy, [*facts[:1], *smallest.facts]
+            attempt, why = choose(find_run(str(source)), smallest_within)
+            policy, facts = attempt.policy or policy, [*facts[:1], *why]
         text = exported(policy, to, facts, options)
         if to == "c" and path is not None and Path(path).suffix == "":
             with Players(policy.task) as players:
                 episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
-            if float32:
-                differ, count = differing_in_single(policy, episodes)
-                facts.append(f"In single precision {differ} of {count} decisions in 3 episodes differ.")
-                if differ:
-                    warnings.warn(f"{facts[-1]} The test program allows for them.", stacklevel=2)
+            files, warning = c_files(policy, facts, episodes, options)
+            if warning:
+                warnings.warn(warning, stacklevel=2)
             make_folder(Path(path), "write elsewhere")
-            for name, content in c_files(policy, facts, episodes, options).items():
+            for name, content in files.items():
                 write_named(Path(path) / name, content)
             return text
     if path is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
-from policygen.quantities.tree import Node
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import Call, Node, Number
 from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
@@ -129,13 +131,13 @@ TABLES = (
     "numbers",
     "many numbers",
     "several choices",
-    "whole numbers",
+    "counts",
 )
 
 
 @functools.cache
 def tables() -> dict[str, TablePolicy]:
-    """Tables of every kind: choices and numbers, dense and few rows, whole numbers, features, large ones."""
+    """Tables of every kind: choices and numbers, dense and few rows, whole numbers, large ones."""
     cartpole = load_task("cartpole")
     assert cartpole.grid is not None
     wide = Grid(tuple(Dimension(n, tuple(np.linspace(-3, 3, 24).tolist())) for n in cartpole.observation_names[:3]))
@@ -210,13 +212,37 @@ def hostile_task() -> Task:
     )
 
 
-CAREFUL = ("-Wpedantic", "-Wconversion", "-Wfloat-equal", "-Wshadow")
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-Wpedantic")
+CAREFUL = (*STRICT, "-Wconversion", "-Wfloat-equal", "-Wshadow")
 EXPORTED = {
     "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\nleft = 0\n"
     "right = 10*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
     "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1)",
     "frozenlake": "| row | column | action |\n|-|-|-|\n| 0 | * | right |\n| 1-2 | 0 | down |\n| * | * | left |",
 }
+
+
+def hostile_table() -> TablePolicy:
+    task = hostile_task()
+    assert task.grid is not None
+    return random_table(task, task.grid)
+
+
+CASES: dict[str, Callable[[], Policy]] = {
+    **{f"table, {name}": lambda name=name: tables()[name] for name in TABLES},
+    **{f"shipped, {name}": lambda name=name: shipped(name) for name in SHIPPED},
+    **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
+    **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
+    **{f"equations, {name}": lambda text=text, name=name: written(text, name) for name, text in EQUATIONS.items()},
+    **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
+    **{f"exported, {name}": lambda text=text, name=name: written(text, name) for name, text in EXPORTED.items()},
+    "hostile words": hostile_table,
+}
+
+
+def cases(*kinds: str) -> list[str]:
+    """The names of cases that begin with one of these words."""
+    return [name for name in CASES if name.startswith(kinds)]
 
 
 def of_expressions(nodes: list[Node]) -> LinearPolicy:
@@ -226,22 +252,19 @@ def of_expressions(nodes: list[Node]) -> LinearPolicy:
     return LinearPolicy(task, (), tuple((a.name, node) for a, node in zip(actuators, nodes, strict=True)))
 
 
+def every_function() -> tuple[list[str], LinearPolicy]:
+    """Expressions with every operation, and a policy with an output for each of them."""
+    texts = ["x^y", "x^-1", "x^0.5", "(-x)^3", "mod(x, y)", "sin(x)", "cos(x)", "tan(x)", "tanh(x)", "exp(x)", "log(x)"]
+    texts += ["sqrt(x)", "abs(x)", "sign(x)", "floor(x)", "atan(x)", "atan2(x, y)", "atan2(-x*0, y)", "min(x, y, 1, 0)"]
+    texts += ["max(x, y, -1)", "clip(x, y, 1)", "where(x, y, 2)", "1/(x*-0.0)", "x/y", "not x or y", "x == y", "x != y"]
+    texts += ["-x*-1e-5 - (x - -2)", "(x or y) and y", "x and y or not x", "abs(x - (y - x))", "abs(x/(y/x))"]
+    return texts, of_expressions([Call("*", (Number(1.0), parse_expression(text, ("x", "y")))) for text in texts])
+
+
 def built(folder: Path, name: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Compile the files of a folder and run the program."""
     sources = [str(folder / f"{name}.c"), str(folder / f"{name}_test.c")]
-    line = [
-        "cc",
-        "-std=c99",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        *CAREFUL,
-        *flags,
-        *sources,
-        "-lm",
-        "-o",
-        str(folder / "tested"),
-    ]
+    line = ["cc", *CAREFUL, *flags, *sources, "-lm", "-o", str(folder / "tested")]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return subprocess.run([str(folder / "tested")], capture_output=True, text=True)

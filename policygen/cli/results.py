@@ -409,9 +409,9 @@ def export(source: Path, to: Any, output: Path | None, *, within: str | None, pl
     from policygen.runs.reading import read_policy
 
     if within is not None:
-        chosen = smallest_within(source, within)
-        say("\n".join(chosen.facts), err=True)
-        attempt, options["smallest_within"] = (chosen.attempt.number, None) if trust else (None, within)
+        chosen, facts = smallest_within(source, within)
+        say("\n".join(facts), err=True)
+        attempt, options["smallest_within"] = (chosen.number, None) if trust else (None, within)
     run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
     exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
     text = api.export(exported, to, output, plant=plant, **options)

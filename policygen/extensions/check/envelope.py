@@ -14,8 +14,8 @@ import numpy.typing as npt
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.errors import UsageError
-from policygen.extensions.check.intervals import EMPTY, Interval, Intervals, enclosing, hull, result
-from policygen.extensions.export.arithmetic import Points
+from policygen.extensions.check.intervals import EMPTY, INTERVALS, Interval, enclosing, hull, result
+from policygen.extensions.export.arithmetic import numpy_arithmetic, steps_of
 from policygen.extensions.export.program import Program, program_of
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -61,23 +61,15 @@ _FITS = Condition("does not overflow in single precision", -_LARGEST, _LARGEST)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim about the values of an expression; a claim about overflow includes all parts of the expression.
-
-    Attributes:
-        need: the condition that is claimed to hold, as text.
-        low, high: bounds of the expression's values for all observations in the box.
-        sampled: least and greatest value at the random points; None if all were NaN.
-        violations: number of sampled values that violate the condition.
-        verdict: `proved`, `not proved` or `violated`.
-    """
+    """A claim about the values of an expression; a claim about overflow includes all parts of the expression."""
 
     expression: str
-    need: str
-    low: float
+    need: str  # the condition that is claimed to hold
+    low: float  # bounds of the expression's values for all observations in the box
     high: float
-    sampled: tuple[float, float] | None
-    violations: int
-    verdict: str
+    sampled: tuple[float, float] | None  # least and greatest value at the random points; None if all were NaN
+    violations: int  # number of sampled values that violate the condition
+    verdict: str  # `proved`, `not proved` or `violated`
 
     def __str__(self) -> str:
         text = f"{self.verdict}: {self.expression} {self.need}; its values: {_number(self.low)} to {_number(self.high)}"
@@ -89,16 +81,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Envelope:
-    """The claims about a policy.
+    """The claims about a policy."""
 
-    Attributes:
-        box: (low, high, source) of the range of each observation and remembered value that the policy reads.
-        points: number of random points.
-    """
-
-    box: Mapping[str, tuple[float, float, str]]
+    box: Mapping[str, tuple[float, float, str]]  # low, high and source of the range of each value that the policy reads
     claims: Sequence[Claim]
-    points: int
+    points: int  # number of random points
 
     @property
     def exit_code(self) -> int:
@@ -108,7 +95,7 @@ class Envelope:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: {_number(low)} to {_number(high)}, {source}" for name, (low, high, source) in self.box.items()
+            f"{name}: {_number(low)} to {_number(high)}, {origin}" for name, (low, high, origin) in self.box.items()
         ]
         lines += [""] + [str(c) for v in ("violated", "not proved", "proved") for c in self.claims if c.verdict == v]
         if not self.claims:
@@ -153,13 +140,13 @@ def envelope(policy: Policy, stated: Ranges, points: int = 10_000, seed: int = 0
     remembered_values = _remembered_values(program, known)
     computed = {slot: (x.low, x.high, "as computed") for slot, x in remembered_values.items()}
     known |= remembered_values
-    known = Intervals().assigned(program, known)
-    steps = list(_samples(program, box, points, seed))
+    known = INTERVALS.assigned(program, known)
+    steps = [values for values, _ in steps_of(program, _samples(program, box, points, seed))]
     claims = []
     for expression, condition, node in _expressions_to_check(program, known):
-        bound = Intervals().value(node, known)
+        bound = INTERVALS.value(node, known)
         with np.errstate(all="ignore"):
-            values = np.concatenate([np.ravel(Points().value(node, step)) for step in steps])
+            values = np.concatenate([np.ravel(numpy_arithmetic().value(node, step)) for step in steps])
         values = values[~np.isnan(values)]  # the operation that returned NaN has a claim of its own
         violations = int(condition.violated(values).sum())
         verdict = "proved" if condition.proved(bound) else "violated" if violations else "not proved"
@@ -218,7 +205,7 @@ def _widen(before: Interval, x: Interval, factor: float) -> Interval:
 
 def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, Interval]:
     """Return bounds of the remembered values after a step with these observations and remembered values."""
-    values, actuators = Intervals().assigned(program, known), program.policy.task.actuators
+    values, actuators = INTERVALS.assigned(program, known), program.policy.task.actuators
     after = {}
     for one in program.remembered_values:
         if one.actuator is None:
@@ -233,10 +220,9 @@ def _after_step(program: Program, known: Mapping[str, Interval]) -> dict[str, In
     return after
 
 
-def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the values of a policy at each step, for random observations: 30% are a limit or 0, the others uniform."""
-    rng, remembered_values = np.random.default_rng(seed), list[npt.NDArray[Any]]()
-    steps = STEPS if program.policy.remembers else 1
+def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield random observations for each step of episodes side by side: 30% are a limit or 0, the others uniform."""
+    rng, steps = np.random.default_rng(seed), STEPS if program.policy.remembers else 1
     count = -(-points // steps)
     for _ in range(steps):
         rows = np.zeros((count, len(program.policy.task.observations)))
@@ -246,9 +232,7 @@ def _samples(program: Program, box: Mapping[str, Any], points: int, seed: int) -
             rows[:, i] = np.where(rng.random(count) < 0.3, special, rng.uniform(low, high, count))
             if program.policy.task.observations[i].integer:
                 rows[:, i] = np.rint(rows[:, i])
-        values = Points().read(program, rows, remembered_values)
-        remembered_values = Points().remembered(program, values, Points().decided(program, values, count))
-        yield values
+        yield rows
 
 
 def _expressions_to_check(program: Program, known: Mapping[str, Interval]) -> Iterator[tuple[str, Condition, Node]]:
@@ -258,7 +242,7 @@ def _expressions_to_check(program: Program, known: Mapping[str, Interval]) -> It
         shown = to_text(node) if kind == "term" else rest
         for part, condition in _domain_conditions(node, known):
             yield f"{to_text(part)} (in {shown})", condition, part
-        large = [part for part in nodes_of(node) if not _FITS.proved(Intervals().value(part, known))]
+        large = [part for part in nodes_of(node) if not _FITS.proved(INTERVALS.value(part, known))]
         if large and large[-1] is not node and kind != "output":  # the innermost one comes last
             yield f"{to_text(large[-1])} (in {shown})", _FITS, large[-1]
         elif not isinstance(node, Name):
@@ -284,7 +268,7 @@ def _domain_conditions(root: Node, known: Mapping[str, Interval]) -> Iterator[tu
             case Call("log", (inner,)):
                 yield inner, _POSITIVE
             case Call("^", (base, power)):
-                x = Intervals().value(power, known)
+                x = INTERVALS.value(power, known)
                 if x.low != x.high or x.low % 1:
                     yield base, _POSITIVE if x.low < 0 else _NOT_NEGATIVE
                 elif x.low < 0:

@@ -19,7 +19,6 @@ import numpy as np
 from policygen.extensions.export.arithmetic import Arithmetic
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.tree import Call, Previous
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,7 @@ def _wave_rule(x: Interval) -> Sequence[float] | Interval:
 
 
 RULES: dict[str, Rule] = {
+    "prev": hull,
     "/": lambda a, b: EVERYTHING if 0.0 in b else (),
     "^": _power_rule,
     "mod": _mod_rule,
@@ -127,21 +127,13 @@ def result(operation: str, *arguments: Interval) -> Interval:
     return Interval(max(found.low, least), min(found.high, most), found.nan)
 
 
-class Intervals(Arithmetic[Interval]):
-    """Arithmetic whose values are intervals."""
+def finite(value: Interval) -> Interval:
+    """Return the interval after NaN is replaced by 0, and an infinity by a million with its sign."""
+    parts = [value, *[Interval(0.0, 0.0)] * value.nan]
+    parts += [Interval(INFINITE, INFINITE)] * (value.high == math.inf)
+    parts += [Interval(-INFINITE, -INFINITE)] * (value.low == -math.inf)
+    found = hull(*parts)
+    return Interval(max(found.low, -sys.float_info.max), min(found.high, sys.float_info.max))
 
-    def number(self, value: float) -> Interval:
-        """Return the interval around a constant in both precisions."""
-        return enclosing([value])
 
-    def applied(self, node: Call | Previous, arguments: Sequence[Interval]) -> Interval:
-        """Return an interval that contains every result."""
-        return hull(*arguments) if isinstance(node, Previous) else result(node.function, *arguments)
-
-    def finite(self, value: Interval) -> Interval:
-        """Return the interval after NaN is replaced by 0, and an infinity by a million with its sign."""
-        parts = [value, *[Interval(0.0, 0.0)] * value.nan]
-        parts += [Interval(INFINITE, INFINITE)] * (value.high == math.inf)
-        parts += [Interval(-INFINITE, -INFINITE)] * (value.low == -math.inf)
-        found = hull(*parts)
-        return Interval(max(found.low, -sys.float_info.max), min(found.high, sys.float_info.max))
+INTERVALS = Arithmetic(lambda number: enclosing([number]), result, finite)

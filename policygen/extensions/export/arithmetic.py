@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,20 +20,14 @@ V = TypeVar("V")
 Array = npt.NDArray[Any]
 
 
-class Arithmetic(ABC, Generic[V]):
-    """Arithmetic with one kind of values: its constants and operations."""
+@dataclass(frozen=True, slots=True)
+class Arithmetic(Generic[V]):
+    """Arithmetic with one kind of values."""
 
-    @abstractmethod
-    def number(self, value: float) -> V:
-        """Return a constant."""
-
-    @abstractmethod
-    def applied(self, node: Call | Previous, arguments: Sequence[V]) -> V:
-        """Return the result of an operation; the arguments of `prev` are the remembered value and the start."""
-
-    @abstractmethod
-    def finite(self, value: V) -> V:
-        """Return the value with NaN as 0 and infinities as +-1e6, see `policygen.quantities.compiled.finite`."""
+    number: Callable[[float], V]  # returns a constant
+    # Returns the result of an operation, given its name and arguments: for `prev` the remembered value and the start.
+    result: Callable[..., V]
+    finite: Callable[[V], V]  # returns a value with NaN as 0 and infinities as +-1e6
 
     def value(self, node: Node, values: Mapping[str, V]) -> V:
         """Return the value of an expression over named values."""
@@ -43,9 +37,9 @@ class Arithmetic(ABC, Generic[V]):
             case Name(name):
                 return values[name]
             case Previous(name, start):
-                return self.applied(node, (values[slot_of(name)], self.value(start, values)))
-            case Call(_, arguments):
-                return self.applied(node, [self.value(argument, values) for argument in arguments])
+                return self.result("prev", values[slot_of(name)], self.value(start, values))
+            case Call(function, arguments):
+                return self.result(function, *(self.value(argument, values) for argument in arguments))
         raise AssertionError(node)
 
     def assigned(self, program: Program, values: Mapping[str, V]) -> dict[str, V]:
@@ -56,54 +50,44 @@ class Arithmetic(ABC, Generic[V]):
         return known
 
 
-class Points(Arithmetic[Array]):
-    """Numpy's arithmetic on columns of numbers, in double or single precision."""
+def numpy_arithmetic(dtype: type[np.floating[Any]] = np.float64) -> Arithmetic[Array]:
+    """Return numpy's arithmetic on columns of numbers, in double or single precision."""
 
-    def __init__(self, dtype: type[np.floating[Any]] = np.float64) -> None:
-        self.dtype = dtype
-
-    def number(self, value: float) -> Array:
-        """Return the constant as an array of shape ()."""
-        return np.asarray(value, self.dtype)
-
-    def applied(self, node: Call | Previous, arguments: Sequence[Array]) -> Array:
-        """Return the result for each row, shape (n,)."""
-        if isinstance(node, Previous):
+    def result(operation: str, *arguments: Array) -> Array:
+        if operation == "prev":
             before, start = arguments
             return np.where(np.isnan(before), start, before)
-        return np.asarray(OPERATIONS[node.function].batch(*arguments), self.dtype)
+        return np.asarray(OPERATIONS[operation].batch(*arguments), dtype)
 
-    def finite(self, value: Array) -> Array:
-        """Return finite values, of the same shape."""
-        return finite(value)
+    return Arithmetic(lambda value: np.asarray(value, dtype), result, finite)
 
-    def read(self, program: Program, rows: Array, memory: Sequence[Array] = ()) -> dict[str, Array]:
-        """Return all values of one step by name, for observations of shape (n, d).
 
-        Args:
-            memory: columns of shape (n,), as `remembered` returns them; none at the first step.
-        """
-        values = {name: rows[:, i].astype(self.dtype) for i, name in program.observed}
-        unknown = np.full(len(rows), np.nan, self.dtype)
-        slots = map(slot_of, program.policy.remembers)
-        values |= {slot: memory[k] if memory else unknown for k, slot in enumerate(slots)}
+def steps_of(
+    program: Program, observations: Iterable[Array], dtype: type[np.floating[Any]] = np.float64
+) -> Iterator[tuple[dict[str, Array], Array]]:
+    """Yield for each step of n episodes, played side by side, all values by name, each of shape (n,), and n actions.
+
+    Args:
+        observations: those of each step, shape (n, d).
+        dtype: the precision of all arithmetic.
+    """
+    policy, memory = program.policy, list[Array]()
+    for rows in observations:
+        count = len(rows)
+        memory = memory or [np.full(count, np.nan, dtype)] * len(policy.remembers)
+        values = {name: rows[:, i].astype(dtype) for i, name in program.observed}
+        values |= dict(zip(map(slot_of, policy.remembers), memory, strict=True))
         with np.errstate(all="ignore"):
-            return self.assigned(program, values)
-
-    def decided(self, program: Program, values: Mapping[str, Array], count: int) -> Array:
-        """Return the actions for `count` rows of values, one for each."""
-        policy = program.policy
+            values = numpy_arithmetic(dtype).assigned(program, values)
         if isinstance(policy, TablePolicy):
-            return policy.grid.look_up(
-                [np.broadcast_to(values[name], count) for name in policy.grid.names], policy.actions
-            )
-        outputs = [np.broadcast_to(values[f"output {name}"], count) for name, _ in policy.equations]
-        return policy.chosen(np.stack(outputs, axis=1))
-
-    def remembered(self, program: Program, values: Mapping[str, Array], actions: Array) -> list[Array]:
-        """Return the memory after a step with these values and actions: columns of shape (n,)."""
+            binned = [np.broadcast_to(values[name], count) for name in policy.grid.names]
+            actions = policy.grid.look_up(binned, policy.actions)
+        else:
+            outputs = [np.broadcast_to(values[name], count) for name, _ in program.outputs]
+            actions = policy.chosen(np.stack(outputs, axis=1))
+        yield values, actions
         kept = [
-            values[one.name] if one.actuator is None else part_of_decision(program.policy.task, one.name)(None, actions)
+            values[one.name] if one.actuator is None else part_of_decision(policy.task, one.name)(None, actions)
             for one in program.remembered_values
         ]
-        return [np.broadcast_to(column, len(actions)).astype(self.dtype) for column in kept]
+        memory = [np.broadcast_to(column, count).astype(dtype) for column in kept]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.export.c import PolicyInC, tested_steps
+from policygen.extensions.export.c import PolicyInC, changed_by_single, tested_steps
 from policygen.extensions.export.json_format import as_json
 from policygen.extensions.export.latex import as_latex, plant_as_latex
 from policygen.extensions.export.plant import PlantInC, PlantInPython
@@ -49,21 +49,22 @@ def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Option
     return FORMATS[to](program_of(policy), facts, options)
 
 
-def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], options: Options) -> dict[str, str]:
-    """Return the files of a policy in C by name: source, header and, if there are episodes, a test program.
+def c_files(
+    policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], options: Options
+) -> tuple[dict[str, str], str]:
+    """Return the files of a policy in C by name (source, header, test program), and a warning or an empty text.
 
-    Raises:
-        PolicyError: this kind of policy cannot be exported.
+    The header states how many decisions in the episodes single precision changes; if any, the warning says it, too.
     """
-    code = PolicyInC(program_of(policy), facts, options)
-    files = {f"{code.name}.c": code.source(), f"{code.name}.h": code.header()}
-    return {**files, f"{code.name}_test.c": code.test_program(episodes)} if episodes else files
-
-
-def differing_in_single(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[int, int]:
-    """Return how many decisions single precision changes, and how many decisions the test program compares."""
-    code = PolicyInC(program_of(policy), options=Options(float32=True))
-    return code.differing_in_single(episodes), sum(actions.size for _, actions in map(tested_steps, episodes))
+    program, changed, warning = program_of(policy), 0, ""
+    if options.float32:
+        changed = changed_by_single(program, episodes)
+        count = sum(actions.size for _, actions in map(tested_steps, episodes))
+        facts = [*facts, f"In single precision {changed} of {count} decisions in {len(episodes)} episodes differ."]
+        warning = f"{facts[-1]} The test program allows for them." if changed else ""
+    code = PolicyInC(program, facts, options)
+    texts = {".c": code.source(), ".h": code.header(), "_test.c": code.test_program(episodes, changed)}
+    return {f"{code.name}{end}": text for end, text in texts.items()}, warning
 
 
 def exported_plant(plant: FittedPlant, to: str) -> str:

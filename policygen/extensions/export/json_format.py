@@ -8,12 +8,13 @@ import math
 from dataclasses import astuple
 from typing import Any
 
-from policygen.extensions.export.program import Program, table_data, weights_of
+from policygen.extensions.export.program import Program, table_data
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
+from policygen.tasks.spaces import Actuator
 
 FORMAT = "policygen-portable/1"
 _RULES = (
@@ -32,6 +33,7 @@ _RULES = (
 def as_json(program: Program) -> str:
     """Return the policy as one JSON object, which explains its own format."""
     policy, task = program.policy, program.policy.task
+    bounds = zip(task.actuators, task.limits.bounds, strict=True)
     record = {
         "format": FORMAT,
         "how_to_read": list(_RULES),
@@ -39,21 +41,7 @@ def as_json(program: Program) -> str:
         "observation": [
             {"name": o.name, "unit": o.unit, "low": _limit(o.low), "high": _limit(o.high)} for o in task.observations
         ],
-        "action": {
-            "space": task.action_space,
-            "parts": [
-                {"name": a.name, "labels": list(a.labels)}
-                if a.is_choice
-                else {
-                    "name": a.name,
-                    "unit": a.unit,
-                    "low": a.low,
-                    "high": a.high,
-                    **({"whole": True} if whole else {}),
-                }
-                for a, (_, _, whole) in zip(task.actuators, task.limits.bounds, strict=True)
-            ],
-        },
+        "action": {"space": task.action_space, "parts": [_part(actuator, whole) for actuator, (_, _, whole) in bounds]},
         "definitions": [
             {"name": name, "text": to_text(node), "tree": _tree(node)} for name, node in program.definitions
         ],
@@ -71,6 +59,13 @@ def as_json(program: Program) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {_spread(value)}" for key, value in record.items()) + "\n}\n"
 
 
+def _part(actuator: Actuator, whole: bool) -> dict[str, Any]:
+    if actuator.is_choice:
+        return {"name": actuator.name, "labels": list(actuator.labels)}
+    limits = {"name": actuator.name, "unit": actuator.unit, "low": actuator.low, "high": actuator.high}
+    return limits | ({"whole": True} if whole else {})
+
+
 def _spread(value: Any) -> str:
     """Format a list of lists or objects with one item per line, other values on one line."""
     if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
@@ -80,24 +75,23 @@ def _spread(value: Any) -> str:
 
 def _table(policy: TablePolicy) -> dict[str, Any]:
     cells = table_data(policy)
-    runs = [[len(list(group)), code] for code, group in itertools.groupby(cells.codes.tolist())]
-    labels = len(policy.task.actuators[0].labels)
-    actions = [[i] for i in range(labels)] if cells.actions is None else cells.actions.tolist()
+    choices = [[i] for i in range(len(policy.task.actuators[0].labels))]
     return {
         "kind": "table",
         "dimensions": [{"name": d.name, "edges": list(d.rounded_edges)} for d in policy.grid.dimensions],
-        "actions": actions,
-        "codes": runs,
+        "actions": choices if cells.actions is None else cells.actions.tolist(),
+        "codes": [[len(list(group)), code] for code, group in itertools.groupby(cells.codes.tolist())],
     }
 
 
 def _equations(policy: LinearPolicy) -> dict[str, Any]:
+    columns = zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True)
     return {
         "kind": "linear",
         "terms": [_tree(term) for term in policy.terms],
         "outputs": [
-            {"name": name, "weights": [[weight, i] for weight, i in weights], "constant": constant}
-            for name, weights, constant in weights_of(policy)
+            {"name": name, "weights": [[weight, i] for i, weight in enumerate(weights) if weight], "constant": constant}
+            for (name, _), weights, constant in columns
         ],
     }
 

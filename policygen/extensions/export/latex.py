@@ -32,57 +32,54 @@ _SPECIAL = {
 
 def as_latex(program: Program) -> str:
     """Return LaTeX code for `\\input`; it needs `amsmath`, `booktabs` and `longtable`."""
-    return "\n".join(_lines(program)) + "\n"
-
-
-def _lines(program: Program) -> Iterator[str]:
     policy = program.policy
-    yield r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}."
-    yield f"% A policy ({'table' if isinstance(policy, TablePolicy) else 'equations'}) for {_text(policy.task.name)}."
-    # LaTeX has no place for comments among the equations, so each is written here with its line.
-    yield from (f"% {comment_text(line)}" for line in text_lines(program) if policy.written and "#" in line)
-    if program.definitions:
-        yield from _aligned([(_name(name), node) for name, node in program.definitions])
-    if isinstance(policy, TablePolicy):
-        yield from _table(policy)
-    else:
-        yield from _equations(policy)
-    starts = _starts([node for _, node in (*program.definitions, *policy.formulas())])
+    kind = "table" if isinstance(policy, TablePolicy) else "equations"
+    lines = [
+        r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}.",
+        f"% A policy ({kind}) for {_text(policy.task.name)}.",
+        # LaTeX has no place for comments among the equations, so each is written here with its line.
+        *(f"% {comment_text(line)}" for line in text_lines(program) if policy.written and "#" in line),
+        *(_aligned(program.definitions) if program.definitions else ()),
+        *(_table(policy) if isinstance(policy, TablePolicy) else _equations(policy)),
+    ]
+    starts: dict[str, Node] = {}
+    for _, node in (*program.definitions, *policy.formulas()):
+        for part in reversed(list(nodes_of(node))):  # in the order of the text
+            if isinstance(part, Previous):
+                starts.setdefault(part.name, part.start)
     if starts:
         texts = [f"${_name(name)}_{{t-1}} = {_write(start)}$" for name, start in starts.items()]
-        yield f"At the first step {', '.join(texts)}."
+        lines.append(f"At the first step {', '.join(texts)}.")
+    return "\n".join([*lines, ""])
 
 
 def plant_as_latex(equations: Equations) -> str:
     """Return a plant as LaTeX code for `\\input`; it needs `amsmath`. A value after the step has the index t+1."""
-    return "\n".join(_lines_of_plant(equations)) + "\n"
-
-
-def _lines_of_plant(equations: Equations) -> Iterator[str]:
     plant, nodes = equations.plant, equations.nodes
     read, features = read_by(nodes.values()), list[tuple[str, Node]]()
     for name, node in reversed(equations.task.parsed_features):
         if read & {name, next_of(name)}:
-            features.insert(0, (_name(name), node))
+            features.insert(0, (name, node))
             read |= read_by([node])
-    definitions = [(_name(name), nodes[f"let {name}"]) for name, _ in plant.lets]
-    motion = [(_name(next_of(name)), nodes[f"{NEXT} {name}"]) for name, _ in plant.next]
-    outcomes = [(_name(name), nodes[name]) for name in (REWARD, ENDS) if name in nodes]
-    yield r"% Written by policygen; needs \usepackage{amsmath}."
-    yield f"% A plant of {_text(equations.task.name)}."
-    yield from _aligned([*features, *definitions, *motion, *outcomes])
-    starts = [f"${_name(name)}$ from {_text(text)}" for name, text in plant.starts]
-    noise = [f"${_name(name)}$ {_text(format_number(deviation))}" for name, deviation in plant.noise]
-    if plant.hidden:
-        yield f"Not observed: {', '.join(f'${_name(name)}$' for name in plant.hidden)}."
-    if starts:
-        yield f"At the start: {', '.join(starts)}."
-    if noise:
-        yield f"Standard deviation of the noise: {', '.join(noise)}."
+    definitions = [(name, nodes[f"let {name}"]) for name, _ in plant.lets]
+    motion = [(next_of(name), nodes[f"{NEXT} {name}"]) for name, _ in plant.next]
+    outcomes = [(name, nodes[name]) for name in (REWARD, ENDS) if name in nodes]
+    lines = [
+        r"% Written by policygen; needs \usepackage{amsmath}.",
+        f"% A plant of {_text(equations.task.name)}.",
+        *_aligned([*features, *definitions, *motion, *outcomes]),
+    ]
+    for what, words in (
+        ("Not observed", [f"${_name(name)}$" for name in plant.hidden]),
+        ("At the start", [f"${_name(name)}$ from {_text(text)}" for name, text in plant.starts]),
+        ("Standard deviation of the noise", [f"${_name(n)}$ {_text(format_number(size))}" for n, size in plant.noise]),
+    ):
+        lines += [f"{what}: {', '.join(words)}."] if words else []
+    return "\n".join([*lines, ""])
 
 
 def _equations(policy: LinearPolicy) -> Iterator[str]:
-    yield from _aligned([(_name(name), node) for name, node in policy.equations])
+    yield from _aligned(policy.equations)
     limits = [
         f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]${', rounded to a whole number' if whole else ''}"
         for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.bounds, strict=True)
@@ -95,20 +92,17 @@ def _equations(policy: LinearPolicy) -> Iterator[str]:
 
 
 def _aligned(equations: Sequence[tuple[str, Node]]) -> Iterator[str]:
-    yield r"\begingroup\allowdisplaybreaks"
-    yield r"\begin{align*}"
+    """Yield the lines of equations; a long sum continues on further lines."""
+    yield from (r"\begingroup\allowdisplaybreaks", r"\begin{align*}")
     for i, (name, node) in enumerate(equations):
-        pieces, line = [], ""
+        pieces = [""]
         for part in _summands(node):
-            if line and len(line) + len(part) > _LINE:
-                pieces.append(line)
-                line = ""
-            line += part
-        pieces.append(line)
+            if pieces[-1] and len(pieces[-1]) + len(part) > _LINE:
+                pieces.append("")
+            pieces[-1] += part
         end = r" \\" if i + 1 < len(equations) else ""
-        yield f"{name} &= " + " \\\\\n&\\quad ".join(map(str.strip, pieces)) + end
-    yield r"\end{align*}"
-    yield r"\endgroup"
+        yield f"{_name(name)} &= " + " \\\\\n&\\quad ".join(map(str.strip, pieces)) + end
+    yield from (r"\end{align*}", r"\endgroup")
 
 
 def _summands(node: Node) -> list[str]:
@@ -123,18 +117,13 @@ def _table(policy: TablePolicy) -> Iterator[str]:
     dimensions, actuators = policy.grid.dimensions, policy.task.actuators
     heads = [f"${_name(d.name)}$" for d in dimensions] + [_text(a.name) for a in actuators]
     kind = "tabular" if len(policy.rules) <= MOST_ROWS_ON_A_PAGE else "longtable"
-    yield f"\\begin{{{kind}}}{{{'l' * len(heads)}}}"
-    yield r"\toprule"
-    yield " & ".join(heads) + r" \\"
+    yield from (f"\\begin{{{kind}}}{{{'l' * len(heads)}}}", r"\toprule", " & ".join(heads) + r" \\")
     yield r"\midrule" + (r" \endhead" if kind == "longtable" else "")
     for rule in policy.rules:
         row = [_bins(d, bins) for d, bins in zip(dimensions, rule.bins, strict=True)]
         row += [_text(action_text(a, v)) for a, v in zip(actuators, rule.action, strict=True)]
         yield " & ".join(row) + r" \\"
-    yield r"\bottomrule"
-    yield f"\\end{{{kind}}}"
-    yield ""
-    yield "The first matching row decides."
+    yield from (r"\bottomrule", f"\\end{{{kind}}}", "", "The first matching row decides.")
 
 
 def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
@@ -147,37 +136,27 @@ def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
 def _interval(dimension: Dimension, first: int, last: int) -> str:
     if dimension.has_integer_bins:
         return f"{first}" if first == last else f"{first}\\text{{--}}{last}"
-    low = _number(dimension.edges[first - 1]) if first else None
-    high = _number(dimension.edges[last]) if last < len(dimension.edges) else None
-    if low is None:
-        return f"< {high}"
-    return f"\\ge {low}" if high is None else f"[{low}, {high})"
-
-
-def _starts(nodes: Sequence[Node]) -> dict[str, Node]:
-    """Return the remembered quantities and their values at the first step."""
-    found: dict[str, Node] = {}
-    for node in nodes:
-        for part in reversed(list(nodes_of(node))):  # in the order of the text
-            if isinstance(part, Previous):
-                found.setdefault(part.name, part.start)
-    return found
+    if not first:
+        return f"< {_number(dimension.edges[last])}"
+    low = _number(dimension.edges[first - 1])
+    return f"[{low}, {_number(dimension.edges[last])})" if last < len(dimension.edges) else f"\\ge {low}"
 
 
 class _Writer(Writer):
     """Writes expressions in LaTeX's mathematics; `names` is not needed."""
 
-    both = r"{0} \text{{ and }} {1}"
-    either = r"{0} \text{{ or }} {1}"
-    no = r"\text{{not }} ({0})"
-    nonzero = r"{0} \ne 0"
-    compared: ClassVar[Mapping[str, str]] = {
-        symbol: f"{{0}} {word} {{1}}"
-        for symbol, word in {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}.items()
-    }
-    as_number = "[{0}]"
-    choice = r"\begin{{cases}} {1} & \text{{if }} {0} \\ {2} & \text{{otherwise}} \end{{cases}}"
-    functions: ClassVar[Mapping[str, str]] = {
+    templates: ClassVar[Mapping[str, str]] = {
+        **Writer.templates,
+        **{
+            symbol: f"{{0}} {word} {{1}}"
+            for symbol, word in {"<=": r"\le", ">=": r"\ge", "==": "=", "!=": r"\ne"}.items()
+        },
+        "and": r"{0} \text{{ and }} {1}",
+        "or": r"{0} \text{{ or }} {1}",
+        "not": r"\text{{not }} ({0})",
+        "nonzero": r"{0} \ne 0",
+        "number": "[{0}]",
+        "where": r"\begin{{cases}} {1} & \text{{if }} {0} \\ {2} & \text{{otherwise}} \end{{cases}}",
         **{name: rf"\{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp")},
         **{name: rf"\operatorname{{{{{name}}}}}({{0}}, {{1}})" for name in ("mod", "atan2")},
         "log": r"\ln({0})",
@@ -189,7 +168,7 @@ class _Writer(Writer):
         "floor": r"\lfloor {0} \rfloor",
     }
 
-    def value(self, node: Node) -> tuple[str, int]:
+    def _value(self, node: Node) -> tuple[str, int]:
         """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
@@ -208,10 +187,10 @@ class _Writer(Writer):
             case Call("^", (base, exponent)):
                 return f"{{{self.write(base, ATOM)}}}^{{{self.write(exponent)}}}", ATOM
             case Call("where", _):
-                return super().value(node)[0], SUM
+                return super()._value(node)[0], SUM
             case Call("min" | "max" as function, arguments):
                 return f"\\{function}({', '.join(map(self.write, arguments))})", ATOM
-        return super().value(node)
+        return super()._value(node)
 
 
 _write = _Writer().write

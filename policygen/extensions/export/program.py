@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,14 +26,11 @@ MOST_ROWS = 200  # lines of a policy's text that a comment repeats
 
 @dataclass(frozen=True, slots=True)
 class RememberedValue:
-    """A value remembered after a step: the quantity `name`, or part `actuator` of the action.
-
-    If `label` is given, the value is 1 for an action equal to it, and 0 for any other.
-    """
+    """A value remembered after a step: the quantity `name`, or a part of the action."""
 
     name: str
-    actuator: int | None = None
-    label: int | None = None
+    actuator: int | None = None  # the index of this part
+    label: int | None = None  # if given, the value is 1 for an action equal to it, and 0 for any other
 
 
 @dataclass(frozen=True)
@@ -44,26 +40,31 @@ class Program:
     policy: LinearPolicy | TablePolicy
 
     @property
-    def name(self) -> str:
-        """A short name for files and functions, of letters, digits and underscores."""
-        return short_name(self.policy.task)
-
-    @property
     def definitions(self) -> Lets:
         """The features in use, including the task's, each after those that it reads."""
         return self.policy.reader.needed
 
     @cached_property
-    def assignments(self) -> Lets:
-        """Everything computed from observations and memory, in order; each value is made finite before it is used.
+    def terms(self) -> Lets:
+        """The terms of equations, named `term 0`, `term 1`, ...; a table has none."""
+        terms = () if isinstance(self.policy, TablePolicy) else self.policy.terms
+        return tuple((f"term {i}", node) for i, node in enumerate(terms))
 
-        These are the definitions and, for equations, terms (`term 0`, ...) and outputs (`output NAME`).
-        """
+    @cached_property
+    def outputs(self) -> Lets:
+        """The outputs of equations, named `output NAME`, each a weighted sum of terms; a table has none."""
         if isinstance(self.policy, TablePolicy):
-            return self.definitions
-        terms = [(f"term {i}", term) for i, term in enumerate(self.policy.terms)]
-        outputs = [(f"output {name}", _sum(weights, bias)) for name, weights, bias in weights_of(self.policy)]
-        return (*self.definitions, *terms, *outputs)
+            return ()
+        terms, columns = [Name(name) for name, _ in self.terms], self.policy.weights.T.tolist()
+        return tuple(
+            (f"output {name}", weighted_sum(zip(terms, weights, strict=True), bias))
+            for (name, _), weights, bias in zip(self.policy.equations, columns, self.policy.bias.tolist(), strict=True)
+        )
+
+    @property
+    def assignments(self) -> Lets:
+        """All that is computed from observations and memory, in order; each value is made finite before it is used."""
+        return (*self.definitions, *self.terms, *self.outputs)
 
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
@@ -107,37 +108,29 @@ def program_of(policy: Policy) -> Program:
     return Program(policy)
 
 
-def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, int]], float]]:
-    """Yield the name of each output, the weights and indices of its terms, and its constant."""
-    for (name, _), weights, bias in zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True):
-        yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
-
-
-def _sum(weights: Sequence[tuple[float, int]], bias: float) -> Node:
-    """Return a weighted sum of terms, added in the order of exported code."""
-    parts: list[Node] = [
-        Name(f"term {i}") if weight == 1 else Call("*", (Number(weight), Name(f"term {i}"))) for weight, i in weights
-    ]
-    parts += [Number(bias)] if bias != 0 or not parts else []
-    return functools.reduce(lambda left, right: Call("+", (left, right)), parts)
+def weighted_sum(terms: Iterable[tuple[Node, float]], constant: float) -> Node:
+    """Return the sum of terms times their weights and a constant as an expression, without zeros."""
+    total: Node | None = None
+    for term, weight in terms:
+        size = term if abs(weight) == 1 else Call("*", (Number(abs(weight)), term))
+        if total is not None and weight:
+            total = Call("+" if weight > 0 else "-", (total, size))
+        elif weight:
+            total = size if weight > 0 else Call("neg", (term,)) if size is term else Call("*", (Number(weight), term))
+    if total is None:
+        return Number(constant)
+    return total if constant == 0 else Call("+" if constant > 0 else "-", (total, Number(abs(constant))))
 
 
 @dataclass(frozen=True)
 class TableData:
-    """The compact data of a table: an action code for each cell, and the actions.
+    """The compact data of a table: an action code for each cell, and the actions."""
 
-    Attributes:
-        codes: code of each cell's action, shape (cells,); for one choice the index of its label.
-        actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
-        bits: size of a code: 1, 2, 4, 8, 16 or 32 bits.
-        rows: the same table as rows of first and last bins per dimension and a code, unsigned, shape
-            (rows, 2 * dimensions + 1); the first matching row decides. None if codes for all cells are smaller, or
-            small enough and faster.
-    """
-
-    codes: npt.NDArray[np.int64]
-    actions: npt.NDArray[Any] | None
-    bits: int
+    codes: npt.NDArray[np.int64]  # of each cell's action, shape (cells,); for one choice the index of its label
+    actions: npt.NDArray[Any] | None  # shape (kinds, actuators), int64 or float32; None for one choice
+    bits: int  # size of a code: 1, 2, 4, 8, 16 or 32
+    # The same table as rows of first and last bins per dimension and a code, shape (rows, 2 * dimensions + 1); the
+    # first matching row decides. None if codes for all cells are smaller, or small enough and faster.
     rows: npt.NDArray[np.unsignedinteger[Any]] | None = None
 
     @property
@@ -145,10 +138,7 @@ class TableData:
         """The codes of all cells, several to a byte if they fit, the first in the lowest bits."""
         if self.bits >= 8:
             return self.codes.astype(f"<u{self.bits // 8}")
-        each = 8 // self.bits
-        padded = np.concatenate([self.codes, np.zeros(-len(self.codes) % each, np.int64)]).reshape(-1, each)
-        packed: npt.NDArray[np.uint8] = (padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8)
-        return packed
+        return np.packbits(self.codes[:, None] >> np.arange(self.bits) & 1, bitorder="little")
 
 
 MAX_DENSE_BYTES = 1_024  # up to this size, codes for all cells are preferred to smaller rows: they are faster

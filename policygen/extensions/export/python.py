@@ -73,13 +73,13 @@ class Python(Source):
     """The templates of plain Python."""
 
     about = "This is plain Python that needs nothing but its standard library."
-    both = "{0} and {1}"
-    either = "{0} or {1}"
-    no = "not ({0})"
-    as_number = "float({0})"
-    choice = "({1} if {0} else {2})"
-    functions: ClassVar[Mapping[str, str]] = {
-        **Source.functions,
+    templates: ClassVar[Mapping[str, str]] = {
+        **Source.templates,
+        "and": "{0} and {1}",
+        "or": "{0} or {1}",
+        "not": "not ({0})",
+        "number": "float({0})",
+        "where": "({1} if {0} else {2})",
         "/": "pg_divide({0}, {1})",
         "^": "pg_power({0}, {1})",
         "atan2": "math.atan2({0} + 0.0, {1} + 0.0)",
@@ -101,54 +101,50 @@ class Python(Source):
     slot = "memory[{0}]"
     brackets = ("(", ")")
 
-    def fill(self, name: str, values: Sequence[str]) -> None:
-        """Define the tuple `name`."""
-        self.define(name, f"({', '.join(values)},)")
+    def _fill(self, name: str, values: Sequence[str]) -> None:
+        self._define(name, f"({', '.join(values)},)")
 
-    def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
-        """Add constants to the data: a tuple; the cells of a table, which may be a million, as packed bytes."""
+    def _add_array(self, name: str, values: npt.NDArray[Any]) -> None:
         if values.dtype.kind != "u" or values.ndim > 1:
-            super().add_array(name, values)
+            super()._add_array(name, values)
             return
-        packed = values.tobytes().hex()
+        packed = values.tobytes().hex()  # a tuple would be long: these are the cells of a table, perhaps a million
         lines = [repr(packed[i : i + 100]) for i in range(0, len(packed), 100)]
         read = f'{name} = struct.unpack("<{len(values)}{values.dtype.char}", bytes.fromhex('
         self.data += [read, *(f"    {line}" for line in lines), "))", ""]
 
-    def literal(self, value: float) -> str:
-        """Write a constant."""
+    def _literal(self, value: float) -> str:
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
+
+    @staticmethod
+    def _comment(lines: Sequence[str]) -> list[str]:
+        return [f"# {line}".rstrip() for line in lines]
 
 
 class PolicyInPython(PolicyWithArrays, Python):
     """A policy as plain Python."""
 
-    def lines(self) -> Iterator[str]:
-        """Yield the first comment, imports, constants and functions."""
+    def _lines(self) -> Iterator[str]:
+        memory = ", memory" if self.memory else ""
         usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
-        usage.append("action = act(observation, memory)" if self.memory else "action = act(observation)")
-        if not self.discrete:
-            usage[-1] += "  # a tuple"
-        code = [*self.data, *(f"\n{helper}" for helper in self.used_helpers())]
+        usage.append(f"action = act(observation{memory})" + ("" if self.discrete else "  # a tuple"))
+        code = [*self.data, *(f"\n{helper}" for helper in self._used_helpers())]
         if self.memory:
             names = comment_text(", ".join(self.policy.remembers))
             code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
-        code += [f"\ndef act(observation{', memory' if self.memory else ''}):", *self.body, "    return action"]
-        yield from (f"# {line}".rstrip() for line in self.policy_heading(usage))
-        yield ""
+        code += [f"\ndef act(observation{memory}):", *self.body, "    return action"]
+        yield from (*self._comment(self._policy_heading(usage)), "")
         text = "\n".join(code)
         yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
         yield from ("", *code)
 
-    def set_action(self, values: Sequence[str]) -> None:
-        """Define the action: one value, or a tuple."""
+    def _set_action(self, values: Sequence[str]) -> None:
         if self.discrete:
-            self.define("action", values[0])
+            self._define("action", values[0])
         else:
-            self.fill("action", values)
+            self._fill("action", values)
 
-    def find_row(self, bins: Sequence[str], count: int) -> None:
-        """Write a loop that compares the bins with each row; the last row matches any bins."""
+    def _find_row(self, bins: Sequence[str], count: int) -> None:
         self.body += [
             f"    bins = ({', '.join(bins)},)",
             "    for row in pg_rows:",

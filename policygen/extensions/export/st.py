@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, table_data
+from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, short_name, table_data
 from policygen.extensions.export.source import PolicySource, number_of_cell
-from policygen.extensions.export.writing import Identifiers, comment_text, double
+from policygen.extensions.export.writing import comment_text, double
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
@@ -79,15 +79,16 @@ class PolicyInST(PolicySource):
     """A policy as a function block. Names begin with `q_` (inputs), `u_` (outputs) or `m_` (remembered values)."""
 
     about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
-    both = "{0} AND {1}"
-    either = "{0} OR {1}"
-    no = "NOT ({0})"
-    nonzero = "{0} <> 0.0"
-    compared: ClassVar[Mapping[str, str]] = {**PolicySource.compared, "==": "{0} = {1}", "!=": "{0} <> {1}"}
-    as_number = "SEL({0}, 0.0, 1.0)"
-    choice = "SEL({0}, {2}, {1})"
-    functions: ClassVar[Mapping[str, str]] = {
-        **PolicySource.functions,
+    templates: ClassVar[Mapping[str, str]] = {
+        **PolicySource.templates,
+        "and": "{0} AND {1}",
+        "or": "{0} OR {1}",
+        "not": "NOT ({0})",
+        "==": "{0} = {1}",
+        "!=": "{0} <> {1}",
+        "nonzero": "{0} <> 0.0",
+        "number": "SEL({0}, 0.0, 1.0)",
+        "where": "SEL({0}, {2}, {1})",
         **{name: f"{name.upper()}({{0}})" for name in ("abs", "sin", "cos", "tan", "exp", "sqrt", "atan")},
         **{name: f"pg_{name}({{0}})" for name in ("floor", "rint", "tanh")},
         "/": "{0} / ({1} + 0.0)",  # there is no negative zero
@@ -103,23 +104,22 @@ class PolicyInST(PolicySource):
     def __init__(self, program: Program, facts: Sequence[str]) -> None:
         self.declared: dict[str, list[str]] = {"VAR_INPUT": [], "VAR_OUTPUT": [], "VAR": [], "VAR_TEMP": []}
         if program.policy.remembers:
-            self.declare("VAR_INPUT", "RESET", "BOOL", "nothing is remembered in this step")
-            self.declare("VAR", "pg_known", "BOOL", "whether the remembered values are of the step before")
+            self._declare("VAR_INPUT", "RESET", "BOOL", "nothing is remembered in this step")
+            self._declare("VAR", "pg_known", "BOOL", "whether the remembered values are of the step before")
         super().__init__(program, facts)
         for slot, name in zip(self.memory, self.policy.remembers, strict=True):
-            self.declare("VAR", slot, "LREAL", name)
-        self.name = Identifiers().new("policy", program.name)
+            self._declare("VAR", slot, "LREAL", name)
+        self.name = self._identifier("policy", short_name(self.task))
 
-    def lines(self) -> Iterator[str]:
-        """Yield the first comment, functions, and the function block."""
+    def _lines(self) -> Iterator[str]:
         inputs = [line.partition(" ")[0] for line in self.declared["VAR_INPUT"]]
         usage = [f"controller : {self.name};", "", f"controller({', '.join(f'{name} := ...' for name in inputs)});"]
         usage += [f"... := controller.{name};" for name in self.outputs]
         usage += ["", "One controller for each controlled system; functions pg_... are the same in every export."]
         if self.memory:
             usage.append("Call it once in each step; set RESET in the first step after a start.")
-        yield from ("(*", *(f"  {line}".rstrip() for line in self.policy_heading(usage)), "*)")
-        yield from (*self.used_helpers(), f"FUNCTION_BLOCK {self.name}")
+        yield from ("(*", *(f"  {line}".rstrip() for line in self._policy_heading(usage)), "*)")
+        yield from (*self._used_helpers(), f"FUNCTION_BLOCK {self.name}")
         for section, declarations in self.declared.items():
             if declarations:
                 yield from (section, *(f"    {line}" for line in declarations), "END_VAR")
@@ -128,77 +128,70 @@ class PolicyInST(PolicySource):
         yield from self.body
         yield from [*(["    pg_known := TRUE;"] if self.memory else []), "END_FUNCTION_BLOCK"]
 
-    def declare(self, section: str, name: str, kind: str, note: str = "") -> None:
+    def _declare(self, section: str, name: str, kind: str, note: str = "") -> None:
         """Declare a variable, with a comment."""
         self.declared[section].append(f"{name} : {kind};{f' (* {comment_text(note)} *)' if note else ''}")
 
-    def define(self, name: str, value: str, integer: bool = False) -> None:
-        """Declare a temporary variable and set it."""
-        self.declare("VAR_TEMP", name, "DINT" if integer else "LREAL")
-        self.add(f"{name} := {value}")
+    def _define(self, name: str, value: str, integer: bool = False) -> None:
+        self._declare("VAR_TEMP", name, "DINT" if integer else "LREAL")
+        self._add(f"{name} := {value}")
 
-    def add(self, statement: str, depth: int = 1) -> None:
-        """Add a statement, over several lines if it is long."""
+    def _add(self, statement: str, depth: int = 1) -> None:
         self._write(f"{statement};", depth)
 
     def _write(self, text: str, depth: int = 1) -> None:
+        """Add a text to the body, over several lines if it is long."""
         text, indent = _SHORT_REAL.sub(r"\1.0", text), "    " * depth
         self.body += textwrap.wrap(text, 110, initial_indent=indent, subsequent_indent=f"{indent}    ")
 
-    def observe(self, index: int, name: str) -> None:
-        """Declare an input."""
+    def _observe(self, index: int, name: str) -> None:
         observation = self.task.observations[index]
-        self.declare("VAR_INPUT", name, "LREAL", f"{observation.name}, {observation.unit or '-'}")
+        self._declare("VAR_INPUT", name, "LREAL", f"{observation.name}, {observation.unit or '-'}")
 
     @cached_property
     def outputs(self) -> list[str]:
         """The names of the outputs, one for each actuator; that of a choice holds the index of the label."""
-        names = [self.identifiers.new("u", actuator.name) for actuator in self.task.actuators]
+        names = [self._identifier("u", actuator.name) for actuator in self.task.actuators]
         for i, (name, actuator) in enumerate(zip(names, self.task.actuators, strict=True)):
-            self.declare("VAR_OUTPUT", name, "DINT" if actuator.is_choice else "LREAL", self.values_of(i))
+            self._declare("VAR_OUTPUT", name, "DINT" if actuator.is_choice else "LREAL", self._values_of(i))
         return names
 
-    def part(self, index: int) -> str:
-        """Return the name of an output."""
+    def _part(self, index: int) -> str:
         return self.outputs[index]
 
-    def chosen(self, part: str, label: int | None) -> str:
-        """Write an output as a number; with a label, 1 if that label is chosen, else 0."""
+    def _chosen(self, part: str, label: int | None) -> str:
         if label is not None:
-            return self.as_number.format(f"{part} = {label}")
+            return self.call("number", f"{part} = {label}")
         return f"DINT_TO_LREAL({part})" if self.task.actuators[self.outputs.index(part)].is_choice else part
 
-    def highest(self, scores: Sequence[str]) -> str:
-        """Write the index of the highest score; on a tie, the first."""
+    def _highest(self, scores: Sequence[str]) -> str:
         chosen, most = "0", scores[0]
         for k, score in enumerate(scores[1:], start=1):
             chosen = f"SEL({score} > {most}, {chosen}, {k})"
             most = f"MAX({', '.join(scores[: k + 1])})"
         return chosen
 
-    def set_action(self, values: Sequence[str], depth: int = 1) -> None:
-        """Set the outputs to these values, one for each actuator."""
+    def _set_action(self, values: Sequence[str], depth: int = 1) -> None:
         for output, value in zip(self.outputs, values, strict=True):
-            self.add(f"{output} := {value}", depth)
+            self._add(f"{output} := {value}", depth)
 
-    def literal(self, value: float) -> str:
-        """Write a constant: a number in single precision, or an int."""
+    def _literal(self, value: float) -> str:
         return str(value) if isinstance(value, int) else str(np.float32(value))
 
-    def look_up(self, policy: TablePolicy) -> None:
+    def _look_up(self, policy: TablePolicy) -> None:
         """Write the lookup in a table: bins, then conditions for the rows or, if they are many, the cells by action."""
         cells, dimensions = table_data(policy), policy.grid.dimensions
         choices = [actuator.is_choice for actuator in self.task.actuators]
         bins, rows = list(map(self._bin, dimensions)), interval_rows(policy, cells.codes)
         kinds = [[code] for code in range(cells.codes.max() + 1)] if cells.actions is None else cells.actions.tolist()
-        actions = [[self.literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
+        actions = [[self._literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
         if len(rows) > MOST_ROWS:
             self._write(f"CASE {number_of_cell(bins, policy.grid.shape)} OF")
             for code in np.unique(cells.codes).tolist():
                 ranges = consecutive(np.flatnonzero(cells.codes == code).tolist())
                 self._write(f"{', '.join(f'{a}..{b}' if a < b else f'{a}' for a, b in ranges)}:", 2)
-                self.set_action(actions[code], 3)
-            self.add("END_CASE")
+                self._set_action(actions[code], 3)
+            self._add("END_CASE")
             return
         for i, (*box, code) in enumerate(rows):
             boxes = zip(bins, dimensions, box[::2], box[1::2], strict=True)
@@ -207,22 +200,22 @@ class PolicyInST(PolicySource):
                 self._write(f"{'ELSIF' if i else 'IF'} {' AND '.join(tests) or 'TRUE'} THEN")
             elif i:
                 self._write("ELSE")
-            self.set_action(actions[code], 2)
+            self._set_action(actions[code], 2)
         if len(rows) > 1:
-            self.add("END_IF")
+            self._add("END_IF")
 
     def _bin(self, dimension: Dimension) -> str:
         """Define a local with the bin of a quantity, the last one for NaN; return its name."""
         if not dimension.rounded_edges:
             return "0"
-        name, value = self.identifiers.new("b", dimension.name), self.names[dimension.name]
-        self.declare("VAR_TEMP", name, "DINT")
+        name, value = self._identifier("b", dimension.name), self.names[dimension.name]
+        self._declare("VAR_TEMP", name, "DINT")
         for k, cut in enumerate(dimension.rounded_edges):
             self._write(f"{'ELSIF' if k else 'IF'} {value} < {double(cut)} THEN")
-            self.add(f"{name} := {k}", 2)
+            self._add(f"{name} := {k}", 2)
         self._write("ELSE")
-        self.add(f"{name} := {len(dimension.rounded_edges)}", 2)
-        self.add("END_IF")
+        self._add(f"{name} := {len(dimension.rounded_edges)}", 2)
+        self._add("END_IF")
         return name
 
 

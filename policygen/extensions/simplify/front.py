@@ -18,17 +18,13 @@ from policygen.runs.records import Summary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedAttempt:
-    """An attempt with the size of its policy (numbers and names) and its difference from the best.
-
-    `gain` is this difference over the `episodes` search episodes that both played (0 if exact). `value` is the score of
-    the best plus `gain`, rounded to nine digits so that rounding errors of exact scores do not count.
-    """
+    """An attempt with the size of its policy and its difference from the best."""
 
     attempt: Attempt
-    size: int
-    gain: float
-    episodes: int
-    value: float
+    size: int  # numbers and names
+    gain: float  # the difference from the best over the search episodes that both played
+    episodes: int  # the number of these episodes; 0 if the scores are exact
+    value: float  # the score of the best plus `gain`, to nine digits: rounding errors of exact scores do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +32,12 @@ class Front:
     """The Pareto front of a run's attempts by size and score.
 
     Of search scores only the difference from the best counts, because luck on the shared episodes changes it less.
-
-    Attributes:
-        best: the best attempt; its `value` is its final score or, without one, the best score so far.
-        basis: the name of this score.
-        all: the scored attempts, without those that violate hard requirements more often than the best.
-        members: those of them that score higher than all others of at most their size, smallest first.
     """
 
-    best: SizedAttempt
-    basis: str
-    all: tuple[SizedAttempt, ...]
-    members: tuple[SizedAttempt, ...]
+    best: SizedAttempt  # its `value` is the final score of the run or, without one, the best score so far
+    basis: str  # the name of this score
+    all: tuple[SizedAttempt, ...]  # without those that violate hard requirements more often than the best
+    members: tuple[SizedAttempt, ...]  # those that score higher than all others of at most their size, smallest first
 
 
 def front_of(attempts: Sequence[Attempt], summary: Summary | None = None) -> Front | None:
@@ -86,16 +76,10 @@ def _difference(attempt: Attempt, best: Attempt, previous: Attempt | None) -> tu
     return 0.0 if attempt is best else min(mine.value, attempt.score.value) - other.value, count
 
 
-@dataclass(frozen=True, slots=True)
-class SmallestPolicy:
-    """The smallest attempt within a distance of the best; `facts` are sentences about its origin and scores."""
+def smallest_within(run: Path, within: str | float) -> tuple[Attempt, list[str]]:
+    """Return the smallest attempt of a run whose score is at most a distance below that of the best, and facts.
 
-    attempt: Attempt
-    facts: tuple[str, ...]
-
-
-def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
-    """Choose the smallest policy of a run whose score is at most a distance below that of the best.
+    The facts are sentences about its origin and scores.
 
     Args:
         within: the distance: a share such as `"1%"` of that from random actions to the best, or points of the score.
@@ -127,10 +111,10 @@ def smallest_within(run: Path, within: str | float) -> SmallestPolicy:
     one = next(one for one in front.members if one.value >= best.value - amount)
     distance, basis = f"{amount:.4g} points" + f" ({text})" * text.endswith("%"), f"{front.basis} {best.value:.5g}"
     what = f"attempt {one.attempt.number}, the smallest of {len(front.all)} policies within {distance} of the best"
-    first = f"Run {run.name}, {what}: {one.size} numbers and names."
+    facts = [f"Run {run.name}, {what}: {one.size} numbers and names."]
     if one is best:
-        return SmallestPolicy(one.attempt, (first, f"It is the best policy of the run, {basis}."))
+        return one.attempt, [*facts, f"It is the best policy of the run, {basis}."]
     paired = f" on {one.episodes} paired search episodes" if one.episodes else " (exact)"
-    second = f"Search score {one.attempt.score}; difference from the best {one.gain:+.4g}{paired}."
-    third = f"The best, attempt {best.attempt.number}: {best.size} numbers and names, {basis}."
-    return SmallestPolicy(one.attempt, (first, second, third))
+    facts.append(f"Search score {one.attempt.score}; difference from the best {one.gain:+.4g}{paired}.")
+    facts.append(f"The best, attempt {best.attempt.number}: {best.size} numbers and names, {basis}.")
+    return one.attempt, facts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from policygen.errors import PolicygenError
+from policygen.extensions.export.program import weighted_sum
 from policygen.extensions.simplify.contest import Contest
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
@@ -18,46 +20,35 @@ from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import (
-    NOTHING,
-    Call,
-    Name,
-    Node,
-    Number,
-    Previous,
-    constants,
-    with_constants,
-    with_plain_signs,
-)
+from policygen.quantities.tree import NOTHING, Call, Node, Number, Previous, constants, with_constants, with_plain_signs
 
 MOST_DIGITS, FEWEST_DIGITS = 4, 2  # significant digits; fewer than two are not tried: 1.5 is as readable as 2
 P = TypeVar("P", bound=Policy)
 
 
-def simplify_numbers(contest: Contest) -> None:
+def simplify_numbers(contest: Contest[Policy]) -> None:
     """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
-        if total_size(candidate) < total_size(contest.current):
+        sizes = [sum(node_size(node) for _, node in named_nodes(policy)) for policy in (candidate, contest.current)]
+        if sizes[0] < sizes[1]:
             contest.accept_unless_worse(candidate)
     tried: set[tuple[str, Node]] = set()
-    while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
-        pass
+    contest.accept_while_any(lambda policy: _with_parts(contest, policy, tried))
     _drop_digits(contest)
 
 
 def named_nodes(policy: Policy) -> Lets:
     """Return the expressions of a policy: its features, and its equations if it has any."""
-    return policy.lets + (policy.equations if isinstance(policy, LinearPolicy) else ())
+    return (*policy.lets, *policy.formulas())
 
 
 def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
     """Return the policy with other expressions in the same places, without features that are no longer used."""
+    named = tuple((name, node) for (name, _), node in zip(named_nodes(policy), nodes, strict=True))
     count = len(policy.lets)
-    lets = tuple((name, node) for (name, _), node in zip(policy.lets, nodes[:count], strict=True))
-    changed: Policy = replace(policy, lets=lets)
-    if isinstance(policy, LinearPolicy):
-        equations = tuple((name, node) for (name, _), node in zip(policy.equations, nodes[count:], strict=True))
-        changed = replace(policy, lets=lets, equations=equations)
+    changed: Policy = replace(policy, lets=named[:count])
+    if isinstance(changed, LinearPolicy):
+        changed = replace(changed, equations=named[count:])
     return without_idle_lets(changed)
 
 
@@ -74,14 +65,9 @@ def node_size(node: Node) -> int:
             return node_size(inner)
         case Call(_, arguments):
             return 1 + sum(map(node_size, arguments))
-        case Previous(_, start):
-            return 1 if start == NOTHING else 1 + node_size(start)
+        case Previous(_, start) if start != NOTHING:
+            return 1 + node_size(start)
     return 1
-
-
-def total_size(policy: Policy) -> int:
-    """Count the names, numbers and operations of all expressions."""
-    return sum(node_size(node) for _, node in named_nodes(policy))
 
 
 def relative_scores(policy: Policy) -> Iterator[Policy]:
@@ -89,76 +75,55 @@ def relative_scores(policy: Policy) -> Iterator[Policy]:
     if not isinstance(policy, LinearPolicy) or policy.task.action_space != "discrete":
         return
     for k in range(len(policy.equations)):
-        weights = policy.weights - policy.weights[:, k : k + 1]
-        bias = policy.bias - policy.bias[k]
-        nodes = [_sum(policy.terms, weights[:, i].tolist(), float(bias[i])) for i in range(len(policy.equations))]
-        yield with_nodes(policy, [*(node for _, node in policy.lets), *nodes])
-
-
-def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> Node:
-    total: Node | None = None
-    for term, weight in zip(terms, weights, strict=True):
-        if weight == 0:
-            continue
-        one = term if abs(weight) == 1 else Call("*", (Number(abs(weight)), term))
-        if total is None:
-            total = one if weight > 0 else Call("neg", (one,)) if one is term else Call("*", (Number(weight), term))
-        else:
-            total = Call("+" if weight > 0 else "-", (total, one))
-    if total is None:
-        return Number(constant)
-    return total if constant == 0 else Call("+" if constant > 0 else "-", (total, Number(abs(constant))))
+        weights = (policy.weights - policy.weights[:, k : k + 1]).T.tolist()
+        columns = zip(weights, (policy.bias - policy.bias[k]).tolist(), strict=True)
+        sums = [weighted_sum(zip(policy.terms, column, strict=True), bias) for column, bias in columns]
+        yield with_nodes(policy, [*(node for _, node in policy.lets), *sums])
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
+def _with_parts(contest: Contest[Policy], policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
     """Yield the policy with one expression replaced by a smaller one not yet `tried` there, largest saving first."""
     named = named_nodes(policy)
-    options = [
-        (node_size(node) - node_size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)
-    ]
-    for _, i, less in sorted(options, key=lambda option: -option[0]):
+    options = [(i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
+    for i, less in sorted(options, key=lambda option: node_size(option[1]) - node_size(named[option[0]][1])):
         if (named[i][0], less) in tried or contest.exhausted:
             continue
         tried.add((named[i][0], less))
-        try:
-            candidate = with_nodes(policy, [less if k == i else node for k, (_, node) in enumerate(named)])
-        except PolicygenError:  # without this quantity the policy is invalid
-            continue
-        yield candidate
+        with suppress(PolicygenError):  # without this quantity the policy is invalid
+            yield with_nodes(policy, [less if k == i else node for k, (_, node) in enumerate(named)])
+
+
+# The arguments that may stand in the place of an operation.
+_KEPT_ARGUMENTS: dict[str, tuple[int, ...]] = {
+    "where": (1, 2),
+    **dict.fromkeys(("+", "and", "or", "min", "max"), (0, 1)),
+    **dict.fromkeys(("-", "/", "clip", "^", "tanh", "abs", "sqrt", "floor", "atan", "not"), (0,)),
+}
 
 
 def smaller(node: Node) -> Iterator[Node]:
     """Yield smaller expressions: one part is replaced by one of its arguments, or by 0."""
     match node:
-        case Call("+", (left, right)):
-            yield from (left, right)
-        case Call("-", (left, right)):
-            yield left
-            yield Number(-right.value) if isinstance(right, Number) and not right.limits else Call("neg", (right,))
-        case Call("*", (left, right)):
-            yield from (part for part in (left, right) if not isinstance(part, Number))
-        case Call("/", (left, _)):
-            yield left
-        case Call("where", (_, yes, no)):
-            yield from (yes, no)
-        case Call("clip", (inner, _, _)):
-            yield inner
-        case Call("min" | "max" | "and" | "or" as function, arguments):
-            if len(arguments) > 2:
-                yield from (Call(function, arguments[:i] + arguments[i + 1 :]) for i in range(len(arguments)))
-            else:
-                yield from arguments
-        case Call("tanh" | "abs" | "sqrt" | "floor" | "atan" | "not" | "^", (inner, *_)):
-            yield inner
+        case Call("*", arguments):
+            yield from (part for part in arguments if not isinstance(part, Number))
+        case Call("min" | "max" as function, arguments) if len(arguments) > 2:
+            yield from (Call(function, arguments[:i] + arguments[i + 1 :]) for i in range(len(arguments)))
+        case Call(function, arguments):
+            yield from (arguments[i] for i in _KEPT_ARGUMENTS.get(function, ()))
         case Previous(name, start) if start != NOTHING:
             yield Previous(name, NOTHING)
-    fixed = isinstance(node, Call) and node.function == "fixed"
-    if isinstance(node, Call | Previous | Name) and not fixed:
-        yield Number(0.0)
-    if isinstance(node, Call) and not fixed:
+    match node:
+        case Call("-", (_, Number(value, None))):
+            yield Number(-value)
+        case Call("-", (_, right)):
+            yield Call("neg", (right,))
+        case Number() | Call("fixed"):
+            return
+    yield Number(0.0)
+    if isinstance(node, Call):
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
                 if less != Number(0.0):  # leaving out the term is smaller than adding 0, and a product with 0 is 0
@@ -168,7 +133,7 @@ def smaller(node: Node) -> Iterator[Node]:
 # --- digits ----------------------------------------------------------------------------------------------------------
 
 
-def _drop_digits(contest: Contest) -> None:
+def _drop_digits(contest: Contest[Policy]) -> None:
     """Round all numbers together to as few digits as possible, then each number to two."""
     for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
         rounded = with_digits(contest.current, digits)

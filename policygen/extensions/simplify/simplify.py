@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score
 from policygen.errors import PolicyError, UsageError
@@ -37,24 +37,16 @@ def size_words(policy: Policy) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """The result of a simplification.
+    """The result of a simplification."""
 
-    Attributes:
-        policy: the smaller policy, or the original.
-        before, after: scores of the original and of `policy` on the episodes of the last check (or exact scores).
-        loss: the loss of `policy` against the original on these episodes.
-        checks: number of policies checked until one was not worse, each on fresh episodes.
-        tried, episodes: numbers of candidates and episodes in all.
-    """
-
-    policy: Policy
+    policy: Policy  # the smaller policy, or the original
     original: Policy
-    before: Score
-    after: Score
-    loss: PairedLoss
-    checks: int
-    tried: int
-    episodes: int
+    before: Score  # of the original, on the episodes of the last check, or exact
+    after: Score  # of `policy`, on the same episodes
+    loss: PairedLoss  # of `policy` against the original on these episodes
+    checks: int  # number of policies checked until one was not worse, each on fresh episodes
+    tried: int  # number of candidates
+    episodes: int  # number of episodes in all
 
     @property
     def changed(self) -> bool:
@@ -92,8 +84,7 @@ def simplify(
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
     with Players(policy.task) as players:
-        mdp = finite_mdp(policy.task)
-        contest = Contest(policy, players, mdp, seed, episodes, max_episodes, margin, on_accepted)
+        contest: Contest[Any] = Contest(policy, players, seed, episodes, max_episodes, margin, on_accepted)
         if isinstance(policy, TablePolicy):
             simplify_table(contest)
         if policy.lets or isinstance(policy, LinearPolicy) or policy.task.has_numbers:
@@ -101,7 +92,7 @@ def simplify(
         return _checked(contest)
 
 
-def _checked(contest: Contest) -> Simplified:
+def _checked(contest: Contest[Policy]) -> Simplified:
     """Return the first policy, from the smallest on, that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
     for check_number in range(1, MOST_CHECKS + 1):
@@ -116,21 +107,18 @@ def _checked(contest: Contest) -> Simplified:
 
 def words_of(found: Simplified, margin: float) -> list[str]:
     """Summarise a simplification in sentences."""
-    lines = [
-        f"before: {size_words(found.original)}; {found.before}",
-        f"after:  {size_words(found.policy)}; {found.after}",
-    ]
+    before, after, loss = found.before, found.after, found.loss
+    lines = [f"before: {size_words(found.original)}; {before}"]
     if not found.changed:
-        return [*lines[:1], f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
-    if found.before.exact:
+        return [*lines, f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
+    lines.append(f"after:  {size_words(found.policy)}; {after}")
+    if before.exact:
         return [*lines, f"nothing of the exact score is lost ({found.tried:,} candidates)"]
-    loss = found.loss
-    share = f"{margin:.3g} of the score or its spread"
-    word = "lost" if loss.mean >= 0 else "gained"
     lines += [
-        f"{word}: {abs(loss.mean):.4g} on {found.before.episodes} paired episodes that simplification never used; "
-        f"p of a loss {loss.p:.2g}",
-        f"criterion: a mean loss of at most {loss.allowed:.4g} ({share}), with p > {SIGNIFICANCE:g}",
+        f"{'lost' if loss.mean >= 0 else 'gained'}: {abs(loss.mean):.4g} on {before.episodes} paired episodes that "
+        f"simplification never used; p of a loss {loss.p:.2g}",
+        f"criterion: a mean loss of at most {loss.allowed:.4g} ({margin:.3g} of the score or its spread), with "
+        f"p > {SIGNIFICANCE:g}",
     ]
     if found.checks > 1:
         lines.append(f"{found.checks - 1} smaller policies failed this check, each on fresh episodes")

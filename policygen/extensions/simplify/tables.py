@@ -14,7 +14,6 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.simplify.contest import Contest
 from policygen.extensions.simplify.numbers import without_idle_lets
-from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule, join_leaves, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
@@ -25,27 +24,20 @@ MOST_PAIRS = 400  # pairs of rows that are considered for joining into one
 Box = tuple[range, ...]  # bins per dimension
 
 
-def simplify_table(contest: Contest) -> None:
+def simplify_table(contest: Contest[TablePolicy]) -> None:
     """Find fewer rows for the contest's table; accepted candidates become its current policy."""
-    start = _table(contest.current)
+    start = contest.current
     reached = visible(start.rules, start.grid.shape)
     if len(reached) < len(start.rules):  # same decisions, so no episodes are needed
         start = replace(start, rules=reached)
         contest.adopt(start, contest.trajectories)
     _fewest_leaves(contest, start)
-    while contest.accept_first(lambda policy: _without_a_row(_table(policy), contest.trajectories)):
-        pass
-    while contest.accept_first(lambda policy: _with_two_rows_joined(_table(policy))):
-        pass
+    contest.accept_while_any(lambda policy: _without_a_row(policy, contest.trajectories))
+    contest.accept_while_any(_with_two_rows_joined)
     widen_rows(contest)
-    final = _table(contest.current)
+    final = contest.current
     if final.grid != final.task.grid and (slim := without_idle_bins(final)).grid != final.grid:
         contest.accept_unless_worse(slim)
-
-
-def _table(policy: Policy) -> TablePolicy:
-    assert isinstance(policy, TablePolicy)
-    return policy
 
 
 def _with_rules(policy: TablePolicy, rules: Sequence[Rule]) -> TablePolicy:
@@ -56,14 +48,14 @@ def _with_rules(policy: TablePolicy, rules: Sequence[Rule]) -> TablePolicy:
 # --- trees -----------------------------------------------------------------------------------------------------------
 
 
-def _fewest_leaves(contest: Contest, original: TablePolicy) -> None:
+def _fewest_leaves(contest: Contest[TablePolicy], original: TablePolicy) -> None:
     """Find the tree of fewest leaves that is not worse, trained also on the states that it visits (as in DAgger)."""
     weights = _visits(original, contest.trajectories)
     leaves = 1
     while leaves <= MOST_LEAVES and not contest.exhausted:
         for _ in range(1 + CORRECTIONS):
             rules = tree_rules(original, weights, leaves)
-            if len(rules) >= len(_table(contest.current).rules):
+            if len(rules) >= len(contest.current.rules):
                 return
             candidate = replace(original, rules=tuple(rules))
             good, played = contest.trial(candidate, always=True)
@@ -87,8 +79,7 @@ def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
     """Return rows that agree with the policy in important cells: a best-first decision tree of at most `leaves` leaves.
 
-    Args:
-        weights: importance of each cell, shape (cells,); cells of weight 0 may get any action.
+    `weights`, shape (cells,), is the importance of each cell; cells of weight 0 may get any action.
     """
     kinds, codes = np.unique(policy.dense[0], axis=0, return_inverse=True)
     table, mass = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape)
@@ -111,8 +102,8 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     merged = join_leaves([(tuple(map(tuple, box)), _common(table, mass, box, len(kinds))) for box in boxes])
     # The most frequent action becomes a last row of `*`.
     common = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
-    rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in merged if code != common]
-    return [*rows, Rule(_everything(policy), tuple(kinds[common].tolist()))]
+    rows = [(box, code) for box, code in merged if code != common] + [(_everything(policy), common)]
+    return [Rule(box, tuple(kinds[code].tolist())) for box, code in rows]
 
 
 def _everything(policy: TablePolicy) -> tuple[tuple[int, ...], ...]:
@@ -184,12 +175,12 @@ def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
             yield _with_rules(policy, [both if j == at else policy.rules[j] for j in places])
 
 
-def widen_rows(contest: Contest) -> None:
+def widen_rows(contest: Contest[TablePolicy]) -> None:
     """Widen rows to more bins of a quantity: their text gets shorter, and quantities or later rows may be left out."""
-    start = _table(contest.current)
+    start = contest.current
     shape = start.grid.shape
     for i, axis in itertools.product(range(len(start.rules)), range(len(shape))):
-        policy = _table(contest.current)
+        policy = contest.current
         if contest.exhausted or i >= len(policy.rules):
             return
         rule = policy.rules[i]

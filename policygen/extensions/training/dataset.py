@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,21 +32,14 @@ _PROMPT_COLUMNS = ("prompt", "task", "run", "attempt", "kind", "incumbent")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of a run with its reply.
-
-    Attributes:
-        round: number of the first attempt of its round; prompts of a round differ only in the attempt's number.
-        first: whether it is the first request of its attempt; the others ask for repairs.
-        malformed: whether its reply had problems, so that no policy was read from it.
-        row: its columns; `score` is that of the policy before tuning, None without one.
-    """
+    """A request of a run with its reply."""
 
     folder: Path
     config: RunConfig
-    round: int
-    first: bool
-    malformed: bool
-    row: Row
+    round: int  # number of the first attempt of its round, whose prompts differ only in the attempt's number
+    first: bool  # whether it is the first request of its attempt; the others ask for repairs
+    malformed: bool  # whether its reply had problems, so that no policy was read from it
+    row: Row  # its columns; `score` is that of the policy before tuning, None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +69,24 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
     runs, left_out = unique_runs(folders), Counter[str]()
     if links := [run for run in runs if run.is_symlink() and run not in folders]:
         raise UsageError(f"{links[0]} is a link; name the folder that it leads to if you want its rows")
-    requests = [request for run in runs for request in requests_of(run, left_out, comments=comments)]
+    requests = [request for run in runs for request in _requests_of(run, left_out, comments=comments)]
     if form == "sft":
-        rows = _good_replies(requests, top, left_out)
+        chosen = _good_replies(requests, top, left_out)
     else:
-        rows = (_pairs if form == "dpo" else _prompts)(requests, left_out)
-    unique: dict[str, tuple[Path, Row]] = {}
-    for folder, row in rows:  # a replayed run repeats another one, which must not be on the other side of the split
-        unique.setdefault(
-            repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")]), (folder, row)
-        )
-    left_out["repeated"] += len(rows) - len(unique)
+        chosen = (_pairs if form == "dpo" else _prompts)(requests, left_out)
+    unique: dict[str, Request] = {}
+    for one in chosen:  # a replayed run repeats another one, which must not be on the other side of the split
+        unique.setdefault(repr([one.row.get(name) for name in ("prompt", "completion", "chosen", "rejected")]), one)
+    left_out["repeated"] += len(chosen) - len(unique)
     held_out = _held_out(list(unique.values()), test)
     found = Dataset([], [], left_out)
-    for folder, row in unique.values():
-        (found.test if folder in held_out else found.rows).append(row)
+    for one in unique.values():
+        (found.test if one.folder in held_out else found.rows).append(one.row)
     return found
 
 
-def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iterator[Request]:
-    """Yield the answered requests of a run in their order, and count the others in `left_out`.
-
-    Raises:
-        LogbookError: it is no run, or is damaged.
-    """
+def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iterator[Request]:
+    """Yield the answered requests of a run in their order, and count the others in `left_out`."""
     logbook = Logbook(folder)
     config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
     scale = scale_of(task, attempts[0].score.mean if attempts and attempts[0].score is not None else None)
@@ -142,10 +129,7 @@ def requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Iter
         yield Request(folder, config, first, exchange.request == 0, not last or bool(attempt.problems), row)
 
 
-Rows = list[tuple[Path, Row]]
-
-
-def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> Rows:
+def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> list[Request]:
     """Return the accepted replies, or the share `top` of each task's replies with the highest scores."""
     scored = [one for one in requests if one.row["score"] is not None]
     left_out["malformed"] += sum(one.malformed for one in requests)
@@ -153,21 +137,19 @@ def _good_replies(requests: Sequence[Request], top: float | None, left_out: Coun
     good = [one for one in scored if one.row["accepted"]]
     if top is not None:
         scored.sort(key=lambda one: -one.row["score"])
-        tasks = [
-            [one for one in scored if one.row["task"] == task]
-            for task in dict.fromkeys(one.row["task"] for one in scored)
-        ]
-        good = [one for some in tasks for one in some[: math.ceil(top * len(some))]]
+        tasks = dict.fromkeys(one.row["task"] for one in scored)
+        each = [[one for one in scored if one.row["task"] == task] for task in tasks]
+        good = [one for some in each for one in some[: math.ceil(top * len(some))]]
     left_out["not accepted" if top is None else f"not in the top {top:g}"] += len(scored) - len(good)
-    return [(one.folder, one.row) for one in good]
+    return good
 
 
-def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
+def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> list[Request]:
     """Pair each reply to a first prompt with the best one of its round, and a malformed one also with its repair."""
     scored = sorted((one for one in requests if one.row["score"] is not None), key=lambda one: one.row["score"])
     best = {(one.folder, one.round): one for one in scored if one.first}
     own = {(one.folder, one.row["attempt"]): one for one in scored}
-    rows: Rows = []
+    pairs: list[Request] = []
     for worse in (one for one in requests if one.first and (one.malformed or one.row["score"] is not None)):
         score, repair = worse.row["score"], own.get((worse.folder, worse.row["attempt"]))
         others = {id(one): one for one in (best.get((worse.folder, worse.round)), repair) if one is not None}
@@ -175,27 +157,27 @@ def _pairs(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
         for one in betters:
             row = {**one.row, "prompt": worse.row["prompt"], "problems": worse.row["problems"]}
             row |= {"chosen": row.pop("completion"), "rejected": worse.row["completion"]}
-            rows.append((one.folder, row))
+            pairs.append(replace(one, row=row))
         left_out["without a better reply to the same prompt"] += not betters
-    return rows
+    return pairs
 
 
-def _prompts(requests: Sequence[Request], left_out: Counter[str]) -> Rows:
+def _prompts(requests: Sequence[Request], left_out: Counter[str]) -> list[Request]:
     """Return the first prompts of attempts, if a reward would read their replies as the run did."""
     first = [one for one in requests if one.first]
     known = [one for one in first if not one.config.normalise and one.config.grid == "free"]
     left_out["repairs"] += len(requests) - len(first)
     left_out["of runs with --normalise or --grid fixed, which a reward does not know"] += len(first) - len(known)
-    return [(one.folder, {name: one.row[name] for name in _PROMPT_COLUMNS}) for one in known]
+    return [replace(one, row={name: one.row[name] for name in _PROMPT_COLUMNS}) for one in known]
 
 
-def _held_out(rows: Rows, share: float) -> set[Path]:
+def _held_out(chosen: Sequence[Request], share: float) -> set[Path]:
     """Return the runs to hold out, chosen by their names, of every task that has two or more."""
     found: set[Path] = set()
-    for task in {row["task"] for _, row in rows}:
-        runs = {folder for folder, row in rows if row["task"] == task}
+    for task in {one.row["task"] for one in chosen} if share else ():
+        runs = {one.folder for one in chosen if one.row["task"] == task}
         ordered = sorted(runs, key=lambda run: hashlib.sha256(run.name.encode()).digest())
-        found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))] if share else ())
-    if share and rows and not found:
+        found.update(ordered[: min(len(runs) - 1, max(1, round(share * len(runs))))])
+    if share and chosen and not found:
         raise UsageError("--test holds out whole runs, but no task has two; name more runs, or leave --test out")
     return found

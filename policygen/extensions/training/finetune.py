@@ -18,7 +18,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,50 +44,35 @@ _NOTHING_READABLE = "no reply can be read: train with --method sft first, on goo
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Settings of a training.
-
-    Attributes:
-        method: the kind of training.
-        epochs: passes over the rows; for `rft`, over the kept replies of each round.
-        rounds: rounds of `rft`.
-        samples: replies for each prompt of a round of `rft`, or of a step of `grpo`.
-        learning_rate: learning rate of AdamW.
-        beta: weight of the divergence from the base model, for `dpo` and `grpo`.
-        batch: rows of a step, for `sft`, `rft` and `dpo`.
-        max_tokens: longest reply that is sampled, in tokens.
-        episodes: number of episodes that score a reply.
-        seed: seed of every random draw. The model is judged on episodes of the next seed.
-        trust: whether the user trusts the task files, which may name modules to import and paths to read.
-    """
+    """Settings of a training."""
 
     method: Method
-    epochs: float = 3.0
-    rounds: int = 4
-    samples: int = 8
-    learning_rate: float = 1e-4
-    beta: float = 0.03
-    batch: int = 8
-    max_tokens: int = 512
-    episodes: int = 10
-    seed: int = 0
-    trust: bool = False
+    epochs: float = 3.0  # passes over the rows; for `rft`, over the kept replies of each round
+    rounds: int = 4  # of `rft`
+    samples: int = 8  # replies for each prompt of a round of `rft`, or of a step of `grpo`
+    learning_rate: float = 1e-4  # of AdamW
+    beta: float = 0.03  # weight of the divergence from the base model, for `dpo` and `grpo`
+    batch: int = 8  # rows of a step, for `sft`, `rft` and `dpo`
+    max_tokens: int = 512  # of a reply that is sampled
+    episodes: int = 10  # that score a reply
+    seed: int = 0  # of every random draw; the model is judged on episodes of the next seed
+    trust: bool = False  # whether the user trusts the task files, which may name modules to import and paths to read
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyScores:
-    """The figures of a model's replies to the prompts that judge it.
+    """The figures of a model's replies to the prompts that judge it."""
 
-    Attributes:
-        readable: share of replies with a policy that can be played.
-        reward: mean reward, from -0.1 to about 1.
-        replies: number of replies.
-        distinct: number of different policies; a model that always writes the same one has collapsed.
-    """
+    readable: float  # share of replies with a policy that can be played
+    reward: float  # mean reward, from -0.1 to about 1
+    replies: int  # number of replies
+    distinct: int  # number of different policies; a model that always writes the same one has collapsed
 
-    readable: float
-    reward: float
-    replies: int
-    distinct: int
+    def __str__(self) -> str:
+        return (
+            f"{self.readable:.0%} of {self.replies} replies can be read, mean reward {self.reward:.3f}, "
+            f"{self.distinct} different policies"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +136,15 @@ def finetune(
     began = time.perf_counter()
     model = _Trainee(base, settings, out, track)
     rows = model.rows_that_fit(rows, say)
-    judge = _Judge(model, test or rows, settings)
-    before = judge.scores()
-    say(f"before: {_in_words(before)}")
+    judged = _prompts_to_judge(test or rows)
+    unseen = _reward(test or rows, settings, settings.seed + 1)  # scores on episodes that training does not use
+    before = model.reply_scores(judged, unseen)
+    say(f"before: {before}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
         ended = model.train_in_rounds(rows, say) if settings.method == "rft" else model.train(rows, say)
-    after = judge.scores()
-    say(f"after:  {_in_words(after)}")
+    after = model.reply_scores(judged, unseen)
+    say(f"after:  {after}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
     write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result, held_out=bool(test)))
@@ -263,7 +250,7 @@ class _Trainee:
         }
         ended: list[str] = []
         lost: list[str] = []
-        interruption = _Interruption(say)
+        interrupted = threading.Event()
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
             """Reports the loss and the time left; ends a training that is interrupted or can no longer learn."""
@@ -271,7 +258,7 @@ class _Trainee:
             began = time.perf_counter()
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if interruption.arrived:
+                if interrupted.is_set():
                     control.should_save = control.should_training_stop = True
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -298,7 +285,7 @@ class _Trainee:
             before = {name: one.detach().cpu().clone() for name, one in trained.items()}
             for damaged in {*place.glob("checkpoint-*")} - {file.parent for file in place.glob("*/trainer_state.json")}:
                 shutil.rmtree(damaged)  # its writer was killed
-            with interruption:
+            with _interrupted_after_step(interrupted, say):
                 trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
         if lost:
             for name, one in trained.items():
@@ -313,25 +300,22 @@ class _Trainee:
 
         disable_progress_bars()
         method, settings = self.settings.method, self.settings
-        given = {"processing_class": self.tokenizer, "callbacks": [callback], "peft_config": self._adapter}
-        if method == "grpo":
-            reward_of = _reward(rows, settings, settings.seed)
-            self._refuse_without_spread(rows, reward_of)
-            columns = [{key: row[key] for key in ("prompt", "task", "kind", "incumbent")} for row in rows]
-            config = trl.GRPOConfig(
-                **common,
-                num_generations=settings.samples,
-                max_completion_length=settings.max_tokens,
-                beta=settings.beta,
-            )
-            return trl.GRPOTrainer(self.model, reward_of, config, train_dataset=Dataset.from_list(columns), **given)
+        replies = {"dpo": ("chosen", "rejected"), "grpo": ("task", "kind", "incumbent")}.get(method, ("completion",))
+        given = {
+            "train_dataset": Dataset.from_list([{key: row[key] for key in ("prompt", *replies)} for row in rows]),
+            "processing_class": self.tokenizer,
+            "callbacks": [callback],
+            "peft_config": self._adapter,
+        }
         if method == "dpo":
-            columns = [{key: row[key] for key in ("prompt", "chosen", "rejected")} for row in rows]
             config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
-            return trl.DPOTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
-        columns = [{key: row[key] for key in ("prompt", "completion")} for row in rows]
-        config = trl.SFTConfig(**common, max_length=self.context)
-        return trl.SFTTrainer(self.model, args=config, train_dataset=Dataset.from_list(columns), **given)
+            return trl.DPOTrainer(self.model, args=config, **given)
+        if method != "grpo":
+            return trl.SFTTrainer(self.model, args=trl.SFTConfig(**common, max_length=self.context), **given)
+        reward_of = _reward(rows, settings, settings.seed)
+        self._refuse_without_spread(rows, reward_of)
+        lengths = {"num_generations": settings.samples, "max_completion_length": settings.max_tokens}
+        return trl.GRPOTrainer(self.model, reward_of, trl.GRPOConfig(**common, **lengths, beta=settings.beta), **given)
 
     def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Sample replies, train on the best quarter of each task's, and repeat; return what `train` returns."""
@@ -393,54 +377,49 @@ class _Trainee:
             found += self.tokenizer.batch_decode(output[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
         return found
 
+    def reply_scores(self, rows: Sequence[Row], reward_of: Reward) -> ReplyScores:
+        """Return the figures of the model's replies to the rows' prompts."""
+        scored = _scored(reward_of, rows, self.replies(rows))
+        readable = [one for one in scored if one.reward > UNREADABLE]
+        distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
+        count = len(scored)
+        return ReplyScores(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
+
     def save(self) -> None:
         """Save the weights, as safetensors, and the tokenizer."""
         self.model.save_pretrained(self.out, safe_serialization=True)
         self.tokenizer.save_pretrained(self.out)
 
 
-class _Interruption:
-    """A context that delays the first SIGINT to its end, where it raises KeyboardInterrupt; a second acts at once.
+@contextmanager
+def _interrupted_after_step(arrived: threading.Event, say: Callable[[str], None]) -> Iterator[None]:
+    """Set `arrived` at the first SIGINT, and raise KeyboardInterrupt at the end of the context; a second acts at once.
 
-    A checkpoint that is being written is therefore completed. In other threads than the main one it does nothing,
+    A checkpoint that is being written is therefore completed. In other threads than the main one this does nothing,
     because they get no signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.arrived, self._say = False, say
+    def delay(*_: object) -> None:
+        arrived.set()
+        signal.signal(signal.SIGINT, before)
+        say("interrupted: this step is finished and saved first; interrupt again to stop at once")
 
-    def __enter__(self) -> None:
-        self._main = threading.current_thread() is threading.main_thread()
-        self._before = signal.signal(signal.SIGINT, self._delay) if self._main else None
-
-    def __exit__(self, *_: object) -> None:
-        if self._main:
-            signal.signal(signal.SIGINT, self._before)
-        if self.arrived:
+    before = signal.signal(signal.SIGINT, delay)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if arrived.is_set():
             raise KeyboardInterrupt
 
-    def _delay(self, *_: object) -> None:
-        self.arrived = True
-        signal.signal(signal.SIGINT, self._before)
-        self._say("interrupted: this step is finished and saved first; interrupt again to stop at once")
 
-
-class _Judge:
-    """A judge of a model by its replies to the same prompts, on episodes that training does not use."""
-
-    def __init__(self, model: _Trainee, rows: Sequence[Row], settings: TrainingSettings) -> None:
-        prompts = {json.dumps(row["prompt"]): row for row in rows}
-        several = math.ceil(MOST_TESTED / len(prompts))
-        self._rows = [row for row in list(prompts.values())[:MOST_TESTED] for _ in range(several)][:MOST_TESTED]
-        self._model, self._reward = model, _reward(rows, settings, settings.seed + 1)
-
-    def scores(self) -> ReplyScores:
-        """Return the figures of the model's replies as it is now."""
-        scored = _scored(self._reward, self._rows, self._model.replies(self._rows))
-        readable = [one for one in scored if one.reward > UNREADABLE]
-        distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
-        count = len(scored)
-        return ReplyScores(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
+def _prompts_to_judge(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with different prompts, each repeated so that there are up to `MOST_TESTED` in all."""
+    prompts = list({json.dumps(row["prompt"]): row for row in rows}.values())[:MOST_TESTED]
+    return [row for row in prompts for _ in range(math.ceil(MOST_TESTED / len(prompts)))][:MOST_TESTED]
 
 
 def _reward(rows: Sequence[Row], settings: TrainingSettings, seed: int) -> Reward:
@@ -465,34 +444,26 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
     return list(kept.values())
 
 
-def _in_words(scores: ReplyScores) -> str:
-    return (
-        f"{scores.readable:.0%} of {scores.replies} replies can be read, mean reward {scores.reward:.3f}, "
-        f"{scores.distinct} different policies"
-    )
-
-
 def _card(
     base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool
 ) -> str:
     """Return the model card: base model, data, settings, and the replies before and after."""
+    before, after = result.before, result.after
+    ended = f"\n- ended early: {result.ended}" if result.ended else ""
     prompts = "held-out prompts" if held_out else "training prompts"
     stated = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(settings).items())
-    lines = [
-        f"# {Path(base).name}, trained by policygen ({settings.method})",
-        "",
-        f"- base model: {base}",
-        f"- data: {count} rows, SHA-256 {digest}",
-        f"- settings: {stated}",
-        f"- duration: {result.seconds:.0f} s",
-        *([f"- ended early: {result.ended}"] if result.ended else []),
-        "",
-        f"{result.before.replies} replies to {prompts}, scored on {settings.episodes} episodes that training",
-        "did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.",
-        "",
-        "| | replies with a policy | mean reward | different policies |",
-        "|---|---|---|---|",
-        f"| before | {result.before.readable:.0%} | {result.before.reward:.3f} | {result.before.distinct} |",
-        f"| after | {result.after.readable:.0%} | {result.after.reward:.3f} | {result.after.distinct} |",
-    ]
-    return "\n".join(lines) + "\n"
+    return f"""# {Path(base).name}, trained by policygen ({settings.method})
+
+- base model: {base}
+- data: {count} rows, SHA-256 {digest}
+- settings: {stated}
+- duration: {result.seconds:.0f} s{ended}
+
+{before.replies} replies to {prompts}, scored on {settings.episodes} episodes that training
+did not use. A reward of 0 is that of random actions, 1 the task's target, -0.1 a reply without a policy.
+
+| | replies with a policy | mean reward | different policies |
+|---|---|---|---|
+| before | {before.readable:.0%} | {before.reward:.3f} | {before.distinct} |
+| after | {after.readable:.0%} | {after.reward:.3f} | {after.distinct} |
+"""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.program import program_of
+from policygen.extensions.export.program import short_name
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
@@ -35,16 +35,16 @@ def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> D
     Raises:
         subprocess.CalledProcessError: the compiler is not content.
     """
-    program, task = program_of(policy), policy.task
-    memory = f"struct {program.name}_memory memory;" if policy.remembers else ""
-    reset = f"{program.name}_reset(&memory);" if policy.remembers else ""
+    task, name = policy.task, short_name(policy.task)
+    memory = f"struct {name}_memory memory;" if policy.remembers else ""
+    reset = f"{name}_reset(&memory);" if policy.remembers else ""
     arguments = f"observations + i * {len(task.observations)}" + (", &memory" if policy.remembers else "")
     kind = "float" if task.has_numbers else "int"
     many = len(task.actuators)
-    call = f"actions[i] = {program.name}_act({arguments});"
+    call = f"actions[i] = {name}_act({arguments});"
     if task.action_space != "discrete":
-        call = f"{program.name}_act({arguments}, actions + i * {many});"
-    source, library = folder / f"{program.name}.c", folder / f"{program.name}.so"
+        call = f"{name}_act({arguments}, actions + i * {many});"
+    source, library = folder / f"{name}.c", folder / f"{name}.so"
     source.write_text(
         exported(policy, "c")
         + f"void run(const double *observations, {kind} *actions, long n);\n"
@@ -75,13 +75,13 @@ def bytes_on_cortex(policy: Policy, folder: Path) -> tuple[int, int]:
     Raises:
         subprocess.CalledProcessError: the compiler is not content.
     """
-    program = program_of(policy)
-    source, alone, whole = folder / f"{program.name}.c", folder / "alone.o", folder / "whole.elf"
+    name = short_name(policy.task)
+    source, alone, whole = folder / f"{name}.c", folder / "alone.o", folder / "whole.elf"
     source.write_text(exported(policy, "c"))
     cc = ["arm-none-eabi-gcc", *STRICT, *CORTEX]
     subprocess.run([*cc, "-c", str(source), "-o", str(alone)], check=True, capture_output=True, text=True)
     link = ["-nostartfiles", "--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections"]
-    link.append(f"-Wl,-e,{program.name}_act")
+    link.append(f"-Wl,-e,{name}_act")
     subprocess.run([*cc, *link, str(source), "-o", str(whole), "-lm"], check=True, capture_output=True, text=True)
     sizes = []
     for file in (alone, whole):

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import MIXED, REMEMBERING, VALVES, WHOLE, WHOLE_TEXTS, shipped, tables, written
+from exporting import CASES, cases, written
 from generators import linear_policies
 from hypothesis import given, settings
-from support import ARM, PAIR, Line
+from support import ARM, Line
 
 from policygen.extensions.check.envelope import Claim, Envelope, envelope
-from policygen.extensions.export.arithmetic import Points
+from policygen.extensions.export.arithmetic import steps_of
 from policygen.extensions.export.program import program_of
 from policygen.policies.policy import Policy
+from policygen.quantities.compiled import slot_of
 
 UNIT = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
 
@@ -95,34 +96,24 @@ def test_remembered_values_have_a_fixed_point_or_none() -> None:
     assert endless.exit_code == 3
 
 
-POLICIES = {
-    **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
-    **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
-    **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
-    "pendulum": lambda: shipped("pendulum-torque-estimator"),
-    "a table": lambda: tables()["cartpole"],
-}
-
-
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name", cases("remembering", "mixed", "whole", "shipped, pendulum-torque-estimator", "table, cartpole")
+)
 def test_every_value_of_a_step_lies_in_its_bounds_in_both_precisions(name: str) -> None:
-    policy = POLICIES[name]()
+    policy = CASES[name]()
     program = program_of(policy)
     names = [name for _, name in program.observed]
     box = dict.fromkeys(names, (-3.0, 2.5))
     found = envelope(policy, box, points=2_000)
     assert all(one.sampled is None or one.low <= one.sampled[0] <= one.sampled[1] <= one.high for one in found.claims)
     rng = np.random.default_rng(3)
-    for points in (Points(np.float64), Points(np.float32)):
-        memory: list[np.ndarray] = []
-        for _ in range(30):
-            rows = rng.choice([-3.0, 2.5, 0.0, 0.7], (50, len(policy.task.observations)))
-            values = points.read(program, rows, memory)
-            memory = points.remembered(program, values, points.decided(program, values, 50))
-            for remembered, column in zip(policy.remembers, memory, strict=True):
-                low, high, _ = found.box[f"prev({remembered})"]
-                wide = column.astype(np.float64)
-                assert ((low <= wide) & (wide <= high)).all(), remembered
+    shape = (31, 50, len(policy.task.observations))
+    for dtype in (np.float64, np.float32):
+        steps = list(steps_of(program, rng.choice([-3.0, 2.5, 0.0, 0.7], shape), dtype))
+        for remembered in policy.remembers:
+            low, high, _ = found.box[f"prev({remembered})"]
+            kept = np.array([values[slot_of(remembered)] for values, _ in steps[1:]], np.float64)
+            assert ((low <= kept) & (kept <= high)).all(), remembered
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import EVIL, VALVES, hostile_task
+from exporting import EVIL, STRICT, VALVES, hostile_task
 from planted import EXACT, LINE, PENDULUM, episode, played
 from support import PAIR, Line
 
-from policygen.errors import PolicyError, UsageError
+from policygen.errors import PolicyError
 from policygen.extensions.export.formats import exported_plant
 from policygen.extensions.export.program import short_name
 from policygen.plants.fit import FittedPlant
@@ -33,7 +32,6 @@ from policygen.tasks.spaces import Observation
 from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 STEPS = 200
 NARROW = replace(LINE, observations=(Observation("x", low=-0.5, high=0.4),))  # the data go beyond
 POLE = """
@@ -131,36 +129,26 @@ def simulated(name: str) -> PlantEnv:
 # --- who simulates ---------------------------------------------------------------------------------------------------
 
 Simulate = Callable[[FittedPlant, list[Any], Path, bool], list[Record]]
-_SCRIPT = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from plant import Plant
-noise, rows = json.loads(sys.argv[2]), []
-plant = Plant()
-def reset():
-    rows.append((plant.state[:], plant.reset(len(rows), **noise), 0.0, False))
-    rows[-1] = (plant.state[:], *rows[-1][1:])
-plant.state = []
-reset()
-for action in json.load(sys.stdin):
-    observation, reward, ended = plant.step(action)
-    rows.append((plant.state[:], observation, reward, ended))
-    if ended:
-        reset()
-print(json.dumps(rows))
-assert "numpy" not in sys.modules and "policygen" not in sys.modules
-"""
 
 
 def by_python(plant: FittedPlant, actions: list[Any], folder: Path, noise: bool = False) -> list[Record]:
-    text = exported_plant(plant, "python")
+    text, module = exported_plant(plant, "python"), dict[str, Any]()
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {alias.name for node in imports for alias in node.names} == {"math", "struct"}
-    (folder / "plant.py").write_text(text)
-    line = [sys.executable, "-I", "-S", "-c", _SCRIPT, str(folder), json.dumps({"noise": True} if noise else {})]
-    done = subprocess.run(line, input=json.dumps(actions), capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return [(*row[:3], bool(row[3])) for row in json.loads(done.stdout)]
+    exec(compile(text, "exported", "exec"), module)
+    simulator, rows = module["Plant"](), list[Record]()
+
+    def reset() -> None:
+        seen = simulator.reset(len(rows), **({"noise": True} if noise else {}))
+        rows.append((simulator.state[:], list(seen), 0.0, False))
+
+    reset()
+    for action in actions:
+        seen, reward, ended = simulator.step(action)
+        rows.append((simulator.state[:], list(seen), reward, bool(ended)))
+        if ended:
+            reset()
+    return rows
 
 
 def by_c(plant: FittedPlant, actions: list[Any], folder: Path, noise: bool = False) -> list[Record]:
@@ -172,28 +160,22 @@ def by_c(plant: FittedPlant, actions: list[Any], folder: Path, noise: bool = Fal
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     loaded = ctypes.CDLL(str(library))
-    loaded.size.restype = ctypes.c_ulong
-    kept = np.zeros(loaded.size(), np.uint8)
-    observation, reward = np.empty(len(task.observations)), np.empty(1)
+    kept, reward = np.zeros(loaded.size(), np.uint8), np.zeros(1)
+    observation = np.empty(len(task.observations))
     here, seen, paid = (ctypes.c_void_p(array.ctypes.data) for array in (kept, observation, reward))
-    rows: list[Record] = []
-    noisy = [ctypes.c_int(noise)] if plant.equations.plant.noise else []
-
-    def note(ended: bool) -> None:
-        state = kept[: 8 * (len(observation) + len(plant.equations.plant.hidden))].view(np.float64)
-        rows.append((state.tolist(), observation.tolist(), float(reward[0]), ended))
+    noisy, rows = [ctypes.c_int(noise)] if plant.equations.plant.noise else [], list[Record]()
+    state = kept[: 8 * (len(observation) + len(plant.equations.plant.hidden))].view(np.float64)
 
     def reset() -> None:
         loaded[f"{name}_reset"](here, ctypes.c_uint64(len(rows)), *noisy, seen)
-        reward[0] = 0
-        note(False)
+        rows.append((state.tolist(), observation.tolist(), 0.0, False))
 
     reset()
     for action in actions:
         row = np.array(action, np.float32 if task.has_numbers else np.int32)
         given = ctypes.c_int(action) if task.action_space == "discrete" else ctypes.c_void_p(row.ctypes.data)
         ended = loaded[f"{name}_step"](here, given, seen, paid)
-        note(bool(ended))
+        rows.append((state.tolist(), observation.tolist(), float(reward[0]), bool(ended)))
         if ended:
             reset()
     return rows
@@ -335,11 +317,6 @@ def test_a_plant_that_would_be_ambiguous_or_not_finite_is_refused() -> None:
     twins = replace(LINE, observations=LINE.observations * 2)
     with pytest.raises(PolicyError, match="have the same name"):
         exported_plant(replace(plant, equations=Equations(twins, Plant())), "c")
-
-
-def test_other_formats_are_refused() -> None:
-    with pytest.raises(UsageError, match="a plant can be exported to c, python, latex, not to `json`"):
-        exported_plant(simulated("memory").plant, "json")
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -15,20 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import (
-    EXPORTED,
-    MIXED,
-    REMEMBERING,
-    VALVES,
-    WHOLE,
-    WHOLE_TEXTS,
-    flat,
-    hostile_task,
-    random_table,
-    shipped,
-    trying,
-    written,
-)
+from exporting import CASES, cases, every_function, flat, hostile_table, trying, written
 from support import PAIR
 
 from policygen.episodes.players import Players
@@ -39,7 +26,7 @@ from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.operations import OPERATIONS
-from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.spaces import Observation
 
 parse_source_code = pytest.importorskip("blark.parse").parse_source_code
 
@@ -179,17 +166,9 @@ def decide(policy: Policy) -> Callable[..., list[float]]:
     return step
 
 
-CASES: dict[str, Callable[[], Policy]] = {
-    **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
-    **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
-    **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
-    "one row": lambda: written("| row | action |\n| * | down |", "frozenlake"),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*cases("mixed", "whole", "remembering"), "one row"])
 def test_decisions_are_numpy_s(name: str) -> None:
-    policy = CASES[name]()
+    policy = CASES[name]() if name in CASES else written("| row | action |\n| * | down |", "frozenlake")
     rows, step = trying(policy, 150, np.float64), decide(policy)
     for _ in range(2):  # the second episode begins with the memory of the first
         controller = policy.controller()
@@ -198,9 +177,9 @@ def test_decisions_are_numpy_s(name: str) -> None:
         assert np.allclose(ours, np.reshape(theirs, np.shape(ours)), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cartpole", "pendulum-torque"])
+@pytest.mark.parametrize("name", ["exported, cartpole", "shipped, pendulum-torque-estimator"])
 def test_whole_episodes_are_decided_alike(name: str) -> None:
-    policy = written(EXPORTED[name], name) if name in EXPORTED else shipped("pendulum-torque-estimator")
+    policy = CASES[name]()
     step = decide(policy)
     with Players(policy.task) as players:
         for episode in players.play(policy, (300, 301)):
@@ -210,14 +189,7 @@ def test_whole_episodes_are_decided_alike(name: str) -> None:
 
 
 def test_every_function_has_numpy_s_manners() -> None:
-    texts = ["x^y", "x^0.5", "(-x)^3", "mod(x, y)", "sin(x)", "cos(x)", "tan(x)", "tanh(x)", "exp(x)", "log(x)"]
-    texts += ["sqrt(x)", "abs(x)", "sign(x)", "floor(x)", "atan(x)", "atan2(x, y)", "min(x, y, 1, 0)", "max(x, y, -1)"]
-    texts += ["clip(x, y, 1)", "where(x, y, 2)", "1/x", "x/y", "not x or y", "x == y", "x != y", "-x*-1e-5 - (x - -2)"]
-    actuators = tuple(Actuator(f"u{i}", low=-1e30, high=1e30) for i in range(len(texts)))
-    policy = written(
-        "\n".join(f"u{i} = 1*({text})" for i, text in enumerate(texts)),
-        replace(PAIR, actuators=actuators, action_space="box"),
-    )
+    texts, policy = every_function()
     step = decide(policy)
     values = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5, 2**-15, 3.0, 710.0, 1e10, np.inf, -np.inf, np.nan]
     for row in np.array([[x, y] for x in values for y in values]):
@@ -227,9 +199,7 @@ def test_every_function_has_numpy_s_manners() -> None:
 
 
 def test_no_word_of_a_task_becomes_code_and_many_cells_are_listed_by_action() -> None:
-    task = hostile_task()
-    assert task.grid is not None
-    policy = random_table(task, task.grid)
+    policy = hostile_table()
     text = exported(policy, "st")
     assert "CASE" in text
     assert text.isascii()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chat_server import ChatServer
-from support import Line, fenced, foreign_variables, page_of
+from support import Line, Written, fenced, page_of
 
 import policygen
 from policygen.episodes.requirements import Violations
@@ -27,32 +25,16 @@ LARGE = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position"
 SMALL, FALLING = "left = 0\nright = angle + 0.25*spin", "left = 0\nright = angle"
 
 
-@pytest.fixture(scope="module")
-def a_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run of a model behind a server: a large policy, one as good and smaller, one still smaller that falls."""
-    with pytest.MonkeyPatch.context() as variables, ChatServer([fenced(text) for text in TEXTS]) as server:
-        for name in foreign_variables():
-            variables.delenv(name)
-        variables.setenv("OPENAI_API_KEY", "none")
-        yield policygen.run(
-            "cartpole",
-            llm="compatible:scripted-model",
-            base_url=server.openai_url,
-            out=tmp_path_factory.mktemp("runs"),
-            policy="linear",
-            iterations=len(TEXTS),
-            episodes=4,
-            warmup_episodes=4,
-            final_episodes=4,
-            repairs=0,
-            stop_at=1e9,
-            fragility=False,
-            jobs=1,
-            seed=300,
-        ).folder
-
-
 TEXTS = [LARGE, SMALL, FALLING, "nothing"]
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a large policy, one as good and smaller, one still smaller that falls, and a reply without one."""
+    few = dict.fromkeys(("iterations", "episodes", "warmup_episodes", "final_episodes"), 4)
+    llm, out = Written(map(fenced, TEXTS)), tmp_path_factory.mktemp("runs")
+    others = {"repairs": 0, "stop_at": 1e9, "fragility": False, "jobs": 1, "seed": 300}
+    return policygen.run("cartpole", llm=llm, out=out, policy="linear", **few, **others).folder
 
 
 def tried(number: int, text: str, returns: list[float], *, accepted: bool = False, **more: object) -> Attempt:
@@ -75,20 +57,17 @@ def test_the_smallest_of_equal_policies_is_chosen_and_a_larger_distance_allows_a
     assert [(one.attempt.number, one.size) for one in front.members] == [(3, 4), (2, 6)]
     assert [one.attempt.number for one in front.all] == [1, 2, 3]
     for within in ("0", "0%", "1%", 3):
-        assert smallest_within(a_run, within).attempt.number == 2
+        assert smallest_within(a_run, within)[0].number == 2
     # Random actions score about 20 and the falling policy some 40 of 500.
-    assert smallest_within(a_run, "90%").attempt.number == 2
-    chosen = smallest_within(a_run, "99%")
-    assert chosen.attempt.number == 3
+    assert smallest_within(a_run, "90%")[0].number == 2
+    chosen, facts = smallest_within(a_run, "99%")
+    assert chosen.number == 3
     assert attempts[0].score is not None
     points = 0.99 * (500 - attempts[0].score.value)
-    assert (
-        f"the smallest of 3 policies within {points:.4g} points (99%) of the best: 4 numbers and names"
-        in (chosen.facts[0])
-    )
+    assert f"the smallest of 3 policies within {points:.4g} points (99%) of the best: 4 numbers and names" in facts[0]
     assert attempts[3].comparison.gain is not None
-    assert f"difference from the best {attempts[3].comparison.gain:+.4g} on 4 paired search episodes" in chosen.facts[1]
-    assert chosen.facts[2] == "The best, attempt 1: 11 numbers and names, final score 500."
+    assert f"difference from the best {attempts[3].comparison.gain:+.4g} on 4 paired search episodes" in facts[1]
+    assert facts[2] == "The best, attempt 1: 11 numbers and names, final score 500."
 
 
 def test_a_score_that_more_episodes_refuted_does_not_count() -> None:

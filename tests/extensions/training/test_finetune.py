@@ -18,7 +18,7 @@ from tiny_model import make_tiny_model
 from policygen.cli import commands
 from policygen.errors import PathError, UsageError
 from policygen.extensions.local.provider import load_chat_model
-from policygen.extensions.training.finetune import TrainingSettings, finetune, read_rows
+from policygen.extensions.training.finetune import TrainingResult, TrainingSettings, finetune, read_rows
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
 for name in ("trl", "peft", "datasets"):
@@ -43,7 +43,12 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
     return [common | {name: answer(text.format(*pair)) for name, text in columns.items()} for pair in digits]
 
 
-FEW = {"max_tokens": 32, "episodes": 2, "batch": 16}
+def train(base: Path, out: Path, method: Any, data: Any = None, **stated: Any) -> TrainingResult:
+    """Train for a short time, by default on good replies; other arguments are settings, `say` and `track`."""
+    others = {name: stated.pop(name) for name in ("say", "track") if name in stated}
+    settings = TrainingSettings(method, **{"max_tokens": 32, "episodes": 2, "batch": 16, **stated})
+    data = rows(completion=GOOD) if data is None else data
+    return finetune(data, [], str(base), out=out, settings=settings, **{"say": print, **others})
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +61,7 @@ def taught(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that was trained on good replies, and therefore writes policies."""
     out = tmp_path_factory.mktemp("taught") / "model"
     said: list[str] = []
-    settings = TrainingSettings("sft", epochs=25, learning_rate=5e-3, **FEW)
-    result = finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=said.append)
+    result = train(base, out, "sft", epochs=25, learning_rate=5e-3, say=said.append)
     assert result.before.readable == 0
     assert result.after.readable > 0.6
     assert result.after.reward > 0
@@ -93,8 +97,7 @@ def test_the_trained_model_plays_in_a_run_that_can_be_repeated_and_replayed(
 def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     data = rows(chosen=GOOD, rejected=BAD) if method == "dpo" else rows()[:4]
-    settings = TrainingSettings(method, epochs=1, rounds=2, samples=4, learning_rate=1e-4, **FEW)
-    result = finetune(data, [], str(taught), out=out, settings=settings, say=lambda line: None)
+    result = train(taught, out, method, data, epochs=1, rounds=2, samples=4)
     assert result.after.readable > 0.5
     card = (out / "README.md").read_text()
     assert f"trained by policygen ({method})" in card
@@ -104,53 +107,47 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
 
 
 def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before(taught: Path, tmp_path: Path) -> None:
-    settings = TrainingSettings("sft", epochs=5, learning_rate=1e30, **FEW)
-    result = finetune(rows(completion=GOOD), [], str(taught), out=tmp_path / "out", settings=settings, say=print)
+    result = train(taught, tmp_path / "out", "sft", epochs=5, learning_rate=1e30)
     assert "the loss was not finite at step 10" in result.ended
     assert result.after.readable > 0.5
     assert "ended early: the loss" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_policy_gradients_end_when_all_replies_have_the_same_reward(taught: Path, tmp_path: Path) -> None:
-    settings = TrainingSettings("grpo", epochs=200, samples=4, learning_rate=0.1, beta=0, **FEW)
-    result = finetune(rows()[:1], [], str(taught), out=tmp_path / "out", settings=settings, say=print)
+    result = train(taught, tmp_path / "out", "grpo", rows()[:1], epochs=200, samples=4, learning_rate=0.1, beta=0)
     assert "all replies had the same reward, -0.1, in the steps to" in result.ended
     assert result.after.readable == 0  # the weights are kept: the reward might as well be 1
 
 
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
-    out, say = tmp_path / "out", lambda line: None
+    out = tmp_path / "out"
     with pytest.raises(UsageError, match=r"no row can be used: the data have none for --method sft"):
-        finetune([], [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
+        train(base, out, "sft", [])
     with pytest.raises(UsageError, match=r"no row can be used"):  # nothing was saved, so other settings may begin there
-        finetune([], [], str(base), out=out, settings=TrainingSettings("dpo"), say=say)
+        train(base, out, "dpo", [])
     (saved := out / "checkpoints" / "dpo" / "checkpoint-1").mkdir(parents=True)
     with pytest.raises(PathError, match="an interrupted training with other rows or settings"):
-        finetune([], [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
+        train(base, out, "sft", [])
     saved.rmdir()
     (out / "finetune.json").unlink()
     with pytest.raises(PathError, match="exists and is not overwritten"):
-        finetune(rows(completion=GOOD), [], str(base), out=out, settings=TrainingSettings("sft"), say=say)
+        train(base, out, "sft")
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        finetune(
-            rows()[:1], [], str(base), out=tmp_path / "rft", settings=TrainingSettings("rft", samples=2, **FEW), say=say
-        )
+        train(base, tmp_path / "rft", "rft", rows()[:1], samples=2)
     long = [row | {"prompt": [{"role": "user", "content": "spin " * 2000}]} for row in rows(completion=GOOD)[:3]]
     with pytest.raises(UsageError, match="all 3 are longer than the model's context of 512 tokens"):
-        finetune(long, [], str(base), out=tmp_path / "long", settings=TrainingSettings("sft"), say=say)
+        train(base, tmp_path / "long", "sft", long)
 
 
 def test_policy_gradients_need_replies_that_can_be_read_and_differ(base: Path, taught: Path, tmp_path: Path) -> None:
-    settings = TrainingSettings("grpo", samples=4, **FEW)
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        finetune(rows(), [], str(base), out=tmp_path / "a", settings=settings, say=print)
+        train(base, tmp_path / "a", "grpo", rows(), samples=4)
     greedy = shutil.copytree(taught, tmp_path / "greedy")
     stated = json.loads((greedy / "generation_config.json").read_text())
     (greedy / "generation_config.json").write_text(json.dumps(stated | {"top_k": 1}))
     with pytest.raises(UsageError, match=r"all 4 replies to a prompt have the same reward, .* ask for more --samples"):
-        finetune(rows(), [], str(greedy), out=tmp_path / "b", settings=settings, say=print)
-    settings = TrainingSettings("sft", epochs=1, learning_rate=1e-9, **FEW)
-    result = finetune(rows(completion=GOOD), [], str(greedy), out=tmp_path / "c", settings=settings, say=print)
+        train(greedy, tmp_path / "b", "grpo", rows(), samples=4)
+    result = train(greedy, tmp_path / "c", "sft", epochs=1, learning_rate=1e-9)
     assert (result.after.readable, result.after.distinct) == (1, 1)
 
 
@@ -158,11 +155,10 @@ def test_tables_and_equations_need_prompts_that_tell_them_apart(base: Path, tmp_
     data = rows(completion=GOOD)
     data[0]["kind"] = "table"
     with pytest.raises(UsageError, match="the same prompt has tables and equations as replies"):
-        finetune(data, [], str(base), out=tmp_path / "out", settings=TrainingSettings("sft"), say=print)
+        train(base, tmp_path / "out", "sft", data)
     assert not (tmp_path / "out").exists()
     data[0]["prompt"] = [{"role": "user", "content": "a table for cartpole"}]
-    settings = TrainingSettings("sft", epochs=1, **FEW)
-    assert finetune(data, [], str(base), out=tmp_path / "out", settings=settings, say=print).ended == ""
+    assert train(base, tmp_path / "out", "sft", data, epochs=1).ended == ""
 
 
 def test_an_interrupted_training_keeps_its_weights_and_continues(base: Path, tmp_path: Path) -> None:
@@ -201,9 +197,8 @@ def test_other_trackers_get_the_figures_on_this_machine(
     pytest.importorskip(name, reason=f"needs the extra `{name}`")
     for variable in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(variable, raising=False)
-    settings = TrainingSettings("sft", epochs=5, **FEW)
     out = tmp_path / "out"
-    finetune(rows(completion=GOOD), [], str(base), out=out, settings=settings, say=print, track=[name])
+    train(base, out, "sft", epochs=5, track=[name])
     if name == "wandb":
         (written,) = (out / "wandb").glob("offline-run-*/*.wandb")
         assert b"train/loss" in written.read_bytes()
@@ -216,12 +211,8 @@ def test_other_trackers_get_the_figures_on_this_machine(
 
 
 def test_files_that_are_no_dataset_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl"
-    for content, words in (
-        ("[1]\n", "line 1: a row needs"),
-        ("{", "not a dataset"),
-        ('{"prompt": []}\n', "a row needs"),
-    ):
+    path, row = tmp_path / "d.jsonl", "line 1: a row needs"
+    for content, words in (("[1]\n", row), ("{", "not a dataset"), ('{"prompt": []}\n', row)):
         path.write_text(content)
         with pytest.raises(UsageError, match=words):
             read_rows(path)

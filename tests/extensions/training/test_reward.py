@@ -50,9 +50,10 @@ def test_the_signature_is_that_of_trl(reward: Reward) -> None:
     assert reward.__name__ == "policygen_cartpole"
 
 
-def test_policies_and_scores_behind_the_rewards_are_known(reward: Reward) -> None:
+def test_policies_and_scores_behind_the_rewards_are_known_and_it_can_be_pickled(reward: Reward) -> None:
     found = reward.scored([LEANING, NO_POLICY, LEANING])
     assert [one.reward for one in found] == reward(None, [LEANING, NO_POLICY, LEANING])
+    assert pickle.loads(pickle.dumps(reward)).scored([LEANING])[0].reward == found[0].reward
     assert found[0].policy is not None
     assert found[0].score == evaluate(found[0].policy, reward.seeds) == found[2].score
     assert found[0].policy.to_text() == policygen.parse(LEANING, POLE).to_text()
@@ -81,11 +82,7 @@ def test_its_episodes_are_those_of_no_run_and_no_score(reward: Reward) -> None:
 def test_a_finite_mdp_is_scored_exactly() -> None:
     lake = policygen.reward("frozenlake", 2)
     task = lake.tasks["frozenlake"]
-    assert task.optimum is not None
-    mdp = finite_mdp(task)
-    assert mdp is not None
-    exact = exact_score(policygen.parse(BEST_LAKE, task), mdp)
-    assert exact is not None
+    exact = exact_score(policygen.parse(BEST_LAKE, task), finite_mdp(task))
     assert lake(None, [BEST_LAKE, MALFORMED_LAKE]) == [pytest.approx(lake.scales[task.name](exact.mean)), -0.1]
 
 
@@ -101,35 +98,21 @@ def test_columns_choose_the_task_the_kind_and_the_policy_to_revise() -> None:
         incumbent=[None, "", None, BEST_LAKE, None],
     )
     assert rewards == [1.0, pytest.approx(1.0, abs=1e-3), -0.1, rewards[1], -0.1]
-    with pytest.raises(
-        UsageError, match="the task None and the kind None; the reward knows the tasks cartpole, frozenlake"
+    for columns, message in (
+        ({}, "the task None and the kind None; the reward knows the tasks cartpole, frozenlake"),
+        ({"task": ["/etc/passwd"]}, "the task '/etc/passwd'"),
+        ({"task": "cartpole"}, "a column needs a list with one value for each of the 1"),
+        ({"kind": None}, "a column needs a list"),
+        ({"task": ["cartpole"], "kind": ["tree"]}, "the kind 'tree'; the reward knows"),
+        ({"task": ["cartpole"], "incumbent": ["left"]}, "`incumbent` is no policy for cartpole"),
     ):
-        both(None, [BALANCING])
-    with pytest.raises(UsageError, match="the task '/etc/passwd'"):
-        both(None, [BALANCING], task=["/etc/passwd"])
-    with pytest.raises(UsageError, match="a column needs a list with one value for each of the 1"):
-        both(None, [BALANCING], task="cartpole")
-    with pytest.raises(UsageError, match="a column needs a list"):
-        both(None, [BALANCING], kind=None)
-    with pytest.raises(UsageError, match="the kind 'tree'; the reward knows"):
-        both(None, [BALANCING], task=["cartpole"], kind=["tree"])
-    with pytest.raises(UsageError, match="`incumbent` is no policy for cartpole"):
-        both(None, [BALANCING], task=["cartpole"], incumbent=["left"])
+        with pytest.raises(UsageError, match=message):
+            both(None, [BALANCING], **columns)
 
 
 STRANGE: tuple[Any, ...] = (
-    *(
-        None,
-        7,
-        b"left = 0",
-        {},
-        [],
-        [[]],
-        [None],
-        [{"role": "assistant"}],
-        [{"content": 5}],
-        [{"content": [{"text": 1}]}],
-    ),
+    *(None, 7, b"left = 0", {}, [], [[]], [None]),
+    *([{"role": "assistant"}], [{"content": 5}], [{"content": [{"text": 1}]}]),
     *("", "\0", "\ud800", "<think>" * 50_000, "no improvement", "objective = reward", "next angle = 0"),
     *("|" * 100_000, "left = " + "(" * 50_000, "left = " + "-" * 15_000 + "1", "bins angle: " + "1," * 100_000),
     *("left = 9^9^9^9^9", "left = 0\nright = exp(exp(exp(1000*angle)))/0", "x" * 5_000_000, "let a = a\n" * 50_000),
@@ -193,10 +176,6 @@ def test_violating_a_hard_requirement_earns_nothing(tmp_path: Path) -> None:
         (tmp_path / "strict.toml").write_text(text + rule.format(hard))
         strict = policygen.reward(str(tmp_path / "strict.toml"), 2)
         assert strict(None, [BALANCING]) == [pytest.approx(expected, abs=0.05)]
-
-
-def test_it_can_be_pickled_and_is_then_the_same(reward: Reward) -> None:
-    assert pickle.loads(pickle.dumps(reward))(None, [LEANING]) == reward(None, [LEANING])
 
 
 @pytest.mark.parametrize(
