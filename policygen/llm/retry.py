@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm.base import AdaptableProvider, KeyedProvider, LLMOptions, Provider, token_count
@@ -18,6 +19,10 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
+
+# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The default
+# of five retries outlasts a rate limit per minute.
+_DEFAULT_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +73,62 @@ def ask(
     """
 
     bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
-    tries = 1
-    while True:
-        before_try()
-        started, now = time.perf_counter(), time.time()
-        on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
-        try:
-            answer: object = provider.complete(prompt, max_output_tokens)
-        except RejectedParameter as error:
-            # drop() returns False the second time, so each parameter is dropped at most once.
-            if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
-                raise ProviderError(str(error)) from None
-        except TransientProviderError as error:
-            # Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together.
-            # The default of five retries outlasts a rate limit per minute.
-            seconds = error.retry_after if error.retry_after is not None else min(60, 2**tries + random.uniform(0, 2))
-            if seconds > LONGEST_WAIT:
-                longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
-                raise ProviderError(f"the server asks to wait {longer}: {error}") from None
-            if tries > options.max_retries:
-                raise ProviderError(f"gave up after {tries} {'try' if tries == 1 else 'tries'}: {error}") from None
-            tries, now = tries + 1, time.time()
-            on_wait(Wait(provider.spec, now, now + seconds, str(error)))
-            sleep(seconds)
-        except PolicygenError:
-            raise
-        except Exception as error:
-            # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
-            what = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise ProviderError(f"{provider.spec} failed with {what}") from error
-        else:
-            reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
-            if not isinstance(reply, Reply):
-                raise ProviderError(
-                    f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
-                    "policygen.llm.messages.Reply, or the model's text as a string"
-                )
-            reply = replace(reply, seconds=time.perf_counter() - started)
-            return _sanitised(provider, prompt, reply, max_output_tokens, options)
+
+    def one_try() -> Reply:
+        while True:
+            before_try()
+            started, now = time.perf_counter(), time.time()
+            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
+            try:
+                answer: object = provider.complete(prompt, max_output_tokens)
+            except RejectedParameter as error:
+                # drop() returns False the second time, so each parameter is dropped at most once.
+                if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
+                    raise ProviderError(str(error)) from None
+            except PolicygenError:
+                raise
+            except Exception as error:
+                # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
+                what = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise ProviderError(f"{provider.spec} failed with {what}") from error
+            else:
+                reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
+                if not isinstance(reply, Reply):
+                    raise ProviderError(
+                        f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
+                        "policygen.llm.messages.Reply, or the model's text as a string"
+                    )
+                reply = replace(reply, seconds=time.perf_counter() - started)
+                return _sanitised(provider, prompt, reply, max_output_tokens, options)
+
+    def seconds_to_wait(state: RetryCallState) -> float:
+        asked = getattr(_error(state), "retry_after", None)
+        seconds = float(_DEFAULT_WAIT(state) if asked is None else asked)
+        if seconds > LONGEST_WAIT:
+            longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
+            raise ProviderError(f"the server asks to wait {longer}: {_error(state)}") from None
+        return seconds
+
+    def announce(state: RetryCallState) -> None:
+        now = time.time()
+        on_wait(Wait(provider.spec, now, now + state.upcoming_sleep, str(_error(state))))
+
+    def give_up(state: RetryCallState) -> Reply:
+        tries = "1 try" if state.attempt_number == 1 else f"{state.attempt_number} tries"
+        raise ProviderError(f"gave up after {tries}: {_error(state)}") from None
+
+    return Retrying(
+        retry=retry_if_exception_type(TransientProviderError),
+        wait=seconds_to_wait,
+        stop=stop_after_attempt(options.max_retries + 1),
+        sleep=sleep,
+        before_sleep=announce,
+        retry_error_callback=give_up,
+    )(one_try)
+
+
+def _error(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
