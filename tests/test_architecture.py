@@ -26,7 +26,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "trackers", "export", "check", "simplify", "distill", "sweeps", "cluster"),
+    *("worlds", "learners", "trackers", "export", "check", "simplify", "distill", "sweeps", "cluster"),
     *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "live", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
@@ -195,6 +195,7 @@ LATE_IMPORTS_OF_OUR_OWN = {
     "cli.running": "start-up time and extensions",
     "cli.seats": "start-up time and extensions",
     "policies.policy": "start-up time of a saved policy",
+    "search.refine.methods": "an extension, the learners",
     "tasks.environments": "an extension, which registers its environments if it is there",
 }
 # Such a comment between the statements of a module gives the reason of all its late imports.

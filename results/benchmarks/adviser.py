@@ -20,13 +20,14 @@ from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor
+from policygen.extensions.learners.actor import CellView
+from policygen.extensions.learners.learner import Vector
+from policygen.extensions.learners.q import learn_tables
 from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
-from policygen.search.refine.learner import Vector
-from policygen.search.refine.learner_actor import CellView, with_entries
-from policygen.search.refine.q import learn_tables
+from policygen.search.refine.tables import with_entries
 from policygen.tasks.load import load_task
 
 HERE = Path(__file__).parent

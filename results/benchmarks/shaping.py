@@ -15,13 +15,13 @@ import numpy as np
 from adviser import Case, Field, options_of, with_interval
 
 from policygen.episodes.score import episode_seeds
+from policygen.extensions.learners.actor import CellView
+from policygen.extensions.learners.q import learn_tables
 from policygen.files import write_atomically
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.config import effective_config
-from policygen.search.refine.learner_actor import CellView
-from policygen.search.refine.q import learn_tables
 from policygen.search.run import start
 from policygen.tasks.load import load_task
 

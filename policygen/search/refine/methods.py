@@ -7,17 +7,20 @@ as text.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 
 from policygen.episodes.exact import FiniteMDP
+from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.attempt import TuningState
-from policygen.runs.config import RefineMethod
+from policygen.runs.config import LEARNERS, RefineMethod
 from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.model import tune_in_plant
-from policygen.search.refine.q import q_learning
 from policygen.search.refine.tables import coordinate, policy_iteration
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
@@ -46,8 +49,8 @@ def refine(
     Returns:
         The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
     """
-    if method == "q" or method == "sarsa":
-        return q_learning(policy, method, trials, rng_seed, mdp)
+    if method in LEARNERS:
+        return _learn(policy, method, trials, rng_seed, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
@@ -65,6 +68,18 @@ def refine(
     if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
+
+
+def _learn(*arguments: Any) -> Refined | None:
+    """Tune by a learner, an extension; raise PolicyError if it is missing."""
+    try:
+        learners = importlib.import_module("policygen.extensions.learners.q")
+    except ModuleNotFoundError as error:
+        raise PolicyError(
+            f"{arguments[1]} needs {error.name}, which this copy of policygen lacks; use coordinate"
+        ) from None
+    found: Refined | None = learners.q_learning(*arguments)
+    return found
 
 
 def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:

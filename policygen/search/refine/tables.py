@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP, improved_table
 from policygen.errors import PolicyError
@@ -16,15 +17,49 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
-from policygen.search.refine.learner_actor import choices_of, entries_of, with_entries
-from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined, Trials
+from policygen.tasks.task import Task
 
 SWEEPS = 2  # over all entries, if the budget allows this number of seeds per comparison:
 ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION
 COMPARED = 8  # random changes compared at a time otherwise
 
 Change = tuple[int, int, int]  # cell, actuator and new label
+
+
+def choosing_table(policy: Policy, method: str, measure: Measure | None) -> TablePolicy:
+    """Return the policy if it is a table of named actions, and neither it nor the objective has memory.
+
+    Raises:
+        PolicyError: it is not, or one of them has memory.
+    """
+    if not isinstance(policy, TablePolicy) or not all(actuator.is_choice for actuator in policy.task.actuators):
+        raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
+    if policy.remembers:
+        raise PolicyError(f"{method} learns tables without memory; tune this one by cma or coordinate")
+    if measure is not None and measure.remembers:
+        raise PolicyError(
+            f"{method} sees one step at a time, and the objective remembers {', '.join(measure.remembers)}: leave "
+            "`prev(...)` out of it"
+        )
+    return policy
+
+
+def choices_of(task: Task) -> tuple[int, ...]:
+    """Return the number of labels of each actuator; 0 for an actuator that takes numbers."""
+    return tuple(len(actuator.labels) for actuator in task.actuators)
+
+
+def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
+    """Return the index of the table's action in every cell, shape (cells,); it counts combinations of actuators."""
+    actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
+    return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
+
+
+def with_entries(policy: TablePolicy, entries: npt.NDArray[np.int64]) -> TablePolicy:
+    """Return the table with other actions, given by their indices as in `entries_of`, shape (cells,)."""
+    actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
+    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.written)
 
 
 def policy_iteration(policy: Policy, mdp: FiniteMDP | None, measure: Measure | None) -> Refined:

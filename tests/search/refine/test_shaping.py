@@ -14,11 +14,11 @@ import policygen
 from policygen.episodes.exact import exact_score
 from policygen.episodes.sampled import Sampler
 from policygen.errors import LogbookError, PolicyError
+from policygen.extensions.learners.actor import CellView, LearnerActor
+from policygen.extensions.learners.learner import Step
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
-from policygen.search.refine.learner import Step
-from policygen.search.refine.learner_actor import CellView, LearnerActor
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
 

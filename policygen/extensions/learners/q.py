@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP, exact_score
-from policygen.errors import PolicyError
+from policygen.extensions.learners.actor import CellView, LearnerActor
+from policygen.extensions.learners.learner import Cells, Learner, Step, Vector
 from policygen.policies.policy import Policy
-from policygen.policies.shaping import Measure
-from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_by_halving
-from policygen.search.refine.learner import Cells, Learner, Step, Vector
-from policygen.search.refine.learner_actor import CellView, LearnerActor, entries_of, with_entries
+from policygen.search.refine.tables import choosing_table, entries_of, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
@@ -116,21 +114,3 @@ def q_learning(
         scores = [score.mean for one in tables if (score := exact_score(one, mdp)) is not None]
         place, validated = int(np.argmax(scores)), 0
     return Refined(tables[place], episodes + validated, method, view.cells)
-
-
-def choosing_table(policy: Policy, method: str, measure: Measure | None) -> TablePolicy:
-    """Return the policy if it is a table of named actions, and neither it nor the objective has memory.
-
-    Raises:
-        PolicyError: it is not, or one of them has memory.
-    """
-    if not isinstance(policy, TablePolicy) or not all(actuator.is_choice for actuator in policy.task.actuators):
-        raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
-    if policy.remembers:
-        raise PolicyError(f"{method} learns tables without memory; tune this one by cma or coordinate")
-    if measure is not None and measure.remembers:
-        raise PolicyError(
-            f"{method} sees one step at a time, and the objective remembers {', '.join(measure.remembers)}: leave "
-            "`prev(...)` out of it"
-        )
-    return policy

@@ -15,11 +15,12 @@ from policygen.episodes.exact import best_return, exact_score, expected_return
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
+from policygen.extensions.learners.actor import CellView
+from policygen.extensions.learners.learner import Learner, Step
+from policygen.extensions.learners.q import is_better, learn_tables
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.learner import Learner, Step
-from policygen.search.refine.learner_actor import CellView, entries_of, with_entries
 from policygen.search.refine.methods import refine
-from policygen.search.refine.q import is_better, learn_tables
+from policygen.search.refine.tables import entries_of, with_entries
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
 

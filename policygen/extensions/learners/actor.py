@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Indices, Rows
+from policygen.extensions.learners.learner import Cells, Step, Vector
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.learner import Cells, Step, Vector
-from policygen.tasks.task import Task
+from policygen.search.refine.tables import choices_of
 
 
 class CellView:
@@ -45,23 +45,6 @@ class CellView:
         if self._policy.task.action_space == "discrete":
             return actions
         return np.stack(np.unravel_index(actions, self._counts), axis=1)
-
-
-def choices_of(task: Task) -> tuple[int, ...]:
-    """Return the number of labels of each actuator; 0 for an actuator that takes numbers."""
-    return tuple(len(actuator.labels) for actuator in task.actuators)
-
-
-def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
-    """Return the index of the table's action in every cell, shape (cells,); it counts combinations of actuators."""
-    actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
-    return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
-
-
-def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
-    """Return the table with other actions, given by their indices as in `entries_of`, shape (cells,)."""
-    actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
-    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.written)
 
 
 @dataclass(eq=False)
