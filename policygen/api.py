@@ -438,8 +438,8 @@ def simplify(
         source: a policy, a run's folder, or a saved policy.
         episodes: number per candidate.
         seed: determines the episodes.
-        margin: largest mean loss of a policy that is not worse, as a share of the score or of its standard deviation,
-            whichever is larger.
+        margin: a policy whose mean loss is at most this share is not worse. It is a share of the score or of its
+            standard deviation, whichever is larger.
         trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
@@ -465,8 +465,9 @@ def export(
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
             decisions in C with those in three episodes, which are played for it.
-        smallest_within: export the smallest policy of the run `source` within this distance of the best one's score:
-            `"1%"` of the distance from random actions to the best, or points of the score.
+        smallest_within: export the smallest policy of the run `source` whose score is at most this much below that of
+            the best: a number in points of the score, or a share such as `"1%"` of the gap between random actions and
+            the best.
         plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
             Python) or as equations (LaTeX).
         float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.

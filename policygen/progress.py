@@ -135,7 +135,7 @@ def surprises(before: Policy, after: Policy) -> str:
             elif one * other < 0:
                 turned.append(words)
     parts = []
-    for words, found in (("turned the sign of", turned), ("moved in a condition", moved)):
+    for words, found in (("turned the sign of", turned), ("moved a constant in a condition from", moved)):
         more = f" and {len(found) - MOST_SURPRISES} more" if len(found) > MOST_SURPRISES else ""
         parts += [f"{words} {', '.join(found[:MOST_SURPRISES])}{more}"] if found else []
     return " and ".join(parts)

@@ -269,11 +269,12 @@ TABLE = "let lean = angle + 0.3*spin\nbins lean: 0\n| lean | action |\n| 0 | lef
     [
         (CAREFUL, {"2*": "9*", "0.5*angle": "0.1*angle", "< 0.5": "< 0.9", "tune(1,": "tune(-2,"}, ""),
         (CAREFUL, {"-0.5*angle": "0.25*angle"}, "turned the sign of -0.5 to 0.25 in `left`"),
-        (CAREFUL, {"< 0.5": "< -79.9"}, "moved in a condition 0.5 to -79.9 in `asked`"),
+        (CAREFUL, {"< 0.5": "< -79.9"}, "moved a constant in a condition from 0.5 to -79.9 in `asked`"),
         (
             CAREFUL,
             {"2*": "-2*", "-3*": "3*", "< 0.5": "< 1.2"},
-            "turned the sign of 2 to -2 in `asked`, -3 to 3 in `asked` and moved in a condition 0.5 to 1.2 in `asked`",
+            "turned the sign of 2 to -2 in `asked`, -3 to 3 in `asked` "
+            "and moved a constant in a condition from 0.5 to 1.2 in `asked`",
         ),
         (
             SUM,

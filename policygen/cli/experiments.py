@@ -105,7 +105,7 @@ def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[st
     from policygen.extensions.sweeps.plan import SweepLimits
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
-    each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # the others: all runs together
+    each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # SweepLimits: of all runs
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
@@ -145,7 +145,7 @@ def _executor(folder: Path, options: Mapping[str, Any]) -> Executor:
 def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Carry out the sweep in a folder with output on the terminal; exit with 1 if it is not complete.
 
-    Without a plan, it is the one that the folder holds.
+    If `plan` is None, the folder's own plan is used.
     """
     from policygen.extensions.sweeps.conduct import conduct, open_sweep
     from policygen.extensions.sweeps.plan import idle_templates, protocols

@@ -179,15 +179,13 @@ PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
-BASE_URL = click.option(
-    "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."
-)
+BASE_URL = click.option("--base-url", help="Address of each compatible: or ollama: model whose SPEC has no @URL.")
 NAMED_MODELS = click.option(
     "--llm",
     "llms",
     multiple=True,
     metavar="SPEC@URL",
-    help="A model of the run, typed again: trusts its address, and gives the password in it, which is not stored.",
+    help="Repeat a model of the run, to trust its address or to give the password in it (the run stores none).",
 )
 CACHE = click.option(
     "--cache",

@@ -284,16 +284,16 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     if best is None or best.policy is None:
         say(f"no policy was found; all requests and replies are in {active_run.folder}")
         raise SystemExit(1)
-    final, fragile = active_run.final, active_run.perturbed
+    final, perturbed_score = active_run.final, active_run.perturbed
     seeds = "" if final.exact else " that the search never saw"
     by = f" by its {active_run.config.score.label}" * (final.aggregated is not None)
     remarks = [f"{'' if summary.solved else 'not '}solved{by}"] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {final}{seeds}{remark}")
-    if fragile is not None:
-        without = "exact" if final.exact else f"{first_episodes(final, fragile.episodes).value:.4g}"
-        say(f"with {', '.join(summary.perturbed_by)}: {fragile} ({without} without)")
+    if perturbed_score is not None:
+        without = "exact" if final.exact else f"{first_episodes(final, perturbed_score.episodes).value:.4g}"
+        say(f"with {', '.join(summary.perturbed_by)}: {perturbed_score} ({without} without)")
     for one in final.violations:
         say(f"requirement {one}")
     if summary.baseline is not None:

@@ -33,7 +33,7 @@ def is_agent(text: str) -> bool:
     return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
 
 
-def refuse_nameless_model(text: str) -> None:
+def refuse_model_without_algorithm(text: str) -> None:
     """Raise UsageError for `MODEL.zip` without the name of its algorithm."""
     if text.endswith(".zip"):
         raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")

@@ -53,7 +53,7 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     folder = dataset_folder(name) / "data"
     file = folder / "main_data.hdf5"
     if not file.is_file():
-        known = "there is none"
+        known = "there is none; check the name, or fetch it with: minari download ID"
         with suppress(OSError, ValueError, AttributeError):
             metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20])
             if form := str(metadata.get("data_format"))[:40]:
@@ -179,12 +179,12 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         raise UsageError(f"there is a dataset {name} already, in {folder}; choose another name")
     env = make_env(task)
     try:
-        seen: Any = env.observation_space
-        action: Any = env.action_space
+        observation_space: Any = env.observation_space
+        action_space: Any = env.action_space
         if task.layout is not None:  # nested observations are written as flat rows
-            seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
+            observation_space = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
         if task.action_layout is not None:  # actions that are not simply a row of actuators are written as one
-            action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
+            action_space = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
         buffers: list[Any] = []
         for episode in episodes:
             last = np.arange(episode.length) == episode.length - 1
@@ -192,8 +192,10 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
                 EpisodeBuffer(
                     id=len(buffers),
                     seed=episode.seed if episode.seed >= 0 else None,
-                    observations=list(episode.observations.reshape(-1, *seen.shape).astype(seen.dtype)),
-                    actions=list(episode.actions.reshape(-1, *action.shape).astype(action.dtype)),
+                    observations=list(
+                        episode.observations.reshape(-1, *observation_space.shape).astype(observation_space.dtype)
+                    ),
+                    actions=list(episode.actions.reshape(-1, *action_space.shape).astype(action_space.dtype)),
                     rewards=episode.rewards.tolist(),
                     terminations=(last & episode.terminated).tolist(),
                     truncations=(last & episode.truncated).tolist(),
@@ -206,8 +208,8 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
                 name,
                 buffers,
                 env=env.spec if task.layout is None and task.action_layout is None else None,
-                observation_space=seen,
-                action_space=action,
+                observation_space=observation_space,
+                action_space=action_space,
                 algorithm_name="policygen",
                 description=f"Episodes of a policygen run on {task.gym_id}.",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from policygen.episodes.agents import MODEL, load_agent, play_agent, refuse_nameless_model
+from policygen.episodes.agents import MODEL, load_agent, play_agent, refuse_model_without_algorithm
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays, trajectories_in
 from policygen.episodes.datasets import checked_trajectory, read_minari
 from policygen.episodes.score import episode_seeds
@@ -39,7 +39,7 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         agent = load_agent(source, task, trust=trust)
         episodes = play_agent(agent, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
     else:
-        refuse_nameless_model(source)
+        refuse_model_without_algorithm(source)
         path = Path(check_name(source))
         file = path if path.suffix == ".npz" else path / "episodes.npz"
         episodes = _read_file(file, task) if file == path or file.is_file() else read_minari(source, task)

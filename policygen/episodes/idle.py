@@ -76,6 +76,7 @@ def undefined_and_idle(
             if share > 0:
                 undefined.append((name, share))
         if steps >= LEAST_STEPS:
+            # Lines that the policy's author did not write; conditions and terms in them are not reported.
             given = {name for name, node in policy.lets if is_definition(name, node)}
             given |= {name for name, _ in policy.task.parsed_features}
             for name, node in formulas:

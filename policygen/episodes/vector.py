@@ -1,8 +1,8 @@
 """Play many copies of an environment at once in numpy, bit for bit equal to single environments.
 
 It covers classic control and policygen's own dynamics. The equations of classic control are those of
-`gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. To be exact,
-operations have the same order and precision, and squares and cosines use the same functions: the C library's
+`gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. For equal
+results, operations have the same order and precision, and squares and cosines use the same functions: the C library's
 `pow(x, 2)` differs from `x * x` for one number in a thousand.
 """
 

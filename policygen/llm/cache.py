@@ -173,7 +173,7 @@ def _reply(text: object, tokens: int) -> Reply:
         raise ValueError("it is not a reply") from None
     if any(count is not None and not 0 <= count <= MOST_TOKENS for count in (reply.tokens_in, reply.tokens_out)):
         raise ValueError("its token counts are impossible")
-    if reply.usd is not None and not 0 <= reply.usd <= _MOST_USD:  # NaN is neither
+    if reply.usd is not None and not 0 <= reply.usd <= _MOST_USD:  # also true for NaN
         raise ValueError("its cost is impossible")
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 

@@ -140,7 +140,10 @@ class _Chat(HostedModel):
         return tuple(lines)
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
-        """Warn if the server cut the prompt without an error; here nothing, because most servers answer 400."""
+        """Warn if the server cut the prompt without an error.
+
+        This method does nothing: most servers answer 400 to a prompt that is too long. `Ollama` overrides it.
+        """
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> ProviderError:
         message = _message(error)
@@ -149,11 +152,12 @@ class _Chat(HostedModel):
             return ProviderError(f"{self.server} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
             parameter = rejected_parameter(message, (self._limit, *sent), short_text(error.param))
-            # If only the value is wrong, the user must correct it: without it the experiment would be another one.
+            # If only the value is wrong, the user must correct it: without the parameter, the experiment would differ.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
-            return ProviderError(f"{self.server} wants a key: set OPENAI_COMPATIBLE_API_KEY ({shown})")
+            also = "" if self.provider_id == "compatible" else f", and name the model compatible:{self.model}@URL"
+            return ProviderError(f"{self.server} wants a key: set OPENAI_COMPATIBLE_API_KEY{also} ({shown})")
         return self._fault(error.status_code, message, requested_wait(error.response.headers))
 
 
@@ -200,7 +204,10 @@ class Ollama(_Chat):
         except (openai.OpenAIError, ValueError, KeyError, AttributeError, TypeError):
             lengths = []
         if not lengths:
-            return ("its context length shows once it is loaded; OLLAMA_CONTEXT_LENGTH sets it before Ollama starts",)
+            return (
+                "Ollama reports the context length only of a loaded model; to change the length, set "
+                "OLLAMA_CONTEXT_LENGTH and start Ollama again",
+            )
         return (f"its context is {lengths[0]} tokens as loaded",)
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:

@@ -89,7 +89,7 @@ class Transcript:
             return asdict(message)
         digest = _digest(message.content)
         if digest in self._known:
-            self._known[digest] = message.content
+            self._known[digest] = message.content  # it is now the most recent one
         if digest in new or digest in self._known:
             return {"role": message.role, "digest": digest}
         new[digest] = message.content

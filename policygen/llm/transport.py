@@ -15,7 +15,7 @@ LONGEST_BODY = 16 * 2**20
 
 
 class Unreadable(httpx2.DecodingError):
-    """A malformed answer."""
+    """An answer that is too long."""
 
 
 class BoundedClient(httpx2.Client):
@@ -33,8 +33,8 @@ class BoundedClient(httpx2.Client):
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Return the whole response to `request`.
 
-        Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY or a wrong encoding, and
-        other errors of httpx2.
+        Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY, httpx2.DecodingError for a
+        wrong encoding, and other errors of httpx2.
         """
         connection, answer = _Connection(), Future[httpx2.Response]()
         request.extensions = {**request.extensions, "trace": connection.note}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.policies.features import Columns
-from policygen.policies.linear import LinearPolicy, weighed_sum
+from policygen.policies.linear import LinearPolicy, weighted_sum
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.tree import Call, Name, Node, Number, negated
 
@@ -73,10 +73,10 @@ class BatchedLinear:
                 )
                 columns.append(np.ascontiguousarray(value))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
-            result = weighed_sum(terms, weights, bias)
+            result = weighted_sum(terms, weights, bias)
             # A term that is not finite affects its row with any weight, even 0; only then is the slower sum needed.
             if not np.isfinite(result).all():
-                result = finite(weighed_sum(map(finite, terms), weights, bias))
+                result = finite(weighted_sum(map(finite, terms), weights, bias))
         return self._first.chosen(result)
 
 

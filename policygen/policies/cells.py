@@ -18,7 +18,7 @@ from policygen.tasks.spaces import Actuator
 
 MOST_CELL_CHARACTERS = 80  # of an action, when it is compared with other spellings
 _COMMENT = re.compile(r"\s#+(.*)")
-_RULE_LINE = re.compile(r"[\s|:+=-]*")
+_SEPARATOR_LINE = re.compile(r"[\s|:+=-]*")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     **{">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le},
     **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "==": operator.eq, "=": operator.eq},
@@ -120,7 +120,8 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
 
 def split_comment(line: str) -> tuple[str, str]:
     """Return a line without its comment, and the comment; both stripped."""
-    # A `#` before a pipe heads a column; `//` also divides, so it starts a comment only at the start of a line.
+    # A `#` before a `|` is part of a cell, such as a header's `#`. `//` starts a comment only at the start of a line,
+    # because elsewhere it divides.
     if (stripped := line.strip()).startswith(("#", "//")):
         return "", stripped.lstrip(stripped[0]).strip()
     found = _COMMENT.search(line)
@@ -144,9 +145,9 @@ def with_comment(line: str, comment: str) -> str:
     return f"{line}  # {comment}" if comment else line
 
 
-def is_rule_line(line: str) -> bool:
+def is_separator_line(line: str) -> bool:
     """Whether a line only separates the header of a table from its rows."""
-    return _RULE_LINE.fullmatch(line) is not None
+    return _SEPARATOR_LINE.fullmatch(line) is not None
 
 
 def looks_like_bins(cell: str) -> bool:

@@ -94,7 +94,7 @@ class Reader:
             for function in self._batch:
                 value = np.zeros(1) if function is None else np.broadcast_to(finite(np.asarray(function(wide))), shape)
                 wide.append(np.ascontiguousarray(value))
-        # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
+        # Observations keep their own dtype, as in a task without features. Otherwise rounding could change their bins.
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:

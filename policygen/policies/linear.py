@@ -141,7 +141,7 @@ class LinearPolicy(Policy):
         with np.errstate(all="ignore"):
             if n >= MATRIX_PRODUCT_FROM:
                 return np.asarray(terms.T @ self.weights + self.bias)
-            return weighed_sum(terms, self.weights, np.tile(self.bias, (n, 1)))
+            return weighted_sum(terms, self.weights, np.tile(self.bias, (n, 1)))
 
     def act_columns(self, columns: Columns) -> Actions:
         """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
@@ -213,7 +213,7 @@ class _LinearRecord:
     equations: dict[str, str]
 
 
-def weighed_sum(
+def weighted_sum(
     terms: Iterable[npt.NDArray[np.float64]], weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return `bias`, shape (n, outputs), plus each term, shape (n,), times its weights, added in this order."""

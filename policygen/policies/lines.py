@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policygen.errors import ExpressionError
-from policygen.policies.cells import is_rule_line, split_comment
+from policygen.policies.cells import is_separator_line, split_comment
 from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000
@@ -118,7 +118,7 @@ def _statement(number: int, raw: str) -> Statement | None:
     assignment = _ASSIGN.match(line)
     if line.startswith("|") or ("|" in line and not assignment):
         cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
-        return None if is_rule_line(line) else Statement(number, comment, "|", text=line, cells=tuple(cells))
+        return None if is_separator_line(line) else Statement(number, comment, "|", text=line, cells=tuple(cells))
     return Statement(number, comment, "=", assignment[1], assignment[2]) if assignment else None
 
 

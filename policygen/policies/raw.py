@@ -47,7 +47,7 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
     """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d); see `row_of`.
 
     Returns:
-        The rows, and whether it is a single observation. If `batched`, it is none; else the shape decides.
+        The rows, and whether `observation` is a single one. If `batched`, it is a batch; else its shape decides.
 
     Raises:
         PolicyError: it is neither one observation nor a batch.
@@ -84,7 +84,11 @@ def _rows_of_parts(task: Task, observation: Any, *, batched: bool) -> tuple[npt.
 
 
 def own_form(task: Task, actions: Any, *, single: bool) -> Any:
-    """Convert the first action, if `single`, or all to the environment's own form; Dicts or Tuples form a list."""
+    """Convert actions to the environment's own form.
+
+    Returns:
+        The first action if `single`; else all, as an array, or as a list for a Dict or Tuple.
+    """
     if task.action_layout is None:
         return np.asarray(actions[0]) if single else actions
     made = [shaped(task.action_layout, action) for action in actions]

@@ -60,7 +60,10 @@ def _keeps_rows(parts: Parts, grid: Grid, old: TablePolicy) -> bool:
 
 
 def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid | None:
-    """Return the grid with the dimensions of the `bins` lines; a header without some of its quantities drops these."""
+    """Return the grid with the dimensions of the `bins` lines.
+
+    If the table has a header, a dimension stays only if the header names it or a `bins` line states it.
+    """
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: stated.value for name, stated in parts.bins.items()})
     if parts.header is not None:
@@ -86,7 +89,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for row in parts.rows:
-        # Further cells are comments; without a header, it is unclear which ones are further.
+        # With a header, extra cells at the end of a row are comments. Without one, they are an error.
         if len(row.cells) < width or (len(row.cells) > width and parts.header is None):
             problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
             continue
@@ -108,7 +111,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
                     problems.add(row.line, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[index] = value
-        # `written` finds the comment on a row by its bins, as a policy writes them.
+        # The module `written` finds a row's comment again by the bins, so they are written as in a policy's text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(a, v) for a, v in zip(actuators, action, strict=True) if v is not None]
         parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
@@ -132,7 +135,8 @@ def _columns(parts: Parts, grid: Grid) -> list[tuple[str, int]] | None:
     for cell in header.cells:
         column = known.get(cell.lower(), ("comment", len(columns)))
         columns.append(column)
-        # Only after all actions may a column have any other name; the reading goes on, to report problems of rows, too.
+        # A column with any other name holds comments, and must come after all actions. No return: problems of rows are
+        # reported, too.
         if column[0] == "comment" and sum(kind == "action" for kind, _ in columns) < len(actuators):
             expected = f"columns may be {', '.join([*grid.names, *(a.name for a in actuators)])}"
             problems.add(header.line, f"the table has a column `{cell[:40]}`", expected)

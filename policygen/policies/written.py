@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from policygen.outgoing import plain
-from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment, with_comment
+from policygen.policies.cells import is_separator_line, looks_like_bins, split_comment, with_comment
 from policygen.quantities.text import with_new_numbers
 from policygen.tasks.spaces import Actuator
 
@@ -64,7 +64,7 @@ def _order(form: Form) -> list[str]:
 def _key(text: str, actuators: Actuators) -> str:
     """Return the key of a policy line, which does not depend on numbers that are tuned; empty for any other text."""
     if text.startswith("|"):
-        if is_rule_line(text):
+        if is_separator_line(text):
             return ""
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
         bins = cells[: -len(actuators)]
@@ -75,7 +75,7 @@ def _key(text: str, actuators: Actuators) -> str:
 
 
 def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
-    """Return `order` with the items that only `others` has, each inserted after the item before it there."""
+    """Return `order` with the items that only `others` has; each comes directly after its predecessor in `others`."""
     result, others = list(order), list(others)
     at = next((result.index(key) for key in others if key in result), len(result))
     for key in others:
@@ -92,7 +92,7 @@ def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str]
         standard: the lines as `to_text(plain=True)` writes them.
         written: the author's lines, without markup.
         old: the lines of the policy that the author revised, if any. If `written` leaves out some of the policy's
-            lines, the order is that of `old`; a line that only `written` has comes after the one before it there.
+            lines, the order is that of `old`; a line that only `written` has comes after its predecessor in `written`.
     """
     form, end = _form_of(written, actuators)
     order = _order(form)
@@ -107,7 +107,7 @@ def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str]
     for text in standard:
         blocks.setdefault(TABLE if text.startswith("|") else _key(text, actuators), []).append(text)
     lines: list[str] = []
-    kept: list[str] = []  # comments above a removed line that a blank line separates from it
+    kept: list[str] = []  # comments above a removed line, if a blank line is between them and it
     for key in _with_others(order, blocks):
         above = form[key].above if key in form else []
         if key not in blocks:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from policygen import __version__
-from policygen.episodes.agents import is_agent, load_agent, refuse_nameless_model
+from policygen.episodes.agents import is_agent, load_agent, refuse_model_without_algorithm
 from policygen.episodes.demonstrations import checked_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError, reason_of
@@ -124,7 +124,7 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     """
     if is_agent(text):
         return load_agent(text, task, trust=trust)
-    refuse_nameless_model(text)
+    refuse_model_without_algorithm(text)
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":
         return _of_text(path, task)

@@ -219,7 +219,9 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
-        fix = f'run: pip install "policygen[{extra}]"' if extra else f"install what it names: {error}"
+        fix = (
+            f'run: pip install "policygen[{extra}]"' if extra else f"install the package that this error names: {error}"
+        )
         raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
     except TaskError:
         raise

@@ -38,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedText:
-    """An observed text, encoded as the last `columns` numbers of a row (see `policygen.quantities.words`)."""
+    """An observed text: `columns` numbers of a row, after all plain numbers (see `policygen.quantities.words`)."""
 
     name: str
     about: str = ""

@@ -92,8 +92,9 @@ def with_limits(observation: Observation) -> Observation:
 def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:
     """Return the meaning of a single observed integer that encodes several, and a sentence on how to decode it.
 
-    The meaning is empty if the documentation has no formula; then so is the sentence for fewer than `_MANY_VALUES`
-    values. Both are empty if the environment observes anything but one integer.
+    Both come from a formula in the documentation. Without one that can be decoded, the meaning is empty, and the
+    sentence is general, or empty for fewer than `_MANY_VALUES` values. Both are empty if the environment observes
+    anything but one integer.
     """
     if len(found) != 1 or not found[0].integer or found[0].high - found[0].low + 1 < 2:
         return "", ""
