@@ -110,7 +110,7 @@ _LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){30}""")
 
 
 def toml_of(content: bytes) -> dict[str, Any]:
-    """Parse untrusted TOML in a time that its length bounds.
+    """Parse untrusted TOML; refuse keys for which the parser would need a very long time.
 
     Raises ValueError if it is not TOML, or a key has more than 30 parts; RecursionError if it is nested too deeply.
     """
@@ -314,7 +314,7 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
     def parsed(line: bytes) -> Any:
         try:
             return from_json(line)
-        except ValueError:  # an empty line, cut UTF-8 or a lone surrogate: Python's parser accepts them
+        except ValueError:  # cut UTF-8 or a lone surrogate, which Python's parser accepts; or an empty line
             return json.loads(line.decode(errors="replace")) if line.strip() else None
 
     fault: LogbookError | None = None

@@ -236,7 +236,7 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     assert result.policy is not None
     assert result.summary.gym_id == "given/Well"
     [alone] = [sentence for sentence in result.summary.assumed if "plays its episodes one after the other" in sentence]
-    assert alone.endswith("with a function that makes the environment, random actions and so the run differ")
+    assert alone.endswith("a function that makes the environment gets other random actions, so its run differs")
     assert not env.closed
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
     assert by_factory == policygen.score(result.policy, episodes=40)

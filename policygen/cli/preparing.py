@@ -252,7 +252,7 @@ def list_templates() -> None:
             return "yours"
         like = "shipped" if entry.origin == entry.name else entry.origin
         lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
-        return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
+        return f"yours, differs from {like} in {lines}" if entry.changed else f"yours, same as {like}"
 
     for line in in_columns([(entry.name, place(entry), entry.about) for entry in catalogue()]):
         say(line)

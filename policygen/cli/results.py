@@ -60,7 +60,10 @@ def _show_gains(policy: Policy) -> None:
         if why:
             say(f"\n(no gains: {why})")
         else:
-            about = f"# gains: median slope of an output over {EPISODES} episodes; share of its variation"
+            about = (
+                f"# gains: median slope of each output along a quantity over {EPISODES} episodes, and the quantity's "
+                "share of the output's variation"
+            )
             say(f"\n{about}\n{gains_text(policy, episodes)}")
 
 
@@ -364,13 +367,15 @@ def serve(folder: Path, port: int) -> None:
 @click.option(
     "--on-nan",
     type=click.Choice(["hold", "zero", "fault"]),
-    help="For a NaN or infinite observation, hold the last action, return zeros, or only a status (c).",
+    help="For a NaN or infinite observation: repeat the last action, return zeros, or return no action, only a status "
+    "(c).",
 )
 @click.option(
     "--smallest-within",
     "within",
     metavar="PERCENT%|POINTS",
-    help="Smallest policy of RUN that loses at most this: 1% of the way from random actions to the best, or 5 points.",
+    help="Export the smallest policy of RUN whose score is at most this far below the best: `1%` of the distance from "
+    "random actions to the best, or `5` points.",
 )
 @click.option(
     "-o",
@@ -385,7 +390,7 @@ def export(source: Path, to: Any, output: Path | None, *, within: str | None, pl
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
     against those in three episodes. With --on-nan the function is `NAME_step`, which returns 0, or 1 if an observation
-    that the policy reads is NaN or infinite; without it NaN is 0 in an expression, and in the last bin of a quantity.
+    that the policy reads is NaN or infinite. Without it an expression reads NaN as 0; a binned NaN is in the last bin.
     With --float32 nothing is computed in double precision; choices may then differ at ties, which are counted.
 
     Structured Text (--to st, IEC 61131-3) is a function block for a PLC, with an input for each observation that the
@@ -410,10 +415,12 @@ def export(source: Path, to: Any, output: Path | None, *, within: str | None, pl
 
     if within is not None:
         chosen, facts = smallest_within(source, within)
-        say("\n".join(facts), err=True)
+        say("
+".join(facts), err=True)
         attempt, options["smallest_within"] = (chosen.number, None) if trust else (None, within)
-    run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
-    exported = source if run else read_policy(source, task_name, attempt=attempt, trust=trust)
+    # From the folder of a run, the export also tells where the policy comes from.
+    is_whole_run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
+    exported = source if is_whole_run else read_policy(source, task_name, attempt=attempt, trust=trust)
     text = api.export(exported, to, output, plant=plant, **options)
     say(text.rstrip("\n") if output is None else output)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     ResultT = TypeVar("ResultT", bound=SessionResult)
 
 
-def seat_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def shared_options(template: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the options that `drive` and `mediate` share; `template` and `seed` are the help texts of two of them."""
     return opt.all_of(
         click.option(
@@ -78,7 +78,7 @@ def _requests(outcome: SessionResult) -> str:
 )
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
 @click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
-@seat_options(
+@shared_options(
     "Template of the question: a name in templates/ or a path (default: drive).", "Determines the episodes (default 0)."
 )
 @opt.TRUST
@@ -209,7 +209,7 @@ def _report_drive(drive: Drive, outcome: DriveResult) -> None:
 @click.option(
     "--cost", type=click.FloatRange(0, 1), default=0.01, help="Cost of a question while learning (default 0.01)."
 )
-@seat_options(
+@shared_options(
     "Template of the question: a name in templates/ or a path (default: mediate).",
     "Determines the episodes, and those to learn from (default 0).",
 )

@@ -20,7 +20,7 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # an episode counts as this number of further steps: it needs 700 bytes besides its steps
+EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs 700 bytes besides its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
 NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a file of episodes
 _MOST_CACHED = 32  # values that `cached` keeps
@@ -61,7 +61,7 @@ class ReplayBuffer:
     @property
     def transitions(self) -> int:
         """Number of steps held."""
-        return self._size - STEPS_OF_AN_EPISODE * len(self)
+        return self._size - EPISODE_OVERHEAD * len(self)
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:
@@ -77,7 +77,7 @@ class ReplayBuffer:
 
     def _append(self, episode: Episode) -> None:
         self._episodes.append(episode)
-        self._size += episode.trajectory.length + STEPS_OF_AN_EPISODE
+        self._size += episode.trajectory.length + EPISODE_OVERHEAD
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def _evict(self) -> None:
@@ -92,7 +92,7 @@ class ReplayBuffer:
                 break
             if index not in protected:
                 evicted.add(index)
-                self._size -= episode.trajectory.length + STEPS_OF_AN_EPISODE
+                self._size -= episode.trajectory.length + EPISODE_OVERHEAD
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in evicted]
         self._of_attempt = {}
         for episode in self._episodes:
@@ -107,8 +107,8 @@ class ReplayBuffer:
         """Return the episodes of one attempt.
 
         Args:
-            last: return at most this number, the last ones. The last `len(attempt.played)` are those of the attempt's
-                score; tuning in a plant played the earlier ones with other constants.
+            last: return only this number of episodes, the last ones. The last `len(attempt.played)` gave the attempt's
+                score. Earlier ones were played while it was tuned in a plant, with other constants.
         """
         found = list(self._of_attempt.get(attempt, ()))
         return found if last is None else found[max(0, len(found) - last) :]

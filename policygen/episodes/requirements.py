@@ -20,7 +20,7 @@ from policygen.tasks.task import Task, decision_names
 
 CONFIDENCE = 0.95
 FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
-# For each comparison, a function of its two sides that is positive where the comparison does not hold.
+# For each comparison, a function of its two sides: their distance from meeting it, negative where it holds with room.
 _EXCESS: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
     "<=": np.subtract,
@@ -38,8 +38,9 @@ class Violations:
         violated: number of episodes that violated it, out of `episodes`.
         worst: the value of the left side of its comparison at the step that was furthest from meeting it; None if the
             condition is no comparison.
-        seed: seed of that episode; None if no episode violated it and the condition is no comparison.
-        step: first step of that episode at which it was violated; None if it never was.
+        seed: seed of the worst episode: the one with that step or, if the condition is no comparison, the one with the
+            largest share of violating steps; None if the condition is no comparison and no episode violated it.
+        step: first step of the worst episode at which it was violated; None if it never was.
     """
 
     name: str
@@ -89,7 +90,8 @@ class EpisodeViolations:
     Attributes:
         shares: share of the steps or events that violate it.
         worst: as in `Violations`; NaN without a comparison.
-        distance: `worst` minus the right side, positive where the comparison fails; NaN without a comparison.
+        distance: how far `worst` is from meeting the comparison, negative if it meets it with room; NaN without a
+            comparison.
         step: the first violating step; -1 if there is none.
     """
 

@@ -111,7 +111,8 @@ class Simulator(AbstractContextManager["Simulator"]):
         deciding = False
 
         def progress() -> object:
-            # While the actor decides, there is no limit: a new object differs from all values before, as after a step.
+            # There is no limit while the actor decides. A new object differs from all earlier values, so the watchdog
+            # sees progress.
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
         with Watchdog(self._step_timeout, progress, self._first(), expendable=self._expendable):
@@ -231,7 +232,8 @@ class RunningEpisode:
         row = flatten(self.layout, self.env_observation)
         if row.shape != (self.task.width,):
             raise wrong_length(row, self.task.width)
-        # The actor sees what the trajectory keeps: rounding decides the later phases of a clock driven by observations.
+        # The actor sees the rounded numbers that the trajectory keeps: with others, a policy with memory could decide
+        # differently later.
         with np.errstate(over="ignore"):
             self.observations.append(row.astype(np.float32))
 

@@ -76,7 +76,7 @@ class Decider(Protocol):
 
 @runtime_checkable
 class StepObserver(Protocol):
-    """A decider that observes the results of its decisions, in environments stepped one by one."""
+    """A decider that gets the reward of each decision and each finished episode, in environments stepped one by one."""
 
     def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
         """Record the reward of the last decision in episode `index`, and the whole episode if it has ended."""
@@ -85,7 +85,7 @@ class StepObserver(Protocol):
 
 @runtime_checkable
 class LearningDecider(Protocol):
-    """A decider that observes the results of each step before the next one."""
+    """A decider that learns while it plays: it gets the results of a step in all its episodes before the next step."""
 
     def learn(
         self,

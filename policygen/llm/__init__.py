@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider
-from policygen.llm.base import LLMOptions as LLMOptions  # other rooms import these two from here
+from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
 from policygen.llm.base import Provider as Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply

@@ -75,7 +75,7 @@ class Diagnosis:
 
 
 def token_count(usage: object, *names: str) -> int | None:
-    """Return the sum of the token counts `names` that a server reports; None if it reports none that can be true."""
+    """Return the sum of the token counts `names` that a server reports; None if it reports no plausible one."""
     values: list[Any] = [getattr(usage, name, None) for name in names]
     counts = [int(one) for one in values if type(one) in (int, float) and 0 <= one <= MOST_TOKENS and one == int(one)]
     return sum(counts) if counts else None

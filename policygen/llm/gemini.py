@@ -103,7 +103,10 @@ class Gemini(HostedModel):
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
             return self._fault(401, message)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
-            return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {shown}")
+            return ProviderError(
+                f"this key has no Gemini quota for {self.model}, or none left today; choose another model or key, or "
+                f"continue tomorrow: {shown}"
+            )
         if error.code == 400:
             named = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if named:

@@ -23,7 +23,7 @@ from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remember
 from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
-MOST_FEATURES = 100  # or two per observation if that is more, so that all can be standardised and summed
+MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
 ENDS = "ends"  # an equation of a plant, as `reward` is
 HIDDEN = "hidden"  # the word of a line that names a hidden state of a plant
 PLANT_WORDS = ("next", "start", "noise", HIDDEN)
@@ -317,7 +317,10 @@ class Parts:
             return False
 
     def _taken(self, name: str) -> str:
-        """Describe what already has this name, ignoring case; empty if nothing does, or a feature of just this name."""
+        """Describe what already has this name, ignoring case; empty if the name is free.
+
+        A feature of exactly this name does not count.
+        """
         kinds = {"an action": self._outputs, "a quantity of the task": self.task.quantity_names}
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):

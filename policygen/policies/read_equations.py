@@ -134,7 +134,7 @@ def only_shapes(parts: Parts) -> bool:
 
 
 def read_plant(parts: Parts) -> Plant | None:
-    """Return the plant in a text, with the features that it needs; None if there is none, or its problems are added."""
+    """Return the plant in a text, with the features that it needs; None if there is none, or if it adds problems."""
     if not parts.plant:
         return None
     task, problems, before = parts.task, parts.problems, len(parts.problems)

@@ -117,7 +117,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     if phrases:
         grid = Grid((*binned, *(Dimension(name, (0.5,)) for name in phrases)))
         tells = ", ".join(phrases.values())
-        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
+        assumed.append(f"a table distinguishes texts by words seen in {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
     is_one_choice = actuators[0].is_choice and len(actuators) == 1
     action_names = actuators[0].labels if is_one_choice else [a.name for a in actuators]
@@ -220,8 +220,8 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
     if own.is_single_env:
         remark = (
-            "one environment object plays its episodes one after the other, in this process (jobs = 1); with a "
-            "function that makes the environment, random actions and so the run differ"
+            "one environment object plays its episodes one after the other, in this process (jobs = 1); a function "
+            "that makes the environment gets other random actions, so its run differs"
         )
     elif not is_picklable(own):
         remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
@@ -266,7 +266,8 @@ def _fitted_grid(
     # With many quantities, bin those that move most from step to step relative to their range.
     change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
     chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
-    # Whole numbers get one bin a value, those with few values first, while those with more count as two bins.
+    # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there
+    # each of the other quantities counts as two bins.
     one_bin_each: list[int] = []
     for most in sorted(counts[i] for i in chosen if counts[i] < math.inf):
         own = [i for i in chosen if counts[i] <= most]

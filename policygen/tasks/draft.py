@@ -80,8 +80,8 @@ def file_to_edit(task: Task) -> str:
     ]
     lines = [
         f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
-        f"Found: {len(found)} observed: {_listed(found)}.",
-        f"Found: {len(takes)} decided: {_listed(takes)}.",
+        f"Observed ({len(found)}): {_listed(found)}.",
+        f"Decided ({len(takes)}): {_listed(takes)}.",
     ]
     return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _OPTIONAL_KEYS
 
@@ -92,9 +92,10 @@ _OPTIONAL_KEYS = """
 # Optional keys; those that are not a [table] go before the first [table] above:
 # about = "What the system is, what is rewarded, how an episode ends."
 # hints = ["Close the valve before the heater is on."]
-# reward = "-(level - 1)^2"               as documented, in the language of plants, for --refine model: `reward`,
-# ends = "level > 2"                      `ends`,
-# starts = { level = "uniform(0, 1)" }    and `start level`
+# For --refine model, what the environment documents, in the language of plants:
+# reward = "-(level - 1)^2"               the reward of a step
+# ends = "level > 2"                      the condition that ends an episode
+# starts = { level = "uniform(0, 1)" }    distributions of observations at the start of an episode
 # In `observations`: unit = "m/s", about = "positive to the right".
 # In `actions`: unit, about, labels = ["left", "right"] of a choice; of a number levels = { off = 0.0, full = 1.0 }, and
 # low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; the order is the environment's.

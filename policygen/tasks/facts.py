@@ -92,7 +92,7 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str], step_timeout: flo
                 continue
             steps += 1
             now = _numbers_of(env)
-            if episodes == 1:  # in which attributes may appear
+            if episodes == 1:  # attributes may first appear while the first episode is played
                 seen = {**seen, **now, **seen}
             changed |= {name for name, value in seen.items() if now.get(name) != value}
             if time.monotonic() - started > _SECONDS:

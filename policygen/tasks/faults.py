@@ -25,7 +25,7 @@ from policygen.outgoing import exit_message_hook
 from policygen.portable import ALARM, interrupt
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
-_UNINTERRUPTED = 3  # time limits after which a process whose code cannot be interrupted is ended
+_UNINTERRUPTED = 3  # after this many time limits, a process whose code cannot be interrupted is ended
 _LONGEST = 300  # characters of an environment's message
 _TICKS = 4  # checks per time limit
 # The usual types of rewards and flags, which need no further check.
@@ -148,15 +148,18 @@ def _short_repr(value: Any) -> str:
 def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
     """Return file and line of the environment's own code before the exception, else of its method; empty if unknown."""
     with suppress(Exception):  # its attributes are the environment's code, too
-        if location := _last_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
+        if location := _innermost_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return location
         code = inspect.unwrap(getattr(type(env.unwrapped), method)).__code__
         return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
     return ""
 
 
-def _last_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """Return the first place in a file of the environment's classes or of its wrappers other than Gymnasium's."""
+def _innermost_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
+    """Return the place of the first frame in a file of the environment's classes or of its wrappers.
+
+    Gymnasium's own wrappers are left out. `frames` begin with the innermost one.
+    """
     modules = {one.__module__ for one in type(env.unwrapped).__mro__}
     modules -= {"builtins", "abc", "typing", gym.Env.__module__}
     modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith("gymnasium.")}
@@ -267,7 +270,7 @@ class Watchdog:
         with suppress(Exception):  # the environment's code
             if self._env is not None:
                 name = name_of(self._env)
-                location = _last_location(traceback.walk_stack(sys._current_frames()[watched]), self._env)
+                location = _innermost_location(traceback.walk_stack(sys._current_frames()[watched]), self._env)
         return ", ".join(filter(None, (name, location)))
 
 

@@ -172,7 +172,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         actuators = _named_actuators(stated.actions, actuators, limits_of(actuators, action_layout))
     actuators, assumed = with_bounds(actuators)
     known = [*(observation.name for observation in found), *stated.features]
-    _check_names([*known, *(text.name for text in texts)], actuators)
+    _check_task_names([*known, *(text.name for text in texts)], actuators)
     unknown = [name for name in stated.inputs if name not in known]
     _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
     width = len(found) + sum(text.columns for text in texts)
@@ -316,8 +316,11 @@ def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool
     return replace(actuator, low=low, high=high, levels=tuple(entry.levels.items()))
 
 
-def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
-    """Refuse names that are invalid or ambiguous in a table or an equation (tables ignore case)."""
+def _check_task_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
+    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table or an equation.
+
+    Tables ignore case.
+    """
     columns = [*quantities, *(actuator.name for actuator in actuators)]
     for name in columns:
         wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"

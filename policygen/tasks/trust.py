@@ -56,7 +56,8 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
 
     Args:
         where: the file that has the names, for the message.
-        folder: the folder that paths among the arguments may lead into; None: no path is allowed.
+        folder: the folder into which paths among the arguments may lead, if they begin with `./`; None: no path is
+            allowed.
 
     Raises:
         TaskError: see `check_id`; or an argument names a module or a path, is not a plain value, or is unknown to the
@@ -68,7 +69,8 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
         is_path = "/" in text or "\\" in text or text.startswith("~") or text in (".", "..") or "\0" in text
         if is_path and not _inside(text, folder):
-            raise TaskError(f"{where}: the argument `{text[:80]}` names a file outside its folder; {_REMEDY}")
+            allowed = "no path is" if folder is None else "only a path `./...` into the folder of its file is"
+            raise TaskError(f"{where}: the argument `{text[:80]}` is a path, and {allowed} allowed; {_REMEDY}")
     for name, value in kwargs.items():
         if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")

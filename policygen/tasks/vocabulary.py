@@ -91,14 +91,14 @@ def named_observations(
 
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
-    """Return the description in a table row, with the joint's name in the MuJoCo model, as the facts name the joint."""
+    """Return the description in a table row, followed by the joint's name in the MuJoCo model, which the facts use."""
     about, model = without_markup(text), _model_name(row)
     about += ", part of a unit quaternion" * ("-orientation" in about)
     return f"{about} ({model})" if model and model not in about else about
 
 
 def _with_body(about: str, row: Mapping[str, str], env: gym.Env[Any, Any]) -> str:
-    """Add to a meaning the name of the body that a joint moves in the world, unless the meaning has it."""
+    """Add to a meaning the name of the body, if the joint connects it to the world and the meaning lacks the name."""
     model, joint = getattr(env.unwrapped, "model", None), _model_name(row)
     try:
         body = model.body(int(model.joint(joint).bodyid[0]))  # type: ignore[union-attr]
@@ -141,8 +141,8 @@ def _name_from(text: str) -> str:
     text = re.sub(r"\b([wxyz])-(?:coordinate|value)\b", r"\1", text)
     text = re.sub(r"\balong the .*| on the cart$", "", text)
     outer, _, inner = text.partition(" of ")
-    if inner and outer.strip() in ("cosine", "sine"):
-        return slug(f"{outer.strip()[:-3] if outer.strip() == 'cosine' else 'sin'}_{_name_from(inner)}")
+    if inner and (short := {"cosine": "cos", "sine": "sin"}.get(outer.strip())):
+        return slug(f"{short}_{_name_from(inner)}")
     if inner:
         text = f"{_name_from(inner)} {outer}"
     text = re.sub(r"angle[ _]angular velocity", "rate", text.replace("_", " "))
@@ -179,7 +179,7 @@ _PARTS = {
     "cinert": ("inertia", "0 1 2 3 4 5 6 7 8 9"),
 }
 _EFFORT = "force of the actuator on the joint"
-# The meaning of an observation that follows from positions and velocities; group 1 is the body it belongs to, if any.
+# Matches the `about` of observations that follow from positions and velocities; group 1 is their body, if any.
 DERIVED = re.compile(rf"(?:{'|'.join(_PARTS)}) of body (\w+)(?=:|$)|{_EFFORT}$")
 
 
@@ -214,7 +214,7 @@ def named_actuators(
 
     Args:
         section: the section on the action space.
-        taken: names that the documentation's names may not repeat; else none of them is used.
+        taken: names already in use; if the documentation repeats one of them, none of its names is used.
     """
     unnamed, count = tuple(actuators), len(actuators)
     used = {name.lower() for name in taken}

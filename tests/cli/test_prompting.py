@@ -40,9 +40,9 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
     after = templates().output
     for said in (
-        "_grid +yours, as shipped +Bins",
-        "curt +yours, as system +",
-        "_tuning +yours, 1 line from shipped +Tuning",
+        "_grid +yours, same as shipped +Bins",
+        "curt +yours, same as system +",
+        "_tuning +yours, differs from shipped in 1 line +Tuning",
     ):
         assert re.search(said, after)
 
@@ -117,7 +117,7 @@ def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None
     assert everything.startswith("--- shipped/improve_table.j2\n+++ templates/calm.j2\n@@ ")
     assert everything.endswith("\n+Be calm.\n")
     assert templates("diff", "calm").output == templates("diff", "calm", "improve_table").output == everything
-    assert re.search("calm +yours, 1 line from improve_table +", templates().output)
+    assert re.search("calm +yours, differs from improve_table in 1 line +", templates().output)
     Path("templates/other.j2").write_text("Something else.\n")
     assert templates("diff").output == everything
     assert re.search("other +yours +Something else", templates().output)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from played import assert_same
 
-from policygen.episodes.buffer import KEPT_EXTREMES, STEPS_OF_AN_EPISODE, ReplayBuffer
+from policygen.episodes.buffer import EPISODE_OVERHEAD, KEPT_EXTREMES, ReplayBuffer
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
@@ -64,7 +64,7 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
         assert buffer.transitions == sum(e.trajectory.length for e in buffer)
         assert len(buffer.returns) == len(buffer)
         # Only what is spared may exceed the bound: the extremes and the latest.
-        size = buffer.transitions + STEPS_OF_AN_EPISODE * len(buffer)
+        size = buffer.transitions + EPISODE_OVERHEAD * len(buffer)
         assert size <= capacity or len(buffer) <= 2 * KEPT_EXTREMES + 1
         assert seeds(buffer)[-1] == i
     values = sorted(value for value, _ in episodes)

@@ -46,7 +46,7 @@ def test_a_file_to_edit_says_what_was_found_and_what_may_be_added(tmp_path: Path
     path.write_text(file_to_edit(task), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     first, second, *_ = task.observation_names
-    assert f"# Found: 4 observed: {first}, -4.8 to 4.8; {second}," in text
-    assert "# Found: 1 decided: action, one of 2." in text
+    assert f"# Observed (4): {first}, -4.8 to 4.8; {second}," in text
+    assert "# Decided (1): action, one of 2." in text
     assert "# Assumed: " in text
     assert load_task(str(path)) == task
