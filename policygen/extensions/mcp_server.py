@@ -81,7 +81,8 @@ class Session(Listener):
         self._prompt, self._results = None, ()
         self._texts.put(policy)
         waiting = await self._next()
-        told = self._results or (() if waiting is None else (waiting.messages[-1].content,))  # which asks for a repair
+        # A prompt that follows without a result asks for a repair, in its last message.
+        told = self._results or (() if waiting is None else (waiting.messages[-1].content,))
         return "\n\n".join((*told, self._remaining(waiting)))
 
     async def best(self) -> str:
@@ -107,7 +108,9 @@ class Session(Listener):
                 while self._prompt is None and not self.end_reason:
                     await asyncio.sleep(_POLL_SECONDS)
         if self.run is None or not (self._prompt or self.end_reason):
-            raise ToolError(self.end_reason or "policies are still tuned and scored: call `prompt` to wait on")
+            raise ToolError(
+                self.end_reason or "policies are still being tuned and scored: call `prompt` again to wait longer"
+            )
         return self._prompt
 
     def _remaining(self, waiting: Prompt | None) -> str:

@@ -20,9 +20,9 @@ MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the o
 AHEAD = 20  # steps of the long predictions, whose errors are measured, too
 MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
-SMALL_ERROR = 0.02  # numbers are fitted to longer predictions only if a one-step error is larger
-MOST_NUMBERS = 40  # a plant of more numbers is not fitted to longer predictions, as each number plays all windows
-MAX_ERROR_RATIO = 0.8  # a fit to longer predictions is kept if it reduces squared errors `AHEAD` steps ahead below this
+SMALL_ERROR = 0.02  # a second fit, to longer predictions, only if a one-step error is larger
+MOST_NUMBERS = 40  # no second fit for more numbers: it simulates all windows once per number
+MAX_ERROR_RATIO = 0.8  # the second fit is kept if its squared error `AHEAD` is below this share of the first fit's
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,9 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
     change. A residual far above the usual one counts by its size, not by its square (SciPy's `soft_l1`). If the largest
-    error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead, which noise misleads
-    less; it is kept if it predicts better `AHEAD` steps ahead. It is left out for more than `MOST_NUMBERS` numbers.
+    error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead: noise distorts it less.
+    It is kept if its predictions `AHEAD` steps ahead are clearly better. There is no second fit for more than
+    `MOST_NUMBERS` numbers, or if no episode has `AHEAD` steps.
     """
     values = np.tile(equations.values, (MEMBERS, 1))
     if not equations.plant.hidden:

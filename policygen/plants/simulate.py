@@ -119,9 +119,10 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
     action has the form that a policy returns: a choice, or the row of all actuators (a Box if any is a number; a choice
     in it is the index of its label). Numbers beyond their bounds are clipped.
 
-    An episode is truncated at the task's step limit. It ends where the plant's `ends` says so, and where a state leaves
-    the bounds of the real episodes, because the equations are a guess there. The reward of the last step is then the
-    plant's `reward_outside`, which is at most 0, for each step left until the limit.
+    An episode is truncated at the task's step limit, and ends where the plant's `ends` says so. It also ends where a
+    state leaves the bounds of the real episodes, because the equations are a guess there, or a reward is not finite.
+    Only in these two cases, the last reward is the plant's `reward_outside`, which is at most 0, for each step left
+    until the limit.
 
     Args:
         equations: the plant, with its numbers.

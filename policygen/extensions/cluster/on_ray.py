@@ -29,7 +29,7 @@ SECONDS_TO_WAIT = 0.5  # for news of the cells
 class RayExecutor:
     """Carries out cells on a Ray cluster.
 
-    Keys are not sent: workers read them from their environment, or from `.env` in the working directory.
+    API keys are not sent: workers read them from their environment, or from `.env` in the working directory.
 
     Args:
         folder: folder of the sweep, where workers write their output.

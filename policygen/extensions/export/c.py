@@ -132,11 +132,11 @@ class C(Source):
         "nonzero": "!pg_same({0}, 0.0)",
         "number": "(double)({0})",
         "where": "pg_where({0}, {1}, {2})",
-        "/": "{0} / ({1} + 0.0)",  # there is no negative zero
+        "/": "{0} / ({1} + 0.0)",  # + 0.0 makes a negative zero positive
         "^": "pow({0} + 0.0, {1})",
         "atan2": "atan2({0} + 0.0, {1} + 0.0)",
         "abs": "fabs({0})",
-        "rint": "(rint({0}) + 0.0)",  # there is no negative zero
+        "rint": "(rint({0}) + 0.0)",  # + 0.0 makes a negative zero positive
         **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
         "observed": "observation[{0}]",
         "bin": "pg_bin({0}, {1}, {2})",

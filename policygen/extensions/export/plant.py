@@ -55,8 +55,10 @@ class PlantSource(Source):
         self.definitions = (*self.task.parsed_features, *lets)
         quantities = [*self.states, *(name for name, _ in self.definitions)]
         before = [*quantities, *decision_names(self.task)]
-        if len(set(before)) < len(before):
-            raise PolicyError("a plant in which two quantities have the same name cannot be exported")
+        if twice := [name for i, name in enumerate(before) if name in before[:i]]:
+            raise PolicyError(
+                f"the plant cannot be exported: two quantities have the same name, {twice[0]}; rename one of them"
+            )
         if not np.isfinite([*plant.low, *plant.high, plant.reward_outside]).all():
             raise PolicyError("the plant cannot be exported: an observation or a reward is not a finite number")
         self.memory = [self.own + self._identifier("m", name) for name in self.equations.remembered]

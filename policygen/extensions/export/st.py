@@ -91,7 +91,7 @@ class PolicyInST(PolicySource):
         "where": "SEL({0}, {2}, {1})",
         **{name: f"{name.upper()}({{0}})" for name in ("abs", "sin", "cos", "tan", "exp", "sqrt", "atan")},
         **{name: f"pg_{name}({{0}})" for name in ("floor", "rint", "tanh")},
-        "/": "{0} / ({1} + 0.0)",  # there is no negative zero
+        "/": "{0} / ({1} + 0.0)",  # + 0.0 makes a negative zero positive
         "^": "EXPT({0} + 0.0, {1})",
         "atan2": "pg_atan2({0} + 0.0, {1} + 0.0)",
         "log": "LN({0})",

@@ -23,7 +23,7 @@ from policygen.tasks.task import Task
 
 RATE = 25.0  # most frames per second
 LONGEST_PAUSE = 1.0  # seconds; longest duration to which a frame is stretched in an episode of few steps
-SHORTEST_FILM = 4.0  # seconds per episode for which frames are stretched
+SHORTEST_FILM = 4.0  # seconds per episode of few steps; if it would be shorter, its frames are stretched
 LAST_FRAME = 2.5  # seconds; it says why the episode ended
 SLOW_PACE = 10.0  # steps per second; an environment of at most this pace shows moves rather than motion
 SHORTEST_MOTION = 2.5  # seconds per episode of a faster environment, which is slowed down if needed

@@ -307,8 +307,8 @@ def page(outcome: MediationResult, command: str, cost: float) -> str:
     first = (
         "A robot opens the locked door of a room that it does not know, in the four rooms of When2Ask (arXiv "
         f"2306.03604). Plans come from {who}; a mediator decides in every step whether to ask for one. "
-        f"{outcome.episodes} episodes of each, the same for all mediators, seed {outcome.seed}; intervals are 95%. The "
-        "return is the room's own, without a cost of questions."
+        f"{outcome.episodes} episodes in each room, the same for all mediators, seed {outcome.seed}; intervals are "
+        "95%. The return is the room's own, without a cost of questions."
     )
     if outcome.tables:
         first += " The learned mediators were tuned on other episodes, with the rule-based planner and a cost of "

@@ -264,7 +264,7 @@ def check_trusted(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> Non
                 check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
         for llm in product.llms:
             if llm not in llms and (into := prompt_folders(llm)):
-                # A differing name was hidden when it was written, so the user never typed it.
+                # Any other spelling, such as `MANUAL: DIR`, disguises the provider: do not suggest to trust it.
                 remedy = "if you trust it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
                 raise UsageError(
                     f"{folder / MANIFEST} would write prompts into {into[0]}: a file may not choose where; {remedy}"
@@ -293,10 +293,10 @@ def read_plan(folder: Path) -> SweepPlan:
         plan = SweepPlan.model_validate({key: value for key, value in record.items() if key != "format"})
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
-    # Runs treat these settings as typed by the user. A sweep writes none of these names, so the file was changed.
+    # Runs treat settings as typed by the user. A sweep never writes the names below, so the file was changed.
     varied = _names(text for product in plan.products for one in product.grid for text in one)
-    if _names(plan.settings) & {"base_url", "llm", "task"} or varied & {*NOT_VARIED}:
-        raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
+    if wrong := _names(plan.settings) & {"base_url", "llm", "task"} | varied & {*NOT_VARIED}:
+        raise damaged(path, f"its settings state {min(wrong)}, which no sweep writes there", _REMEDY)
     return plan
 
 

@@ -35,7 +35,7 @@ COMPARED = 24  # episodes in the plant for comparing policies
 FRESH = 3  # every third search begins with the proposed policy, the others where the last one ended
 ROUND_STEPS = 50  # minimum of environment steps between two fits: one short episode tells little
 NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
-NEARNESS = 0.1  # largest penalty, as a share, of an episode that stayed away from the end that the reward asks for
+MISS_PENALTY = 0.1  # an episode that misses the end has the worst return, lowered by at most this share
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,10 @@ def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> Fitted
 
 
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
-    """Whether the plant's members predict similar returns for a real episode's start, and the return it had."""
+    """Whether the plant predicted the return of a real episode.
+
+    Its members must predict similar returns from the start of the episode, with a mean near the real return.
+    """
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
     predicted = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
@@ -149,8 +152,8 @@ class _PlantSearch:
         self.seeks_end = self._margin is not None
         self.explores = flat and not self.seeks_end and not self.pursues_objective
         if self._margin is not None:
-            self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
-            self._least = fitted.reward_outside * task.max_steps
+            self._start_distance = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
+            self._worst_return = fitted.reward_outside * task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
@@ -199,7 +202,7 @@ class _PlantSearch:
         short = -float(np.nanmax(self._margins(episode.observations)))
         if short <= 0:
             return episode.episode_return
-        return self._least * (1 + NEARNESS * min(1.0, short / self._way))
+        return self._worst_return * (1 + MISS_PENALTY * min(1.0, short / self._start_distance))
 
     def _margins(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
         assert self._margin is not None

@@ -20,9 +20,9 @@ from policygen.runs.tuning import SEEDS_PER_GENERATION
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.task import Task
 
-SWEEPS = 2  # over all entries, if the budget allows this number of seeds per comparison:
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION
-COMPARED = 8  # random changes compared at a time otherwise
+SWEEPS = 2  # over all entries
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; a budget for fewer is spent on random changes instead
+COMPARED = 8  # random changes compared at a time
 
 Change = tuple[int, int, int]  # cell, actuator and new label
 
@@ -128,17 +128,18 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
             yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
 
     seeds = trials.episodes // (SWEEPS * (changes + 1))
-    current, current_score, shared, played = policy, 0.0, -1, 0
+    current, current_score, played = policy, 0.0, 0
+    scored_first = -1  # number of the first seed of `current_score`
     for one in sweeps() if seeds >= ENOUGH_SEEDS else draws():
         tables = [entries.copy() for _ in one.changes]
         for table, (cell, actuator, label) in zip(tables, one.changes, strict=True):
             table[cell, actuator] = label
         rest = (policy.grid, policy.lets, policy.written)
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
-        same_seeds = one.first == shared
+        same_seeds = one.first == scored_first
         contenders = candidates if same_seeds else [current, *candidates]
         scores = trials.maximised(contenders, trials.seeds(one.first, one.count)).tolist()
-        played, shared = played + len(contenders) * one.count, one.first
+        played, scored_first = played + len(contenders) * one.count, one.first
         current_score, *scores = [current_score, *scores] if same_seeds else scores
         if (best := max(scores)) > current_score:
             at = scores.index(best)

@@ -163,10 +163,10 @@ class Tunable:
         return len(self._free)
 
     def sign_changes(self, tuned: Tunable, z: Vector) -> Vector:
-        """Return for each constant 1, or -1 if its number in `tuned`, the policy at z, falls as z grows.
+        """Return for each constant whether its written number grows with z (1) or falls (-1).
 
-        It falls where that policy writes `a - -3` as `a + 3`, or where a constant is reflected at an end of its range
-        (see `_constants_at`).
+        `tuned` is the policy at z. A number falls where `tuned` writes `a - -3` as `a + 3`, or where a constant is
+        reflected at an end of its range (see `_constants_at`).
         """
         signs = np.sign(self._constants_at(z) * tuned.values)
         falls = np.floor((self.values - self._low) / self.sizes + z) % 2

@@ -338,7 +338,7 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
     for number, (plan, refusal) in enumerate((
         (plan_of("frozenlake", llms=["manual:elsewhere"]), f"{prompts}.*--trust"),
         (plan_of("stranger:Thing-v0"), "names the module `stranger`"),
-        (plan_of("frozenlake", llms=["openai:m"], settings=("base_url=http://x/v1",)), "its settings name a server"),
+        (plan_of("frozenlake", llms=["openai:m"], settings=("base_url=http://x/v1",)), "its settings state base_url"),
         *((plan_of("frozenlake", llms=[llm]), f"{prompts}.*; do not use this manifest$") for llm in disguised),
     )):  # fmt: skip
         folder = Path(f"theirs{number}")

@@ -132,8 +132,11 @@ task = "nim"
         ("products = []", "is damaged: `products`"),
         ('format = "policygen-sweep/7"', "written by a later version"),
         ("seeds = 3", "is damaged: .*unknown key `seeds`"),
-        (GOOD.replace("[]", '["base_url=http://far.example"]'), "its settings name a server"),
-        (GOOD.replace("[[products.tasks]]", 'grid = [["base_url=http://x"]]\n[[products.tasks]]'), "name a server"),
+        (GOOD.replace("[]", '["base_url=http://far.example"]'), "its settings state base_url"),
+        (
+            GOOD.replace("[[products.tasks]]", 'grid = [["base_url=http://x"]]\n[[products.tasks]]'),
+            "its settings state base_url",
+        ),
         (GOOD + 'run = { base_url = "http://far.example" }', "a suite may not state base_url"),
     ],
 )
