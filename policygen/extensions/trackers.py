@@ -62,7 +62,7 @@ class Tracker(Listener, ABC):
         """Write an attempt: its scores, the best so far and the costs so far; and `policy`, `prompt`, `verdict`."""
 
     @abstractmethod
-    def _close(self, last: Mapping[str, float]) -> None:
+    def _close(self, final: Mapping[str, float]) -> None:
         """Write the final score, if there is one, and close the output."""
 
     def started(self, run: RunView) -> None:
@@ -154,7 +154,7 @@ class TensorBoard(Tracker):
     package = "tensorboardX"
 
     def _open(self, run: RunView, stored: str) -> str:
-        # File names have a resolution of a second, in which another process may have started.
+        # The names of event files state the second; another process may start in the same second.
         suffix = f".{secrets.token_hex(4)}"
         self._writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
         self._last = 0
@@ -170,8 +170,8 @@ class TensorBoard(Tracker):
         self._last = number
         self._writer.flush()
 
-    def _close(self, last: Mapping[str, float]) -> None:
-        for name, value in last.items():
+    def _close(self, final: Mapping[str, float]) -> None:
+        for name, value in final.items():
             self._writer.add_scalar(name, value, self._last)
         self._writer.close()
 
@@ -206,8 +206,8 @@ class WandB(Tracker):
     def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
         self._run.log({"attempt": number, **numbers, **texts})
 
-    def _close(self, last: Mapping[str, float]) -> None:
-        self._run.summary.update(dict(last))
+    def _close(self, final: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(final))
         self._run.finish()
 
 
@@ -229,9 +229,9 @@ class MLflow(Tracker):
             if client.get_experiment_by_name(_PROJECT) is None:
                 place = None if stated else (beside / "mlartifacts").as_uri()
                 client.create_experiment(_PROJECT, artifact_location=place)
-            identity = client.get_experiment_by_name(_PROJECT).experiment_id
+            experiment = client.get_experiment_by_name(_PROJECT).experiment_id
         if not stored:
-            stored = client.create_run(identity, run_name=run.folder.name).info.run_id
+            stored = client.create_run(experiment, run_name=run.folder.name).info.run_id
             for name, value in _settings(run).items():
                 client.log_param(stored, name, value)
         else:
@@ -245,17 +245,18 @@ class MLflow(Tracker):
         for name, text in texts.items():
             self._client.log_text(self._identifier, text, f"attempts/{number:05d}/{name}.txt")
 
-    def _close(self, last: Mapping[str, float]) -> None:
-        for name, value in last.items():
+    def _close(self, final: Mapping[str, float]) -> None:
+        for name, value in final.items():
             self._client.log_metric(self._identifier, name, value)
         # A run without a final score did not end.
-        self._client.set_terminated(self._identifier, "FINISHED" if last else "KILLED")
+        self._client.set_terminated(self._identifier, "FINISHED" if final else "KILLED")
 
 
 def _store(path: Path) -> str:
-    """Return the address of an SQLite file in any folder; SQLite decodes the escapes of `as_uri` itself.
+    """Return the address of an SQLite file; its folder may have spaces and special characters in its name.
 
-    For a plain `sqlite` address MLflow would create the folder with the escapes in its name.
+    `as_uri` escapes them, and with `uri=true` SQLite decodes them. For a plain `sqlite` address MLflow would create a
+    folder with the escapes in its name.
     """
     from sqlalchemy import URL  # the extra `mlflow`
 
@@ -272,10 +273,10 @@ def trackers(names: Sequence[str]) -> tuple[Tracker, ...]:
 
 @contextmanager
 def training_reports(names: Sequence[str], out: Path, part: str) -> Iterator[list[str]]:
-    """Yield the trackers for `report_to` of transformers' trainers, which write to this machine as those of runs do.
+    """Yield the names of trackers for `report_to` of transformers' trainers, with their environment variables set.
 
-    They are set by environment variables. TensorBoard (in a folder of its own for each `part` of a training) and W&B
-    write in the folder `out`, MLflow beside it, unless the user's variables say otherwise. Raises as `trackers`.
+    By default they write to this machine: TensorBoard (in a folder of its own for each `part` of a training) and W&B in
+    the folder `out`, MLflow beside it. Variables that the user has set stay as they are. Raises as `trackers`.
     """
     found = [tracker.name for tracker in trackers(names)]
     stated: dict[str, str] = {}

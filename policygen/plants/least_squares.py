@@ -23,7 +23,7 @@ OUTLIER = 10.0  # residuals above this multiple of the median count less than th
 PRIOR = 0.01  # residual of a hidden start that is one standard deviation from its mean
 LEAST_UNIT = 1e-3  # smallest unit of the trial search for numbers without a slope
 MOST_TRIALS = 60  # of that search, for each number
-ROBUST_FITS = 3  # at most; each takes the usual residual of the fit before
+ROBUST_FITS = 3  # at most; each scales its loss by the usual residual of the fit before it
 _MOST_AT_ONCE = 2_000_000  # entries of one array while derivatives are computed
 
 
@@ -61,7 +61,7 @@ def problem_ahead(
     scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.rms_changes) for change in changes]
     decided = equations.decided(data.actions)
     pays = REWARD in equations.computed
-    paid = float(data.rewards.std()) or 1.0
+    reward_scale = float(data.rewards.std()) or 1.0
 
     def residuals(values: list[Any], hidden: Sequence[Any]) -> list[Any]:
         memory = [column[..., begins] for column in data.memory(equations, values, hidden)]
@@ -72,7 +72,7 @@ def problem_ahead(
             parts = [column[at] for column in decided]
             if pays:
                 reward, _ = equations.outcome(observed, memory, parts, values, list(data.after[at].T))
-                found.append((reward - data.rewards[at]) / paid)
+                found.append((reward - data.rewards[at]) / reward_scale)
             observed, memory = equations.step(observed, memory, parts, values)
             found += [(observed[i] - data.after[at, i]) / scales[step][i] for i in moving]
         return found
@@ -116,7 +116,9 @@ class LeastSquares:
         self._without_slope = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
 
     def solve(self, samples: int, rng: np.random.Generator) -> tuple[Column, list[Column]]:
-        """Find the numbers that fit best; those of each bootstrap sample of blocks are one Gauss-Newton step from them.
+        """Find the numbers that fit best, and those that fit each bootstrap sample of blocks.
+
+        A sample's numbers are found by one Gauss-Newton step from the best ones.
 
         Returns:
             The numbers, best first: shape (1 + samples, numbers); and for each hidden state its starts, shape
@@ -212,8 +214,8 @@ class LeastSquares:
 
     def _residuals(self, theta: Column) -> Column:
         numbers, hidden = self._split(theta)
-        usual = PRIOR * (hidden - self._means) / self._spreads
-        return np.concatenate([self._joined(numbers, list(hidden), 1)[0], usual.ravel()])
+        prior = PRIOR * (hidden - self._means) / self._spreads
+        return np.concatenate([self._joined(numbers, list(hidden), 1)[0], prior.ravel()])
 
     def _jacobian(self, theta: Column) -> Column:
         """Return the derivatives of the residuals by forward differences, shape (residuals, numbers and states)."""

@@ -23,8 +23,8 @@ from policygen.quantities.compiled import INFINITE
 from policygen.tasks.task import Task
 
 _TESTED_STEPS = 200  # of each episode
-# Difference allowed between a number and the one that was played, as a share of the largest magnitude within its limits
-# (at least 1), and the reason; by `Options.float32`.
+# By `Options.float32`: the largest difference that the test allows between a number and the one that was played, and
+# the reason. It is a share of the limit with the larger absolute value, or of 1 if that is less than 1.
 TOLERANCES = {
     False: (1e-6, "an action is rounded to 24 bits, 6e-8"),
     True: (1e-4, "numbers have 24 bits, 6e-8; 1,700 roundings may add up, or cancellation cost three digits"),
@@ -132,11 +132,11 @@ class C(Source):
         "nonzero": "!pg_same({0}, 0.0)",
         "number": "(double)({0})",
         "where": "pg_where({0}, {1}, {2})",
-        "/": "{0} / ({1} + 0.0)",  # + 0.0 makes a negative zero positive
+        "/": "{0} / ({1} + 0.0)",  # zero has no sign in policies: + 0.0 turns -0.0 into 0.0
         "^": "pow({0} + 0.0, {1})",
         "atan2": "atan2({0} + 0.0, {1} + 0.0)",
         "abs": "fabs({0})",
-        "rint": "(rint({0}) + 0.0)",  # + 0.0 makes a negative zero positive
+        "rint": "(rint({0}) + 0.0)",  # C rounds -0.2 to -0.0
         **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
         "observed": "observation[{0}]",
         "bin": "pg_bin({0}, {1}, {2})",
@@ -175,7 +175,7 @@ class C(Source):
 
 
 def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Return the observations (n, d) and actions (n, m) of the steps that are tested: the first of an episode."""
+    """Return the observations (n, d) and actions (n, m) of the tested steps of an episode, which are its first ones."""
     steps = min(episode.length, _TESTED_STEPS)
     actions = np.asarray(episode.actions[:steps], np.float64).reshape(steps, -1)
     return episode.observations[:steps].astype(np.float64), actions

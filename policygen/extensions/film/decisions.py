@@ -169,4 +169,4 @@ def _deciding_weights(actuator: Actuator, weights: Numbers, values: Numbers, act
     if other is None:
         return weights[:, chosen], "the only choice"
     words = ", ".join(f"{outputs[i] + 0.0:.3g} for {actuator.labels[i]}" for i in (chosen, other))
-    return weights[:, chosen] - weights[:, other], f"{words}; terms of the lead"
+    return weights[:, chosen] - weights[:, other], f"{words}; their difference:"

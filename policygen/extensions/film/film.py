@@ -29,7 +29,7 @@ from policygen.policies.policy import Policy
 Which = Literal["best", "worst", "median"]
 FORMATS = ("gif", "mp4")
 TO_CHOOSE_FROM = 20  # episodes played if one of them is to be chosen
-_BAND = 12  # pixels, the height of each bar colour in the image that the palette is made from
+_BAND = 12  # pixels: height of a band in the colour of a bar, in the image that the palette is made from
 
 
 def takes(

@@ -35,9 +35,9 @@ class CellView:
         self.discount = 1.0 - 1.0 / (2.0 * policy.task.max_steps)
         self._known = policy.cells(np.arange(states).reshape(-1, 1)) if states is not None else None
 
-    def read(self, rows: Rows) -> Cells:
+    def read(self, observations: Rows) -> Cells:
         """Convert n observations to cells."""
-        seen = np.asarray(rows)
+        seen = np.asarray(observations)
         return self._policy.cells(seen) if self._known is None else self._known[seen[:, 0]]
 
     def act(self, actions: Cells) -> npt.NDArray[Any]:
@@ -69,30 +69,32 @@ class LearnerActor:
         self._actions = np.zeros(episodes, np.int64)  # the last ones
         return self
 
-    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
         """Return the next actions, see `Decider`."""
-        cells: Cells = self._cells[rows]
+        cells: Cells = self._cells[indices]
         if (cells < 0).any():
             cells = self.view.read(observations)
-            self._cells[rows] = cells
+            self._cells[indices] = cells
             if self.view.measure is not None:
-                self._before[rows] = observations
+                self._before[indices] = observations
         chosen = self.choose(cells)
-        self._actions[rows] = chosen
+        self._actions[indices] = chosen
         return self.view.act(chosen)
 
-    def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
+    def learn(
+        self, indices: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /
+    ) -> None:
         """Record the results, see `LearningDecider`.
 
         A potential adds discount * potential(after) - potential(before), and is 0 after the end of an episode.
         """
         after, measure = self.view.read(observations), self.view.measure
         if measure is not None:
-            before = self._before[rows]
+            before = self._before[indices]
             if measure.objective is not None:
-                rewards = measure.objectives(before, self.view.act(self._actions[rows]), rewards)
+                rewards = measure.objectives(before, self.view.act(self._actions[indices]), rewards)
             ahead = np.where(terminated, 0.0, measure.potentials(np.asarray(observations)))
             rewards = rewards + self.view.discount * ahead - measure.potentials(before)
-            self._before[rows] = observations
-        self.record(Step(self._cells[rows], self._actions[rows], rewards, after, terminated))
-        self._cells[rows] = after
+            self._before[indices] = observations
+        self.record(Step(self._cells[indices], self._actions[indices], rewards, after, terminated))
+        self._cells[indices] = after

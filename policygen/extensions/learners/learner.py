@@ -15,9 +15,9 @@ It uses advice in three ways:
 - each cell tries the advised action first and gives it a bonus: one standard error, or half of one in the proposed
   table;
 - the more often the advised action has been the best known one, the smaller the random share;
-- a KL penalty keeps the proposed table near the advice (the optimum of E[Q] - w KL(pi, rho) weighs actions by
-  rho exp(Q / w), a bonus for the advised action). The advantage needed to leave the advice falls with every trial of
-  another action.
+- a KL penalty keeps the proposed table near the advice (with advice rho and a weight w, the policy pi that maximises
+  E[Q] - w KL(pi, rho) weighs actions by rho exp(Q / w), a bonus for the advised action). The advantage that another
+  action needs over the advised one falls with each of its trials.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class TransitionCounts:
     Attributes:
         tried: number of trials, shape (pairs,).
         rewards, squares: sums of rewards and of their squares, shape (pairs,).
-        pairs, after, counts: pair, next cell and count of each link, shape (links,); an ending has no link.
+        pairs, after, counts: of each link, an observed transition from a pair to a next cell, the pair, the next cell
+            and how often it was observed, shape (links,); an ending has no link.
         largest: largest absolute reward.
     """
 
@@ -180,7 +181,8 @@ class Learner:
             guessed = ~known.reshape(-1)[self._advised]
         else:
             guessed = ~known.any(axis=0)
-        # Untried actions get a value, a cautious guess, only if advised or in cells where episodes were cut.
+        # A cell counts at least as a cautious guess if its advised action is untried or, without advice, if no action
+        # was tried there (an episode was cut). Other untried actions get no value.
         defaults = np.where(guessed, self._default_value, -np.inf)
         self.values[known & np.isinf(self.values)] = self._default_value
         self._settle(self.values, defaults)

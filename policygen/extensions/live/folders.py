@@ -22,7 +22,7 @@ DEPTH = 2  # runs are looked for this many levels below the served folder: those
 MOST_RUNS = 500  # rows of the list; it shows the runs that changed last
 _WATCHED = ("attempts.jsonl", "transcript.jsonl", "summary.json", "config.toml", "best.json", FILE)
 _WIDTH, _HEIGHT = 120, 28  # pixels of a small curve
-_MOST_POINTS = 120
+_POINTS = 120  # of the curve of a longer run, at least; at most twice as many
 
 Version = tuple[tuple[str, int, int], ...]
 
@@ -119,7 +119,7 @@ def _points(attempts: list[Attempt]) -> str:
     levels = [value for value in values if value is not None and math.isfinite(value)]
     if len(levels) < 2:
         return ""
-    levels = levels[:: max(1, len(levels) // _MOST_POINTS)]
+    levels = levels[:: max(1, len(levels) // _POINTS)]
     low, high = min(levels), max(levels)
     across, up = _WIDTH / max(1, len(levels) - 1), (_HEIGHT - 4) / ((high - low) or 1.0)
     return " ".join(f"{i * across:.1f},{_HEIGHT - 2 - (value - low) * up:.1f}" for i, value in enumerate(levels))

@@ -1,8 +1,8 @@
 """Protection of the server from pages of other sites and from idle connections.
 
 A page of another site can make a browser send requests here, and can resolve its own name to this machine (DNS
-rebinding). A request must therefore name this machine as its host, and a change must come from a page of this server
-(`Origin` header). There is no login; the server listens on loopback only.
+rebinding). The host that a request names must therefore be one of `HOSTS`, and a change must come from a page of this
+server (`Origin` header). There is no login; the server listens on loopback only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Guard:
         """Return why a request is refused; empty if it is permitted."""
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site", "none")
         if host not in self._hosts:
-            return "This server answers only under the name of this machine."
+            return "This server answers only as localhost, 127.0.0.1 or [::1]: open one of these addresses."
         if origin is not None and origin not in {f"http://{known}" for known in self._hosts}:
             return "This server does not answer pages of other sites."
         if method not in _READING and origin != f"http://{host}":

@@ -63,7 +63,7 @@ def write_page(
         task_name: the task of a policy that is a text file.
         film: add a film of an episode.
         robust: add scores under perturbations, on 20 episodes each.
-        trust: let the task name modules to import and paths to read, which film and traces may need.
+        trust: let the task name modules to import and paths to read, which the film and the traces of memory may need.
 
     Raises:
         UsageError: the name does not end in .html, or a text file is without a task.

@@ -99,7 +99,7 @@ class StepQuestions(Questions[Situation, Action]):
         """Return the cell of a flattened observation of shape (d,); None if the task has no grid."""
         if not isinstance(self._reader, CellReader):
             return None
-        # A batch of one compares with the same edges as a table.
+        # In a batch of one, as a table computes it, so that both give the same cell.
         return int(self._reader.cells(np.asarray(observation)[np.newaxis])[0])
 
     def shown(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:

@@ -59,8 +59,8 @@ class Contest(Generic[P]):
     players: Players
     seed: int
     episodes: int  # played for an accepted candidate
-    # Upper limit of the episodes that the original and candidates play, without checks. If it leaves too few episodes
-    # for a candidate, only candidates with identical actions are accepted.
+    # Upper limit of the episodes that the original and candidates play; those of `check` come on top. If it leaves too
+    # few episodes for a candidate, only candidates with identical actions are accepted.
     limit: int
     margin: float = MARGIN
     on_accepted: Callable[[Policy], None] = lambda policy: None  # called with every accepted policy
@@ -142,7 +142,7 @@ class Contest(Generic[P]):
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
 
     def check(self, candidate: Policy, check_number: int) -> tuple[Score, Score, PairedLoss]:
-        """Score the original and a candidate on held-out episodes, others for each number, and compute the loss."""
+        """Score the original and a candidate on held-out episodes, new ones for each number; compute the loss."""
         if self.before.exact:
             before, after = self.before, self._exact(candidate)
             assert after is not None

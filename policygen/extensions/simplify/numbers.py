@@ -161,12 +161,12 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
 
     try:
         return _with_numbers(policy, rounded)
-    except PolicygenError:  # equal edges, or a level out of range
+    except PolicygenError:  # equal edges, or an action out of range
         return None
 
 
 def _with_numbers(policy: Policy, change: Callable[[float], float]) -> Policy:
-    """Apply `change` to the numbers that may be rounded: in expressions, edges of the policy's own grid, its levels."""
+    """Apply `change` to the numbers that may be rounded: in expressions, edges of its own grid, table actions."""
     nodes = [with_plain_signs(with_constants(node, map(change, constants(node)))) for _, node in named_nodes(policy)]
     changed = with_nodes(policy, nodes)
     if not isinstance(changed, TablePolicy):
@@ -175,9 +175,9 @@ def _with_numbers(policy: Policy, change: Callable[[float], float]) -> Policy:
     if grid != policy.task.grid:
         grid = Grid(tuple(Dimension(d.name, tuple(map(change, d.edges))) for d in grid.dimensions))
     if policy.task.has_numbers:
-        levels = [not actuator.is_choice for actuator in policy.task.actuators]
+        is_number = [not actuator.is_choice for actuator in policy.task.actuators]
         rules = tuple(
-            Rule(rule.bins, tuple(change(v) if own else v for v, own in zip(rule.action, levels, strict=True)))
+            Rule(rule.bins, tuple(change(v) if number else v for v, number in zip(rule.action, is_number, strict=True)))
             for rule in rules
         )
     return replace(changed, grid=grid, rules=rules)

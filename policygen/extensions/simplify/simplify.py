@@ -72,7 +72,7 @@ def simplify(
     episodes. There are at most four checks.
 
     Args:
-        max_episodes: upper limit of the episodes that candidates play; checks come on top.
+        max_episodes: upper limit of the episodes that the original and candidates play; checks come on top.
         on_accepted: called with every policy that is accepted on the shared seeds.
 
     Raises:

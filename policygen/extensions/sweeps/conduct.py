@@ -97,8 +97,8 @@ def open_sweep(
         requested: the plan of the command; it extends the plan of the manifest, if the folder has one. None: the plan
             of the manifest is used as it is.
         limits: limits that replace those of the manifest.
-        overrides, trust, cache: as in `Sweep`; the override `llm=SPEC` names a model of the manifest and confirms its
-            address.
+        overrides, trust, cache: as in `Sweep`; with the override `llm=SPEC` the user types a model of the manifest, and
+            so confirms the address in it.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.

@@ -98,7 +98,7 @@ class SweepTerminal:
         if len(rows) > MOST_ROWS:
             chosen = sorted(rows, key=lambda name: sweep.running.keys().isdisjoint(rows[name]))[:MOST_ROWS]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for heading in ("task", "done", "mean so far", "running"):
+        for heading in ("configuration", "done", "mean so far", "running"):
             table.add_column(heading, no_wrap=True, overflow="ellipsis")
         for name in chosen:
             known = [score for key in rows[name] if (score := scores.get(key)) is not None]

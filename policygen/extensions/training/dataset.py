@@ -59,7 +59,7 @@ def make_dataset(folders: Sequence[Path], form: Form, *, top: float | None, test
             `policygen.reward`.
         top: for `sft`, the share of each task's replies to include, those with the highest scores; None: the replies
             that became the best policy of their run.
-        test: share of each task's runs to hold out, 0 for none; of each task that has two, at least one.
+        test: share of each task's runs to hold out, 0 for none; at least one run of each task that has two or more.
         comments: whether to include requests made after the first comment of a user.
 
     Raises:

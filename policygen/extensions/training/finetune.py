@@ -239,7 +239,8 @@ class _Trainee:
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
             "seed": settings.seed,
             "bf16": self._cuda and self.large,
-            **({"gradient_checkpointing": True} if self.large else {}),  # else not named: transformers 6 renames it
+            # Passed only where it is needed, because transformers 6 renames it.
+            **({"gradient_checkpointing": True} if self.large else {}),
             "logging_steps": 10,
             "logging_nan_inf_filter": False,  # otherwise a loss that is not finite would be hidden
             "save_strategy": "steps",

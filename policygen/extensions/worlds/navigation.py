@@ -82,7 +82,7 @@ def _readings(state: Array, noise: Array) -> Array:
 
 
 def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
-    """Return the distances to the first wall of one direction that rays meet, shape (rays,).
+    """Return the distance along each ray to the nearest of some parallel walls, shape (rays,).
 
     `along`, shape (walls, rays), has the distances to the lines of the walls. Rays are the last axis because numpy is
     fast along a long last axis.

@@ -31,7 +31,7 @@ KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") f
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) of a step, by direction: right, down, left, up
 _EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # translates walls and doors to 1, all else to 0
-NOBODY = 4  # the number of cells without the robot, whose directions are 0 to 3
+NOBODY = 4  # marks a cell without the robot; the robot's cell has its direction, 0 to 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class View:
         return x + dx, y + dy
 
     def things(self) -> Iterator[Thing]:
-        """Yield the known keys, then boxes, then doors that are not carried, each kind from left to right."""
+        """Yield the known keys, then boxes, then doors, without the carried thing; each kind from left to right."""
         own = self.here[0] * self._height + self.here[1]
         for number, kind in KINDS.items():
             at = self._kinds.find(number)
@@ -274,7 +274,7 @@ def _put_down(view: View) -> list[int]:
 class RoomReport:
     """The planner's input: the names of known things (keys, then boxes, then doors) and of the carried one.
 
-    Equal reports are equal questions. Names have a colour (`red key`) if keys differ in colour.
+    The planner is asked only once about equal reports. Names have a colour (`red key`) if keys differ in colour.
     """
 
     seen: tuple[str, ...]

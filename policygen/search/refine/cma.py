@@ -2,11 +2,11 @@
 
 Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library.
 
-A run that maximises CVaR, say, ranks a generation by the CVaR of each candidate's 1 to 4 episodes, as it would by their
-mean; the final choice has 12 or more for each. On CartPole from a bad start (500 episodes, 4 seeds) the result has a
-10% CVaR of 494 to 500, with 10 episodes for each candidate 273 to 486: there are too few generations. Where failures
-are rare and matter, 10 are better (-7.6 against -9.3 on a synthetic return; -10 with the mean); with 2,000 episodes
-both are alike (-7.1 and -7.3).
+A run may maximise another aggregate than the mean, such as CVaR. A generation is then ranked by the CVaR of each
+candidate's 1 to 4 episodes; the final choice has 12 or more for each. With 10 episodes for each candidate, there would
+be too few generations: on CartPole from a bad start (500 episodes, 4 seeds) the 10% CVaR of the result is 273 to 486
+then, and 494 to 500 now. Where failures are rare and matter, 10 episodes are better: on a synthetic return -7.6 instead
+of -9.3 (-10 by the mean). With 2,000 episodes in all, both are alike (-7.1 and -7.3).
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ def carry_over(
 
     Args:
         state: final state of the tuning of `parent`.
-        first_step: first changes of new constants, as a share of their size; if smaller, shared ones move less, too.
+        first_step: first changes of new constants, as a share of their size. If it is below FIRST_STEP, shared
+            constants move less, too.
 
     Returns:
         None if the two share too few constants.
@@ -286,7 +287,7 @@ def carry_over(
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
     """Return the pairs of indices of constants that two policies share: same place and order, about the same value.
 
-    Values are compared as models round what they repeat.
+    Values are compared to two digits, because models round the numbers that they repeat.
     """
     pairs = []
     for place in dict.fromkeys(new.places):

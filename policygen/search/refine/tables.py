@@ -51,7 +51,7 @@ def choices_of(task: Task) -> tuple[int, ...]:
 
 
 def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
-    """Return the index of the table's action in every cell, shape (cells,); it counts combinations of actuators."""
+    """Return the index of the table's action in every cell, shape (cells,): among all combinations of actuators."""
     actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
     return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
 
