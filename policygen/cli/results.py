@@ -415,8 +415,7 @@ def export(source: Path, to: Any, output: Path | None, *, within: str | None, pl
 
     if within is not None:
         chosen, facts = smallest_within(source, within)
-        say("
-".join(facts), err=True)
+        say("\n".join(facts), err=True)
         attempt, options["smallest_within"] = (chosen.number, None) if trust else (None, within)
     # From the folder of a run, the export also tells where the policy comes from.
     is_whole_run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
