@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +26,7 @@ PolicyKind = Literal["table", "linear"]
 # Words for users: equations need not be linear in the observations.
 KIND_WORDS = {"table": "table", "linear": "equations"}
 
+_NAME_OR_QUOTED = re.compile(r'"[^"]*"|[A-Za-z_]\w*')
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
 
 
@@ -210,7 +213,7 @@ def without_knowledge(task: Task) -> Task:
     ]
     if task.grid is not None and not dimensions:
         dimensions = [integer_dimension(o.name, int(o.high) + 1) for o in observations if o.integer and o.low == 0]
-    return replace(
+    bare = replace(
         task,
         observations=observations,
         texts=texts,
@@ -227,3 +230,19 @@ def without_knowledge(task: Task) -> Task:
         optimum=None,
         assumed=(*task.assumed, "names, prose and features are withheld (--ablate knowledge)"),
     )
+    return replace(bare, requirements=tuple(_renamed(task.requirements, task, bare)))
+
+
+def _renamed(requirements: Sequence[Requirement], task: Task, bare: Task) -> Iterator[Requirement]:
+    """Yield the requirements in the names of `bare`, with the features of `task` written out."""
+    old, new = ((*one.observation_names, *one.text_names, *decision_names(one)) for one in (task, bare))
+    values = dict(zip(old, new, strict=True))
+
+    def renamed(text: str) -> str:
+        return _NAME_OR_QUOTED.sub(lambda found: values.get(found[0], found[0]), text)
+
+    for name, text in task.features:
+        values[name] = f"({renamed(text)})"
+    for i, one in enumerate(requirements, 1):
+        always, at_end, after = (renamed(text) for text in (one.always, one.at_end, one.after))
+        yield replace(one, name=f"requirement{i}", always=always, at_end=at_end, after=after)

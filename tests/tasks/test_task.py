@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import gymnasium as gym
 import pytest
 
+from policygen.episodes.requirements import Requirements
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.search.preview import preview
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.load import load_task
+from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import observations_of
 from policygen.tasks.task import Task, without_knowledge
 
@@ -46,3 +51,21 @@ def test_an_integer_state_keeps_a_bin_for_each_value() -> None:
     withheld = without_knowledge(load_task("mountaincar"))
     assert (withheld.reward, withheld.ends, withheld.starts) == ("", "", ())
     assert without_knowledge(load_task("frozenlake")).grid.shape == (16,)  # type: ignore[union-attr]
+
+
+def test_requirements_are_kept_in_the_names_that_remain() -> None:
+    conditions = (
+        Requirement("stays", always="abs(lean) < 0.2 and angle < 1"),
+        Requirement("calm", at_end="abs(spin) < 9", after="right changes", within=5),
+    )
+    task = replace(load_task("cartpole"), features=(("lean", "angle + 0.1*spin"),), requirements=conditions)
+    stays, calm = without_knowledge(task).requirements
+    assert (stays.name, stays.always) == ("requirement1", "abs((x2 + 0.1*x3)) < 0.2 and x2 < 1")
+    assert (calm.at_end, calm.after) == ("abs(x3) < 9", "a0_1 changes")
+    with Simulator(task) as named, Simulator(without_knowledge(task)) as bare:
+        one, other = (simulator.play(RandomActor(simulator.task, 0), (1, 2, 3)) for simulator in (named, bare))
+    counts = [
+        [v.violated for v in Requirements(t).count(played)]
+        for t, played in ((task, one), (without_knowledge(task), other))
+    ]
+    assert counts[0] == counts[1] == [3, 0]
