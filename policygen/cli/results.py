@@ -171,7 +171,7 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
 @opt.TRUST
 def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool, **which: Any) -> None:
     """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
-    from policygen.extensions import robust as tried
+    from policygen.extensions import robust as robustness
     from policygen.extensions.page.render import write_margins
     from policygen.extensions.plots.style import check_suffix
     from policygen.runs.reading import read_agent, read_policy
@@ -179,7 +179,7 @@ def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool,
 
     against, task_name, wanted, grid = (which.pop(name) for name in ("against", "task_name", "wanted", "grid"))
     for output in outputs:
-        check_suffix(output, tried.FORMATS)
+        check_suffix(output, robustness.FORMATS)
     paths = dict.fromkeys(sources)
     short = {path: path.parent.name if path.name == "best.json" else path.name.removesuffix(".txt") for path in paths}
     names = {path: name if [*short.values()].count(name) == 1 else str(path) for path, name in short.items()}
@@ -192,13 +192,13 @@ def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool,
         )
     task = trusted(task) if trust else task
     agents = {**policies, **({against: read_agent(against, task, trust=trust)} if against else {})}
-    perturbations = tried.perturbations_for(task, wanted, grid=grid)
-    found = tried.margins(agents, task, perturbations, against=against, **which)
-    for line in tried.lines(found):
+    perturbations = robustness.perturbations_for(task, wanted, grid=grid)
+    found = robustness.margins(agents, task, perturbations, against=against, **which)
+    for line in robustness.lines(found):
         say(line)
-    about = tried.protocol(perturbations, **which)
+    about = robustness.protocol(perturbations, **which)
     for output in outputs:
-        write = write_margins if output.suffix.lower() == ".html" else tried.write
+        write = write_margins if output.suffix.lower() == ".html" else robustness.write
         say(write(found, output, task, about))
 
 

@@ -98,7 +98,7 @@ class Reader:
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:
-        """Return all quantities of one observation followed by the remembered values; see `completed`."""
+        """Return all quantities of a row of d observed and m remembered numbers; see `completed`."""
         return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
 
     def completed(self, row: list[float]) -> list[float]:

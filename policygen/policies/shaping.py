@@ -66,8 +66,10 @@ class Measure:
             Reader(task, lets, names_in(node) & frozenset(known), remembered_in(node))
             for node in (objective, potential)
         )
-        if self._potential_reader.remembered or REWARD in self._reader.previous:
-            raise PolicyError("damaged objective: it reads a previous value that it may not")
+        if self._potential_reader.remembered:
+            raise PolicyError("damaged objective: its potential reads a previous value; use only values of the state")
+        if REWARD in self._reader.previous:
+            raise PolicyError(f"damaged objective: it reads `prev({REWARD})`; use `{REWARD}`, the reward of this step")
         self.objective = objective if shaping.objective else None
         self.potential = potential if shaping.potential else None
         terms = summands(objective) if shaping.objective else []
@@ -83,7 +85,11 @@ class Measure:
         return self._reader.remembered
 
     def objectives(self, observations: Array, actions: Array, rewards: Array) -> Column:
-        """Return the objective, which must not use memory, of n steps from observations of shape (n, d): shape (n,)."""
+        """Return the objective of each of n steps, shape (n,); it must not read previous values.
+
+        Args:
+            observations: shape (n, d).
+        """
         quantities = self._reader.columns(np.asarray(observations, np.float64).T)
         return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
 

@@ -28,7 +28,8 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> 
 
     Args:
         actions: the task's names of the components of an action, in order; `action[i]` if missing.
-        detail: 2 for everything, 1 without positions, 0 without damping, armature and springs either.
+        detail: 2 for everything; 1 without positions; 0 also without damping, armature, springs and dry friction, and
+            without the direction in which a hinge moves its body.
     """
     base: Any = env.unwrapped
     env.reset(seed=0)

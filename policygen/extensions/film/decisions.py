@@ -107,7 +107,7 @@ def _cut(reasons: Sequence[Reason], most: int) -> tuple[Reason, ...]:
 
 
 def _span(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`; empty for one whole number."""
+    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2,5`; empty for one whole number."""
     low, high, edges = bins[0], bins[-1], [format_number(edge) for edge in dimension.edges]
     if dimension.has_integer_bins:
         return bins_text(bins, dimension.bins) if len(bins) > 1 else ""

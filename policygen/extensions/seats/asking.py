@@ -70,7 +70,6 @@ class Asker:
     """A client of one provider that several threads use at a time; see `RequestLog`.
 
     The first request is sent alone, so that only one request fails if the model refuses a parameter.
-
     """
 
     provider: Provider
@@ -200,5 +199,5 @@ class Questions(ABC, Generic[Q, V]):
         if prompt.estimated_tokens > self._prompt_tokens:
             raise TemplateError(
                 f"the prompt has about {prompt.estimated_tokens:,} tokens; the limit is {self._prompt_tokens:,}; "
-                f"raise --set prompt_tokens=N, {self.remedy}"
+                f"raise --set prompt_tokens=N or {self.remedy}"
             )

@@ -91,7 +91,7 @@ class ModelSession(ABC, Generic[ResultT]):
         task: needed to check that a limit in USD can be enforced.
         result: the result before anything is asked; subclasses replace it as they work.
         concurrency: maximum number of questions under way at a time.
-        tell: called before a wait that a server asks for.
+        tell: called before each wait to retry a failed request.
 
     Raises:
         UsageError: the folder holds something else, or a cost limit cannot be enforced.
