@@ -28,6 +28,7 @@ from policygen.episodes.score import (
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.reports import Table, markdown_table
+from policygen.extensions.plots.statistics import with_interval
 from policygen.extensions.plots.style import GREY, look, new_figure, save, style, write_cells
 from policygen.files import write_named
 from policygen.policies.policy import Policy
@@ -294,12 +295,11 @@ def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ..
     trials = [trial for one in found for trial in one.trials]
     rows = []
     for trial in sorted(trials, key=lambda trial: (order.index(trial.name), trial.sizes)):
-        ci = trial.score.ci95
-        interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
         counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
         gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
         sizes = " and ".join(f"{size:g}" for size in trial.sizes)
-        row = (trial.name, sizes, trial.policy, f"{trial.score.mean:.4g}{interval}", "yes" if trial.holds else "no")
+        score = with_interval(trial.score.mean, trial.score.ci95)
+        row = (trial.name, sizes, trial.policy, score, "yes" if trial.holds else "no")
         rows.append((*row, *(counts or "none",) * violated, *(gain,) * compared))
     return header, rows
 
@@ -316,8 +316,8 @@ def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
     rows = math.ceil(len(names) / columns)
     with style():
         figure = new_figure(4.4 if narrow else 4 * columns, 2.6 * rows)
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for panel, name in zip(axes, names, strict=False):
+        for place, name in enumerate(names):
+            panel = figure.add_subplot(rows, columns, place + 1)
             for k, one in enumerate(found):
                 own = [(trial.sizes[0], trial.score) for trial in one.trials if trial.name == name]
                 if not name.startswith("kwargs."):
@@ -330,15 +330,10 @@ def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
                 panel.plot(sizes, means, markersize=4, label=one.policy, **drawn)
                 panel.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
                 panel.axhline(one.threshold, color=colour if len(found) > 1 else GREY, linestyle=":", linewidth=1)
-            panel.set_title(name)
-            panel.set_xlabel(_unit(name))
-        for panel in axes[len(names) :]:
-            panel.set_axis_off()
-        for panel in axes[::columns]:
-            panel.set_ylabel("mean return")
+            panel.set(title=name, xlabel=_unit(name), ylabel="" if place % columns else "mean return")
         if len(found) > 1:
             ncols = 1 if narrow else min(3, len(found))
-            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=ncols)
+            figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=ncols)
     return figure
 
 
@@ -356,16 +351,14 @@ def _heat_maps(found: Sequence[Margins]) -> Figure:
         figure = new_figure(width * len(found) + 1, max(3.4, 0.45 * len(up) + 1.6))
         panels = figure.subplots(1, len(found), squeeze=False)[0]
         for panel, one in zip(panels, found, strict=True):
-            by_place = {(up.index(trial.sizes[1]), across.index(trial.sizes[0])): trial for trial in one.trials}
-            rows = [[by_place[i, k] for k in range(len(across))] for i in range(len(up))]
-            scores = np.array([[trial.score.mean for trial in row] for row in rows])
-            texts = [[f"{t.score.mean:.3g}" if t.holds else f"({t.score.mean:.3g})" for t in row] for row in rows]
+            trials = sorted(one.trials, key=lambda trial: trial.sizes[::-1])
+            scores = np.reshape([trial.score.mean for trial in trials], (len(up), len(across)))
+            texts = [f"{t.score.mean:.3g}" if t.holds else f"({t.score.mean:.3g})" for t in trials]
             image = panel.pcolormesh(scores, cmap=colors, norm=norm)
-            write_cells(panel, scores, np.array(texts), colors, norm, size=8)
+            write_cells(panel, scores, np.reshape(texts, scores.shape), colors, norm, size=8)
             panel.set_xticks(np.arange(len(across)) + 0.5, [f"{size:g}" for size in across])
             panel.set_yticks(np.arange(len(up)) + 0.5, [f"{size:g}" for size in up])
-            panel.set_xlabel(f"{kinds[0]} ({_unit(kinds[0])})")
-            panel.set_title(one.policy)
+            panel.set(title=one.policy, xlabel=f"{kinds[0]} ({_unit(kinds[0])})")
         panels[0].set_ylabel(f"{kinds[1]} ({_unit(kinds[1])})")
         figure.colorbar(image, ax=list(panels), label="mean return; in brackets: does not hold")
     return figure

@@ -17,7 +17,7 @@ from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.comparison import means_over_tasks, normalised_scores
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.words import number
-from policygen.extensions.plots.curves import X_AXES, Looks, count_axis, draw_mean, draw_score
+from policygen.extensions.plots.curves import X_AXES, Looks, count_axis, draw_mean
 from policygen.extensions.plots.statistics import Interval, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import GREY, arms, look, new_figure, style
 
@@ -75,15 +75,13 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         figure = new_figure(WIDTHS[columns], sum(heights) + legend)
         # In a subfigure of its own, a long name below does not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
-            _draw_task(panels[place], compared, looks, task, x)
+            panel = parts[0].add_subplot(down, across, place + 1)
+            _draw_task(panel, compared, looks, task, x)
             if place % across == 0:
-                panels[place].set_ylabel(f"best {statistic}\nper episode")
+                panel.set_ylabel(f"best {statistic}\nper episode")
             if place + across >= len(tasks):
-                panels[place].set_xlabel(X_AXES[x])
-        for panel in panels[len(tasks) :]:
-            panel.remove()
+                panel.set_xlabel(X_AXES[x])
         if len(means) > 1:
             profiles, points = parts[1].subplots(stacked, columns)
             _draw_overall(profiles, points, compared, looks, means)
@@ -108,7 +106,7 @@ def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x:
         scores = compared.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
         mark = {"fmt": looks[name]["marker"], "color": looks[name]["color"]}
-        draw_score(axes, end * (1.05 + 0.05 * i), mean, interval, **mark)
+        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), zorder=4, **mark)
         seen += [mean, *(interval or ())]
     published = sorted(compared.published_means(task))
     for level in published:
@@ -119,12 +117,11 @@ def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x:
     seen += published[-2:]  # a published level far below these would squeeze the curves
     low, high = min(seen, default=0.0), max(seen, default=1.0)
     margin = 0.07 * (high - low) or 0.5
-    axes.set_ylim(low - margin, high + margin)
+    right = end * (1.05 + 0.05 * len(drawn))
+    axes.set(title=task, xlim=(0, right), ylim=(low - margin, high + margin))
     if begin < low - margin:
         note = f"curves begin at {number(begin)}"
         axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", fontsize=5.5, color=GREY, in_layout=False)
-    axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
-    axes.set_title(task)
     count_axis(axes, x, end, 4)
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
@@ -145,16 +142,11 @@ def _draw_overall(
         profiles.plot(thresholds, profile.centre, **looks[name] | {"linewidth": 1.1, "marker": ""})
         mark = {"fmt": looks[name]["marker"], "color": color, "markersize": 4, "capsize": 2, "linewidth": 1.5}
         points.errorbar([mean], [-i], xerr=arms(mean, interval), **mark)
-    profiles.set_xlim(0, 110)
-    profiles.set_ylim(-0.02, 1.02)
-    profiles.set_title("performance profile")
-    profiles.set_xlabel("normalised score (100: best known)")
-    profiles.set_ylabel("share of runs above")
+    profiles.set(title="performance profile", xlim=(0, 110), ylim=(-0.02, 1.02))
+    profiles.set(xlabel="normalised score (100: best known)", ylabel="share of runs above")
+    points.set(title="mean over all tasks", xlabel="normalised score, 95% interval", ylim=(0.4 - len(means), 0.6))
     short = contender_names(compared)
     points.set_yticks([-i for i in range(len(means))], [textwrap.fill(short[name], 22) for name in means])
-    points.set_ylim(-len(means) + 0.4, 0.6)
-    points.set_title("mean over all tasks")
-    points.set_xlabel("normalised score, 95% interval")
 
 
 def _draw_legend(figure: Figure, compared: ComparedScores, looks: Looks) -> None:

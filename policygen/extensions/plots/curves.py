@@ -15,7 +15,7 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
-from policygen.extensions.plots.statistics import Band, Interval, average, centre_name
+from policygen.extensions.plots.statistics import Band, average, centre_name, with_interval
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
@@ -187,24 +187,15 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
         end += 0.04 * span
         interval = None if run.final.exact else run.final.ci95
         more = f"\n({'95% interval, ' * (interval is not None)}{run.final.episodes} fresh episodes)"
-        words = f"{_number(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
+        words = f"{with_interval(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
         text = f"final score: {run.final.prefix}{words}"
         diamond: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "markersize": 6, "capsize": 4, "label": text}
-        draw_score(axes, end, run.final.value, run.final.ci95, **diamond)
+        axes.errorbar([end], [run.final.value], yerr=arms(run.final.value, run.final.ci95), zorder=4, **diamond)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if run.finished else ", unfinished"
     (group,) = grouped([run])
     title = f"{run.task.name}: {group.label}, seed {run.config.seed}{state}"
     _label(axes, title, x, float(at[-1]), f"{run.config.score.of_returns} per episode")
-
-
-def draw_score(axes: Axes, at: float, mean: float, interval: Interval | None, **drawn: Any) -> None:
-    """Draw a final score with its interval."""
-    axes.errorbar([at], [mean], yerr=arms(mean, interval), zorder=4, **drawn)
-
-
-def _number(mean: float, interval: Interval | None) -> str:
-    return f"{mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
 
 
 def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> None:
@@ -253,8 +244,9 @@ def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
     else:
         axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
-    text = f"{name}: {_number(mean.value, interval)}{more}"
-    draw_score(axes, at, mean.value, interval, fmt="D", color=color, label=text, markersize=5)
+    text = f"{name}: {with_interval(mean.value, interval)}{more}"
+    diamond: dict[str, Any] = {"fmt": "D", "color": color, "markersize": 5, "label": text}
+    axes.errorbar([at], [mean.value], yerr=arms(mean.value, interval), zorder=4, **diamond)
 
 
 def _legend_text(group: Group, among: Sequence[Group]) -> str:
@@ -276,7 +268,7 @@ def draw_mean(
     end: float,
     *,
     mean: Callable[..., Numbers] | None = None,
-    **look: Any,
+    **drawn: Any,
 ) -> Band:
     """Draw the mean of the curves of runs with its 95% band, dashed where it ends before the panel; return it.
 
@@ -284,22 +276,19 @@ def draw_mean(
         curves: for each run the increasing amounts spent, and the best score from each of them on.
         end: the largest amount of the panel.
         mean: as for `average`.
-        look: colour, line style, label, and a marker for the end of the curve.
+        drawn: colour, line style, label, and a marker for the end of the curve.
     """
     import matplotlib
 
-    band, width, color = (
-        average(*zip(*curves, strict=True), mean),
-        matplotlib.rcParams["lines.linewidth"],
-        look["color"],
-    )
+    band = average([x for x, _ in curves], [level for _, level in curves], mean)
+    width, color = matplotlib.rcParams["lines.linewidth"], drawn["color"]
     if len(curves) > 1:
         axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
     if len(band.x) and band.x[-1] < end:
         axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=width)
     # The marker shows a group even if it spent nothing of `x` and has no line.
     marked = [len(band.x) - 1] if len(band.x) else []
-    axes.step(band.x, band.centre, where="post", linewidth=1.5 * width, zorder=3, markevery=marked, **look)
+    axes.step(band.x, band.centre, where="post", linewidth=1.5 * width, zorder=3, markevery=marked, **drawn)
     return band
 
 
@@ -343,9 +332,8 @@ def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
     # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
     place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
     panels = place.get_gridspec().ncols if place is not None else 1
-    axes.set_title(textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))
-    axes.set_xlabel(X_AXES[x])
-    axes.set_ylabel(y_axis)
+    title = textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels))
+    axes.set(title=title, xlabel=X_AXES[x], ylabel=y_axis)
     count_axis(axes, x, last)
     axes.grid(axis="y")
     # At a fixed distance below the axes, a legend of any length covers no data and no label.

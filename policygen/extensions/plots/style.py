@@ -11,7 +11,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +82,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
 
 
 @contextmanager
-def style(more: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
 
     Args:
@@ -93,7 +92,7 @@ def style(more: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_RC | dict(more))
+        matplotlib.rcParams.update(_RC | dict(more or {}))
         yield
 
 

@@ -128,9 +128,9 @@ def report_of_runs(rows: Sequence[dict[str, Any]], *, omitted: Collection[str] =
         caption: its caption in LaTeX.
     """
     header = tuple(name for name in _HEADER if name not in omitted)
-    cells = [dict(zip(_HEADER, _texts(row), strict=True)) for row in rows]
     means = [i for i, row in enumerate(rows) if _is_mean(row)]
     bold = {(i, header.index(name)) for i in means for name in ("task", "final score") if name in header}
+    cells = [dict(zip(_HEADER, _texts(row), strict=True)) for row in rows]
     texts = tuple(tuple(one[name] for name in header) for one in cells)
     return Report((Table("runs", "", header, texts, frozenset(bold), caption),))
 
