@@ -1,4 +1,4 @@
-"""Tables of runs: which rows there are, what is averaged, the formats of files, and tidy tables with every value."""
+"""Tables of runs: their rows, what is averaged, tidy tables, and the formats of files (`extensions.plots.reports`)."""
 
 from __future__ import annotations
 
