@@ -33,7 +33,7 @@ _TICKS = {"labelsize": 6.5, "major.size": 2, "major.pad": 1.5, "major.width": 0.
 _BEST: dict[str, Any] = {"color": "black", "linewidth": 0.8}
 _OTHERS: dict[str, Any] = {"color": GREY, "linewidth": 0.4, "alpha": 0.7}
 _RANDOM: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": ":"}
-_SMALL = {
+_PAPER = {  # style of a figure as wide as a column
     **{"font.size": 7, "axes.titlesize": 7.5, "axes.titlepad": 3, "axes.labelsize": 7, "legend.fontsize": 7},
     **{"axes.linewidth": 0.6, "lines.linewidth": 0.75, "lines.markersize": 3, "errorbar.capsize": 1.5},
     **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
@@ -62,7 +62,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         raise PathError(f"{without.contender} on {without.task}: {why}; choose another --x")
     if not any(np.any(run.spent.get(x, 0)) for run in compared.results):
         raise PathError(f"no run counts {x}; choose another --x")
-    with style(_SMALL):
+    with style(_PAPER):
         tasks, names = compared.tasks, {run.aggregate.of_returns for run in compared.results}
         statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
         across = min(ACROSS[columns], max(1, len(tasks)))

@@ -270,7 +270,7 @@ def draw_mean(
     mean: Callable[..., Numbers] | None = None,
     **drawn: Any,
 ) -> Band:
-    """Draw the mean of the curves of runs with its 95% band, dashed where it ends before the panel; return it.
+    """Draw the mean curve of some runs with its 95% band, and a dashed line from its end to `end`; return it.
 
     Args:
         curves: for each run the increasing amounts spent, and the best score from each of them on.

@@ -63,6 +63,15 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + f for f in formats)}")
 
 
+def rendered(figure: Figure, kind: str, **options: Any) -> bytes:
+    """Return a figure as a `png`, `svg` or `pdf` without a date; `options` are those of `savefig`."""
+    content = io.BytesIO()
+    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    with style():
+        figure.savefig(content, format=kind, metadata=undated, **options)
+    return content.getvalue()
+
+
 def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = write_named) -> Path:
     """Write a figure in the format of the file name; return the path.
 
@@ -72,12 +81,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     Raises:
         LogbookError: the file cannot be written.
     """
-    kind = path.suffix.lower().removeprefix(".")
-    content = io.BytesIO()
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    with style():
-        figure.savefig(content, format=kind, metadata=undated)
-    write(path, content.getvalue())
+    write(path, rendered(figure, path.suffix.lower().removeprefix(".")))
     return path
 
 
