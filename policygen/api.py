@@ -48,8 +48,8 @@ from policygen.tasks.trust import trusted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from policygen.extensions.compare.tables import Report
     from policygen.extensions.film.film import Which
+    from policygen.extensions.plots.reports import Report
     from policygen.extensions.simplify.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result

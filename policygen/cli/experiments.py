@@ -240,6 +240,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import comparison_figure
     from policygen.extensions.plots import style
+    from policygen.extensions.plots.reports import as_markdown
 
     for output in outputs:
         style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))
@@ -250,8 +251,8 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
             style.save(comparison_figure(compared, columns=int(options["columns"]), x=options["x"]), output)
         else:
             tables.write_report(compared, output)
-    report = tables.report_of(compared)
-    say(tables.as_markdown(report, details=not outputs).rsplit("\n\n", 1)[0])
+    report = tables.report_of(compared, costs=not outputs)
+    say(as_markdown(report).rsplit("\n\n", 1)[0])
     for output in outputs:
         say(output)
     say(f"\n{report.sentence}")

@@ -27,8 +27,9 @@ from policygen.episodes.score import (
 )
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, save, style
-from policygen.extensions.plots.tables import markdown_cell
+from policygen.extensions.plots.reports import Table, markdown_table
+from policygen.extensions.plots.statistics import with_interval
+from policygen.extensions.plots.style import GREY, look, new_figure, save, style, write_cells
 from policygen.files import write_named
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits
@@ -294,12 +295,11 @@ def table(found: Sequence[Margins]) -> tuple[tuple[str, ...], list[tuple[str, ..
     trials = [trial for one in found for trial in one.trials]
     rows = []
     for trial in sorted(trials, key=lambda trial: (order.index(trial.name), trial.sizes)):
-        ci = trial.score.ci95
-        interval = f" [{ci[0]:.4g}, {ci[1]:.4g}]" if ci else ""
         counts = ", ".join(f"{v.name} {v.violated} of {v.episodes}" for v in trial.score.violations if v.violated)
         gain = f"{trial.gain:+.4g} (p = {trial.p:.2g})" if trial.gain is not None else ""
         sizes = " and ".join(f"{size:g}" for size in trial.sizes)
-        row = (trial.name, sizes, trial.policy, f"{trial.score.mean:.4g}{interval}", "yes" if trial.holds else "no")
+        score = with_interval(trial.score.mean, trial.score.ci95)
+        row = (trial.name, sizes, trial.policy, score, "yes" if trial.holds else "no")
         rows.append((*row, *(counts or "none",) * violated, *(gain,) * compared))
     return header, rows
 
@@ -311,15 +311,13 @@ def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
     """
     if any(len(trial.sizes) > 1 for one in found for trial in one.trials):
         return _heat_maps(found)
-    from matplotlib.figure import Figure
-
     names = names_of(found)
     columns = 1 if narrow else min(3, max(1, len(names)))
     rows = math.ceil(len(names) / columns)
     with style():
-        figure = Figure(figsize=(4.4 if narrow else 4 * columns, 2.6 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for panel, name in zip(axes, names, strict=False):
+        figure = new_figure(4.4 if narrow else 4 * columns, 2.6 * rows)
+        for place, name in enumerate(names):
+            panel = figure.add_subplot(rows, columns, place + 1)
             for k, one in enumerate(found):
                 own = [(trial.sizes[0], trial.score) for trial in one.trials if trial.name == name]
                 if not name.startswith("kwargs."):
@@ -327,52 +325,42 @@ def picture(found: Sequence[Margins], *, narrow: bool = False) -> Figure:
                 own.sort(key=lambda pair: pair[0])
                 sizes, means = [size for size, _ in own], [score.mean for _, score in own]
                 low, high = zip(*(score.ci95 or (score.mean, score.mean) for _, score in own), strict=True)
-                colour = OKABE_ITO[k % len(OKABE_ITO)]
-                panel.plot(sizes, means, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=one.policy)
+                drawn = look(k) | {"linestyle": "-"}
+                colour = drawn["color"]
+                panel.plot(sizes, means, markersize=4, label=one.policy, **drawn)
                 panel.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
                 panel.axhline(one.threshold, color=colour if len(found) > 1 else GREY, linestyle=":", linewidth=1)
-            panel.set_title(name)
-            panel.set_xlabel(_unit(name))
-        for panel in axes[len(names) :]:
-            panel.set_axis_off()
-        for panel in axes[::columns]:
-            panel.set_ylabel("mean return")
+            panel.set(title=name, xlabel=_unit(name), ylabel="" if place % columns else "mean return")
         if len(found) > 1:
             ncols = 1 if narrow else min(3, len(found))
-            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=ncols)
+            figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=ncols)
     return figure
 
 
 def _heat_maps(found: Sequence[Margins]) -> Figure:
     """Draw for each policy its scores over the sizes of two perturbations; those that do not hold are in brackets."""
-    from matplotlib.figure import Figure
+    import matplotlib
+    from matplotlib.colors import Normalize
 
     kinds = [one.name for one in found[0].trials[0].perturbations]
     across, up = (sorted({trial.sizes[k] for trial in found[0].trials}) for k in (0, 1))
-    means = np.zeros((len(found), len(up), len(across)))
-    for k, one in enumerate(found):
-        for trial in one.trials:
-            means[k, up.index(trial.sizes[1]), across.index(trial.sizes[0])] = trial.score.mean
-    middle = (means.min() + means.max()) / 2
+    means = [trial.score.mean for one in found for trial in one.trials]
+    colors, norm = matplotlib.colormaps["viridis"], Normalize(min(means), max(means))
     with style():
         width = max(3.2, 0.7 * len(across) + 1)
-        figure = Figure(figsize=(width * len(found) + 1, 0.45 * len(up) + 1.6), layout="constrained")
-        axes = figure.subplots(1, len(found), squeeze=False)[0]
-        for panel, one, rows in zip(axes, found, means, strict=True):
-            scale = {"cmap": "viridis", "vmin": means.min(), "vmax": means.max()}
-            image = panel.imshow(rows, origin="lower", aspect="auto", **scale)
-            panel.grid(visible=False)
-            for trial in one.trials:
-                x, y = across.index(trial.sizes[0]), up.index(trial.sizes[1])
-                text = f"{trial.score.mean:.3g}" if trial.holds else f"({trial.score.mean:.3g})"
-                color = "black" if trial.score.mean > middle else "white"
-                panel.text(x, y, text, ha="center", va="center", fontsize=8, color=color)
-            panel.set_xticks(range(len(across)), [f"{size:g}" for size in across])
-            panel.set_yticks(range(len(up)), [f"{size:g}" for size in up])
-            panel.set_xlabel(f"{kinds[0]} ({_unit(kinds[0])})")
-            panel.set_title(one.policy)
-        axes[0].set_ylabel(f"{kinds[1]} ({_unit(kinds[1])})")
-        figure.colorbar(image, ax=list(axes), label="mean return; in brackets: does not hold")
+        figure = new_figure(width * len(found) + 1, max(3.4, 0.45 * len(up) + 1.6))
+        panels = figure.subplots(1, len(found), squeeze=False)[0]
+        for panel, one in zip(panels, found, strict=True):
+            trials = sorted(one.trials, key=lambda trial: trial.sizes[::-1])
+            scores = np.reshape([trial.score.mean for trial in trials], (len(up), len(across)))
+            texts = [f"{t.score.mean:.3g}" if t.holds else f"({t.score.mean:.3g})" for t in trials]
+            image = panel.pcolormesh(scores, cmap=colors, norm=norm)
+            write_cells(panel, scores, np.reshape(texts, scores.shape), colors, norm, size=8)
+            panel.set_xticks(np.arange(len(across)) + 0.5, [f"{size:g}" for size in across])
+            panel.set_yticks(np.arange(len(up)) + 0.5, [f"{size:g}" for size in up])
+            panel.set(title=one.policy, xlabel=f"{kinds[0]} ({_unit(kinds[0])})")
+        panels[0].set_ylabel(f"{kinds[1]} ({_unit(kinds[1])})")
+        figure.colorbar(image, ax=list(panels), label="mean return; in brackets: does not hold")
     return figure
 
 
@@ -396,9 +384,8 @@ def write(found: Sequence[Margins], path: Path, task: Task, about: str) -> Path:
         text = json.dumps({"task": task.name, "about": about, "policies": record}, default=float) + "\n"
     else:
         header, rows = table(found)
-        body = ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (header, *rows)]
-        body.insert(1, "|" + " --- |" * len(header))
         listed = (f"- {line.strip()}" for line in lines(found))
-        text = "\n".join([f"# Robustness on {task.name}", "", about, "", *listed, "", *body, ""])
+        scores = markdown_table(Table("scores", "", header, tuple(rows)))
+        text = "\n".join([f"# Robustness on {task.name}", "", about, "", *listed, "", scores])
     write_named(path, text)
     return path

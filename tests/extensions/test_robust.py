@@ -98,8 +98,12 @@ def test_a_grid_combines_two_perturbations_and_the_nominal_sizes() -> None:
     assert own.trials[0].score.mean == own.nominal.mean
     holding = sum(trial.holds for trial in own.trials)
     assert own.words("action_delay and sensor_noise") == f"holds in {holding} of 6 combinations"
-    panel = picture([own]).axes[0]
+    figure = picture([own])
+    panel, bar = figure.axes
     assert len(panel.texts) == 6
+    figure.draw_without_rendering()
+    for label in (panel.yaxis.label, bar.yaxis.label):
+        assert label.get_window_extent().height <= figure.bbox.height, label
 
 
 def test_all_perturbations_that_fit_are_tried_by_default() -> None:

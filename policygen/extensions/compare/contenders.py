@@ -131,15 +131,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
             key = task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
             score = baseline.score
-            baselines[key] = Result(
-                task,
-                label,
-                score.value,
-                seed,
-                exact=score.exact,
-                violations=score.violations,
-                aggregate=score.aggregate,
-            )
+            found = Result(task, label, score.value, seed, exact=score.exact, aggregate=score.aggregate)
+            baselines[key] = replace(found, violations=score.violations)
             if baseline.difference:
                 notes.append(f"{member.folder.name} against {label}: {baseline.difference}")
     results += baselines.values()

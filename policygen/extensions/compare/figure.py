@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy as np
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.comparison import means_over_tasks, normalised_scores
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
-from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.words import number
-from policygen.extensions.plots.statistics import Band, Interval, average, interval_over_seeds, performance_profile
-from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, count_axis, style
+from policygen.extensions.plots.curves import X_AXES, Looks, count_axis, draw_mean
+from policygen.extensions.plots.statistics import Interval, interval_over_seeds, performance_profile
+from policygen.extensions.plots.style import GREY, arms, look, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,25 +28,15 @@ if TYPE_CHECKING:
 WIDTHS = {1: 3.5, 2: 7.16}  # inches, by the number of columns
 ACROSS = {1: 2, 2: 3}  # panels in a row, by the number of columns
 PANEL = 1.42  # height in inches
-X_AXES = {
-    "episodes": "episodes played",
-    "env_steps": "environment steps",
-    "calls": "requests to the model",
-    "seconds": "wall-clock time [s]",
-    "usd": "cost [USD]",
-}
-Looks = dict[str, dict[str, Any]]  # by contender: colour, line and marker, the same in all panels
-_LINES = ("-", "--", "-.", (0, (1, 1)))
-_TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
-_RC: dict[Any, Any] = {
-    "font.size": 7,
-    "axes.titlesize": 7.5,
-    "axes.titlepad": 3,
-    "axes.labelsize": 7,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
+_TICKS = {"labelsize": 6.5, "major.size": 2, "major.pad": 1.5, "major.width": 0.6}
+# Lines to compare with: the best published score of a task, its other published scores, and random actions.
+_BEST: dict[str, Any] = {"color": "black", "linewidth": 0.8}
+_OTHERS: dict[str, Any] = {"color": GREY, "linewidth": 0.4, "alpha": 0.7}
+_RANDOM: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": ":"}
+_PAPER = {  # style of a figure as wide as a column
+    **{"font.size": 7, "axes.titlesize": 7.5, "axes.titlepad": 3, "axes.labelsize": 7, "legend.fontsize": 7},
+    **{"axes.linewidth": 0.6, "lines.linewidth": 0.75, "lines.markersize": 3, "errorbar.capsize": 1.5},
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
     "figure.dpi": 300,
 }
 
@@ -73,11 +62,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         raise PathError(f"{without.contender} on {without.task}: {why}; choose another --x")
     if not any(np.any(run.spent.get(x, 0)) for run in compared.results):
         raise PathError(f"no run counts {x}; choose another --x")
-    with style():
-        import matplotlib
-        from matplotlib.figure import Figure
-
-        matplotlib.rcParams.update(_RC)
+    with style(_PAPER):
         tasks, names = compared.tasks, {run.aggregate.of_returns for run in compared.results}
         statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
@@ -85,27 +70,18 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
         means = means_over_tasks(compared) if len(tasks) > 1 else {}
         stacked = 3 - columns  # a column is too narrow for the last two side by side
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if len(means) > 1 else [])
-        looks = {
-            name: {
-                "color": OKABE_ITO[i % len(OKABE_ITO)],
-                "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
-                "marker": MARKERS[i % len(MARKERS)],
-            }
-            for i, name in enumerate(compared.contenders)
-        }
+        looks = {name: look(i) for i, name in enumerate(compared.contenders)}
         legend = 0.16 * (2 + math.ceil((len(compared.contenders) + bool(compared.published)) / across))
-        figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
+        figure = new_figure(WIDTHS[columns], sum(heights) + legend)
         # In a subfigure of its own, a long name below does not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
-            _draw_task(panels[place], compared, looks, task, x)
+            panel = parts[0].add_subplot(down, across, place + 1)
+            _draw_task(panel, compared, looks, task, x)
             if place % across == 0:
-                panels[place].set_ylabel(f"best {statistic}\nper episode")
+                panel.set_ylabel(f"best {statistic}\nper episode")
             if place + across >= len(tasks):
-                panels[place].set_xlabel(X_AXES[x])
-        for panel in panels[len(tasks) :]:
-            panel.remove()
+                panel.set_xlabel(X_AXES[x])
         if len(means) > 1:
             profiles, points = parts[1].subplots(stacked, columns)
             _draw_overall(profiles, points, compared, looks, means)
@@ -122,49 +98,32 @@ def _draw_task(axes: Axes, compared: ComparedScores, looks: Looks, task: str, x:
     drawn = [name for name in compared.contenders if compared.of(task, name)]
     begin = math.inf
     for i, name in enumerate(drawn):
-        band = _draw_curve(axes, compared.of(task, name), x, looks[name], end)
-        if band is not None:
+        curves = [(run.spent[x], run.curve) for run in compared.of(task, name) if len(run.spent.get(x, ()))]
+        if curves:
+            band = draw_mean(axes, curves, end, mean=np.mean, **looks[name] | {"marker": ""})
             begin = min(begin, float(band.centre.min()))
             seen += band.centre[band.x >= 0.1 * band.x[-1]].tolist()
         scores = compared.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
-        look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
-        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), linewidth=0.8, **look)
+        mark = {"fmt": looks[name]["marker"], "color": looks[name]["color"]}
+        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), zorder=4, **mark)
         seen += [mean, *(interval or ())]
     published = sorted(compared.published_means(task))
     for level in published:
-        best = level == published[-1]
-        look = {"color": "black", "linewidth": 0.8} if best else {"color": GREY, "linewidth": 0.4, "alpha": 0.7}
-        axes.axhline(level, zorder=1, **look)
+        axes.axhline(level, zorder=1, **(_BEST if level == published[-1] else _OTHERS))
     random = [run.random for run in compared.results if run.task == task and run.random is not None]
     if random:
-        axes.axhline(float(np.mean(random)), color=GREY, linestyle=":", linewidth=0.8, zorder=1)
+        axes.axhline(float(np.mean(random)), zorder=1, **_RANDOM)
     seen += published[-2:]  # a published level far below these would squeeze the curves
     low, high = min(seen, default=0.0), max(seen, default=1.0)
     margin = 0.07 * (high - low) or 0.5
-    axes.set_ylim(low - margin, high + margin)
+    right = end * (1.05 + 0.05 * len(drawn))
+    axes.set(title=task, xlim=(0, right), ylim=(low - margin, high + margin))
     if begin < low - margin:
         note = f"curves begin at {number(begin)}"
         axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", fontsize=5.5, color=GREY, in_layout=False)
-    axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
-    axes.set_title(task)
-    count_axis(axes, end, 4, whole=x not in ("seconds", "usd"))
+    count_axis(axes, x, end, 4)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.tick_params(**_TICKS)
-
-
-def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> Band | None:
-    """Draw the mean curve of runs with its band, dashed from the end of the runs to `end`; return the curve, if any."""
-    counted = [run for run in runs if len(run.spent.get(x, ()))]
-    if not counted:
-        return None
-    band = average([run.spent[x] for run in counted], [run.curve for run in counted], mean=np.mean)
-    color = look["color"]
-    axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-    axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)
-    if band.x[-1] < end:
-        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (2, 2)), linewidth=0.6)
-    return band
 
 
 def _draw_overall(
@@ -180,45 +139,34 @@ def _draw_overall(
         color = looks[name]["color"]
         profile = performance_profile([normalised_scores(compared, task, name) for task in compared.tasks], thresholds)
         profiles.fill_between(thresholds, profile.low, profile.high, color=color, alpha=0.2, linewidth=0)
-        profiles.plot(thresholds, profile.centre, color=color, linestyle=looks[name]["linestyle"], linewidth=1.1)
-        look = {"fmt": looks[name]["marker"], "color": color, "markersize": 4, "capsize": 2}
-        points.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
-    profiles.set_xlim(0, 110)
-    profiles.set_ylim(-0.02, 1.02)
-    profiles.set_title("performance profile")
-    profiles.set_xlabel("normalised score (100: best known)")
-    profiles.set_ylabel("share of runs above")
-    profiles.tick_params(**_TICKS)
+        profiles.plot(thresholds, profile.centre, **looks[name] | {"linewidth": 1.1, "marker": ""})
+        mark = {"fmt": looks[name]["marker"], "color": color, "markersize": 4, "capsize": 2, "linewidth": 1.5}
+        points.errorbar([mean], [-i], xerr=arms(mean, interval), **mark)
+    profiles.set(title="performance profile", xlim=(0, 110), ylim=(-0.02, 1.02))
+    profiles.set(xlabel="normalised score (100: best known)", ylabel="share of runs above")
+    points.set(title="mean over all tasks", xlabel="normalised score, 95% interval", ylim=(0.4 - len(means), 0.6))
     short = contender_names(compared)
     points.set_yticks([-i for i in range(len(means))], [textwrap.fill(short[name], 22) for name in means])
-    points.set_ylim(-len(means) + 0.4, 0.6)
-    points.set_title("mean over all tasks")
-    points.set_xlabel("normalised score, 95% interval")
-    points.tick_params(**_TICKS)
 
 
 def _draw_legend(figure: Figure, compared: ComparedScores, looks: Looks) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Line2D | Patch] = []
-    for name, look in looks.items():
-        counts = [len(own) for task in compared.tasks if (own := compared.of(task, name))] or [0]
+    axes = figure.axes[0]  # it has an invisible line for each entry, because not every contender has a curve
+    for name, own in looks.items():
+        counts = [len(found) for task in compared.tasks if (found := compared.of(task, name))] or [0]
         runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
         # Scores of other programs state what they are, such as a mean of training episodes.
         meanings = dict.fromkeys(run.meaning.partition(",")[0] for run in compared.results if run.contender == name)
         runs = "; ".join(filter(None, (runs, *meanings)))
-        handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))
+        axes.plot([], [], linewidth=1.1, label=f"{name} ({runs})", **own)
     if compared.published:
+        axes.plot([], [], label="best published score", **_BEST)
         names = ", ".join(column.name for column in compared.published)
-        best = Line2D([], [], color="black", linewidth=0.8, label="best published score")
-        others = Line2D([], [], color=GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
-        handles += [best, others]
+        axes.plot([], [], label=textwrap.shorten(f"others of {names}", 60), **_OTHERS)
     if any(run.random is not None for run in compared.results):
-        handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="random actions"))
-    handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds"))
+        axes.plot([], [], label="random actions", **_RANDOM)
+    axes.plot([], [], color=GREY, marker="o", linestyle="", label="final score, fresh seeds")
     if any(len(compared.of(task, name)) > 1 for task in compared.tasks for name in compared.contenders):
-        handles.append(Patch(color=GREY, alpha=0.2, linewidth=0, label="95% interval over runs"))
-    widest = max(len(str(handle.get_label())) for handle in handles)
-    columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+        axes.fill_between([], [], color=GREY, alpha=0.2, linewidth=0, label="95% interval over runs")
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 16 / (max(map(len, labels)) + 8))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)

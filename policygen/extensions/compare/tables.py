@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from html import escape
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,67 +20,37 @@ from policygen.extensions.compare.comparison import (
 )
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
-from policygen.extensions.export.latex import escaped
-from policygen.extensions.plots.groups import whole_names
-from policygen.extensions.plots.tables import LATEX_PACKAGES, as_csv, latex_start, markdown_cell, with_minus_signs
+from policygen.extensions.plots.reports import Report, Table, as_csv, as_html, as_latex, as_markdown
 from policygen.files import write_named
 from policygen.progress import duration
 
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap interval from fewer is too narrow
 FORMATS = ("md", "csv", "tex", "html", "json")
-# Characters in a row of a LaTeX table: a wider one spans both columns of a page; a still wider one has smaller type.
-WIDEST_COLUMN, WIDEST_PAGE = 55, 110
-COSTS = "Costs: means over runs"  # title of a table
 IN_COMMON = "All runs: "  # the note about settings that all runs share begins with this
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
 )
 BETTER = "P(B > A): probability that a result of B is better than one of A; ties count half."
-_NUMBER = re.compile(r"[-+<≥≤$ ]*[\d.,]+")
-_ADDRESS = re.compile(r"https?://[^\s,;]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of texts.
-
-    Attributes:
-        bold: (row, column) of each bold cell.
-        caption: the caption in LaTeX; by default the title.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    bold: frozenset[tuple[int, int]] = frozenset()
-    caption: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A comparison as tables, notes, and sentences that sum it up."""
-
-    sections: tuple[Table, ...]
-    notes: tuple[str, ...]
-    sentence: str
-
-
-def report_of(compared: ComparedScores) -> Report:
-    """Return the report of a comparison."""
+def report_of(compared: ComparedScores, *, costs: bool = True) -> Report:
+    """Return the report of a comparison, with or without the table of costs."""
     rows, pairs = rows_of(compared), pairs_of(compared)
     statistics = _statistics(compared, rows)
+    remarks = [f"{note[:1].upper()}{note[1:]}." for note in compared.notes]
+    in_common = [remark for remark in remarks if remark.startswith(IN_COMMON)]
     several_tasks = len(compared.tasks) > 1
     sections = [
-        replace(_scores(compared, rows, pairs), caption=" ".join(statistics)),
+        replace(_scores(compared, rows, pairs), caption=" ".join([*statistics, *in_common])),
         *([_normalised(compared)] if several_tasks else []),
         _violations(compared),
-        *([_costs(rows)] if compared.unit == "seed" else []),
+        *([_costs(rows)] if costs and compared.unit == "seed" else []),
         *([_differences(pairs)] if pairs else []),
     ]
     notes = [
         *statistics,
-        *(f"{note[:1].upper()}{note[1:]}." for note in compared.notes),
+        *remarks,
         *(f"{column.name}: {column.source}." for column in compared.published),
     ]
     notes += [BETTER] if pairs else []
@@ -126,7 +94,7 @@ def _scores(compared: ComparedScores, rows: Sequence[ComparisonRow], pairs: Sequ
         if (best := significantly_highest(compared, pairs, task)) is not None:
             bold.add((i, 1 + compared.contenders.index(best)))
     header = ("task", *compared.contenders, *(column.name for column in compared.published))
-    return Table("Scores", header, tuple(cells), frozenset(bold))
+    return Table("scores", "Scores", header, tuple(cells), frozenset(bold))
 
 
 def _with_spread(mean: float, std: float | None) -> str:
@@ -136,7 +104,13 @@ def _with_spread(mean: float, std: float | None) -> str:
 def _normalised(compared: ComparedScores) -> Table:
     rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in means_over_tasks(compared).items())
     header = ("contender", "mean normalised score [95% interval, stratified by task]")
-    return Table("Over all tasks", header, rows, caption=f"Over all tasks, with bootstrap intervals. {NORMALISED}")
+    return Table(
+        "over-all-tasks",
+        "Over all tasks",
+        header,
+        rows,
+        caption=f"Over all tasks, with bootstrap intervals. {NORMALISED}",
+    )
 
 
 def _violations(compared: ComparedScores) -> Table:
@@ -156,7 +130,7 @@ def _violations(compared: ComparedScores) -> Table:
             rows.append((task, contender, name, share, worst))
     header = ("task", "contender", "requirement", "episodes that violate it (95% upper bound)", "worst value")
     caption = "Requirements: share of all final episodes that violate one (one-sided bound of Clopper and Pearson)."
-    return Table("Requirements", header, tuple(rows), caption=caption)
+    return Table("requirements", "Requirements", header, tuple(rows), caption=caption)
 
 
 def _costs(rows: Sequence[ComparisonRow]) -> Table:
@@ -170,7 +144,8 @@ def _costs(rows: Sequence[ComparisonRow]) -> Table:
         )
         for row in rows
     )
-    return Table(COSTS, header, cells, caption=f"{COSTS}; std: standard deviation of the scores.")
+    title = "Costs: means over runs"
+    return Table("costs", title, header, cells, caption=f"{title}; std: standard deviation of the scores.")
 
 
 def _count(value: float | None) -> str:
@@ -191,7 +166,7 @@ def _differences(pairs: Sequence[Pair]) -> Table:
         for pair in pairs
     )
     title = f"Differences of means over shared {unit}s; p-values of permutation tests, Holm-corrected"
-    return Table(title, header, cells, caption=f"{title}; bootstrap intervals. {BETTER}")
+    return Table("differences", title, header, cells, caption=f"{title}; bootstrap intervals. {BETTER}")
 
 
 def _p(value: float) -> str:
@@ -209,15 +184,15 @@ def write_report(compared: ComparedScores, path: Path) -> list[Path]:
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind == "csv":
-        import pandas as pd  # slow to import
-
-        frames = {name: pd.DataFrame(rows).convert_dtypes() for name, rows in _records(compared).items() if rows}
-        places = {name: path if name == "scores" else path.with_name(f"{path.stem}-{name}.csv") for name in frames}
-        for name, frame in frames.items():
-            write_named(places[name], as_csv(frame))
+        tables = {name: rows for name, rows in _records(compared).items() if rows}
+        places = {name: path if name == "scores" else path.with_name(f"{path.stem}-{name}.csv") for name in tables}
+        for name, rows in tables.items():
+            write_named(places[name], as_csv(rows))
         return list(places.values())
     if kind == "tex":
-        text = _as_latex(compared)
+        short = contender_names(compared)
+        named = tuple(replace(one, contender=short[one.contender]) for one in compared.results)
+        text = as_latex(report_of(replace(compared, results=named)), short)
     elif kind == "json":
         report = report_of(compared)
         counts = [
@@ -228,7 +203,7 @@ def write_report(compared: ComparedScores, path: Path) -> list[Path]:
         words = {"requirements": counts, "unit": compared.unit, "notes": report.notes, "sentence": report.sentence}
         text = json.dumps({**_records(compared), **words}, indent=1, ensure_ascii=False) + "\n"
     else:
-        text = (as_markdown if kind == "md" else _as_html)(report_of(compared))
+        text = (as_markdown if kind == "md" else as_html)(report_of(compared))
     write_named(path, text)
     return [path]
 
@@ -259,74 +234,3 @@ def _records(compared: ComparedScores) -> dict[str, list[dict[str, Any]]]:
         record["first_runs"], record["second_runs"] = record.pop("runs")
         pairs.append(record)
     return {"scores": scores, "runs": runs, "pairs": pairs}
-
-
-def _cells(section: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    """Return the cells of a table, escaped for a language; `bold` is the format of a bold one."""
-    return [
-        [bold.format(escape(cell)) if (i, j) in section.bold and cell else escape(cell) for j, cell in enumerate(row)]
-        for i, row in enumerate(section.rows)
-    ]
-
-
-def as_markdown(report: Report, *, details: bool = True) -> str:
-    """Return the report as Markdown; without `details`, it has no table of costs."""
-    parts = []
-    for section in report.sections:
-        if not details and section.title == COSTS:
-            continue
-        lines = [[markdown_cell(name) for name in section.header], ["---"] * len(section.header)]
-        lines += _cells(section, markdown_cell, "**{}**")
-        parts.append(f"{section.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    notes = "".join(f"- {markdown_cell(note)}\n" for note in report.notes)
-    return "\n".join([*parts, notes, f"{markdown_cell(report.sentence)}\n"])
-
-
-def _as_latex(compared: ComparedScores) -> str:
-    """Return the report as LaTeX: short names in the tables, whole ones in the caption of the first."""
-    short = contender_names(compared)
-    report = report_of(
-        replace(compared, results=tuple(replace(one, contender=short[one.contender]) for one in compared.results))
-    )
-    whole = "; ".join(f"{own}: {name}" for own, name in whole_names(short).items())
-    common = [note for note in report.notes if note.startswith(IN_COMMON)]
-    parts = [LATEX_PACKAGES]
-    for section in report.sections:
-        first = section == report.sections[0]
-        words = [f"{section.caption or section.title}".removesuffix("."), *([whole, *common] if first else [])]
-        caption = ". ".join(_latex(_ADDRESS.sub("ADDRESS", one.removesuffix("."))) for one in words if one)
-        caption += "" if first or not whole else r". Names as in Table~\ref{tab:scores}"
-        rows = [[_latex(name) for name in section.header], *_cells(section, _latex, r"\bfseries {}")]
-        header, *lines = [f"{' & '.join(row)} \\\\" for row in rows]
-        body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
-        columns = [[cell for cell in column if cell] for column in zip(*section.rows, strict=True)]
-        aligned = "".join("r" if column and all(map(_NUMBER.match, column)) else "l" for column in columns)
-        label = re.split("[:;]| of ", section.title.lower())[0].replace(" ", "-")
-        wide = sum(max(map(len, column)) + 1 for column in zip(section.header, *section.rows, strict=True))
-        place = "table*" if wide > WIDEST_COLUMN else "table"
-        parts.append(
-            f"\\begin{{{place}}}\n{latex_start(wide > WIDEST_PAGE)}\n\\caption{{{caption}.}}\n\\label{{tab:{label}}}\n"
-            f"\\begin{{tabular}}{{{aligned}}}\n{body}\n\\end{{tabular}}\n\\end{{{place}}}\n"
-        )
-    notes = [_ADDRESS.sub("ADDRESS", " ".join(note.split())) for note in (*report.notes, report.sentence)]
-    return "\n".join([*parts, *(f"% {note}" for note in notes), ""])
-
-
-def _latex(text: str) -> str:
-    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$")
-    plain = with_minus_signs(plain)
-    # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\` before.
-    return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
-
-
-def _as_html(report: Report) -> str:
-    parts = []
-    for section in report.sections:
-        rows = [[f"<th>{escape(name)}</th>" for name in section.header]]
-        rows += [[f"<td>{cell}</td>" for cell in row] for row in _cells(section, escape, "<b>{}</b>")]
-        lines = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
-        parts.append(f"<h2>{escape(section.title)}</h2>\n<table>\n{lines}</table>")
-    notes = "".join(f"<li>{escape(note)}</li>\n" for note in report.notes)
-    body = "\n".join([*parts, f"<ul>\n{notes}</ul>", f"<p>{escape(report.sentence)}</p>"])
-    head = '<head><meta charset="utf-8"><title>Comparison</title></head>'
-    return f"<!DOCTYPE html>\n<html>\n{head}\n<body>\n{body}\n</body>\n</html>\n"

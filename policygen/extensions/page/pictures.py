@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.played import MOST_PATHS
 from policygen.extensions.plots.policy_figures import policy_figure
 from policygen.extensions.plots.signals import plant_figure, signals_figure
-from policygen.extensions.plots.style import style
+from policygen.extensions.plots.style import rendered
 from policygen.plants.record import PlantRecord, equations_of, lines_with_units
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
@@ -54,15 +53,10 @@ def embedded(figure: Figure, alt: str, narrow: Figure | None = None) -> Picture:
 
 
 def _data_url(figure: Figure) -> str:
-    content = io.BytesIO()
-    with style():
-        figure.savefig(content, format="svg", metadata={"Date": None}, facecolor="none")
-        kind = "svg+xml"
-        if len(content.getvalue()) > LARGEST_SVG:
-            content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=_DPI, facecolor="none")
-            kind = "png"
-    return data_url(content.getvalue(), f"image/{kind}")
+    content, kind = rendered(figure, "svg", facecolor="none"), "svg+xml"
+    if len(content) > LARGEST_SVG:
+        content, kind = rendered(figure, "png", facecolor="none", dpi=_DPI), "png"
+    return data_url(content, f"image/{kind}")
 
 
 def data_url(content: bytes, kind: str) -> str:

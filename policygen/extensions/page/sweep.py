@@ -9,9 +9,10 @@ from pathlib import Path
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.contenders import read_scores
 from policygen.extensions.compare.figure import comparison_figure
-from policygen.extensions.compare.tables import Report, report_of
+from policygen.extensions.compare.tables import report_of
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.pictures import Picture, embedded
+from policygen.extensions.plots.reports import Report
 from policygen.extensions.sweeps.plan import Cell, cells_of, read_plan
 from policygen.llm.prices import dollars
 from policygen.runs.logbook import Logbook

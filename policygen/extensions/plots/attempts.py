@@ -38,8 +38,8 @@ def front_figure(front: Front, label: str) -> Figure | None:
             number = str(one.attempt.number)
             axes.annotate(number, (one.size, one.value), textcoords="offset points", fontsize=8, **aside)
         axes.margins(0.08, 0.12)
-        axes.set(xlabel="size [numbers and names]", ylabel=label, axisbelow=True)
-        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.set(xlabel="size [numbers and names]", ylabel=label)
+        axes.grid()
         figure.legend(loc="outside lower center", ncols=3, handletextpad=0.2, columnspacing=1.0)
         return figure
 

@@ -15,18 +15,8 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
-from policygen.extensions.plots.statistics import Interval, average, centre_name
-from policygen.extensions.plots.style import (
-    GREY,
-    MARKERS,
-    OKABE_ITO,
-    arms,
-    check_suffix,
-    count_axis,
-    new_figure,
-    save,
-    style,
-)
+from policygen.extensions.plots.statistics import Band, average, centre_name, with_interval
+from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.attempt import best_of
 from policygen.runs.listeners import Listener, RunView
@@ -46,7 +36,7 @@ X_AXES = {
     "seconds": "wall-clock time [s]",
     "usd": "cost [USD]",
 }
-_STYLES = ("-", "--", "-.", ":")
+Looks = dict[str, dict[str, Any]]  # by group or contender: colour, line style and marker, the same in all panels
 _DASHED = (0, (4, 3))  # the continuation of a run or a mean that ended early
 
 # A thin dotted line that ends in a ring marks an unfinished run.
@@ -150,7 +140,8 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         panels: dict[str, list[Group]] = {}
         for group in groups:
             panels.setdefault(group.task, []).append(group)
-        labels = list(dict.fromkeys(group.label for group in groups))
+        # A group has the same look in all panels.
+        looks = {label: look(i) for i, label in enumerate(dict.fromkeys(group.label for group in groups))}
         across = min(2, len(panels))
         down = math.ceil(len(panels) / across)
         lines_of_legends = [
@@ -160,8 +151,6 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         height = 5.4 + 0.25 * max(lines_of_legends) if max(lines_of_legends) > 1 else 5.0
         figure = new_figure(8.0 if across == 1 else 12.5, height * down)
         for place, panel in enumerate(panels.values(), start=1):
-            # A group has the same colour and mark in all panels, if there are enough of them.
-            looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         if any(run.final is not None and not run.final.exact for run in runs):
             seeds = "Curves are scores on each run's own search seeds; diamonds are final scores."
@@ -198,9 +187,10 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
         end += 0.04 * span
         interval = None if run.final.exact else run.final.ci95
         more = f"\n({'95% interval, ' * (interval is not None)}{run.final.episodes} fresh episodes)"
-        words = f"{_number(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
+        words = f"{with_interval(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
         text = f"final score: {run.final.prefix}{words}"
-        _draw_diamond(axes, end, run.final.value, run.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
+        diamond: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "markersize": 6, "capsize": 4, "label": text}
+        axes.errorbar([end], [run.final.value], yerr=arms(run.final.value, run.final.ci95), zorder=4, **diamond)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if run.finished else ", unfinished"
     (group,) = grouped([run])
@@ -208,39 +198,28 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
     _label(axes, title, x, float(at[-1]), f"{run.config.score.of_returns} per episode")
 
 
-def _draw_diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
-    """Draw a final score with its interval."""
-    axes.errorbar([at], [mean], yerr=arms(mean, interval), fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
-
-
-def _number(mean: float, interval: Interval | None) -> str:
-    return f"{mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
-
-
-def _color(place: int) -> str:
-    return OKABE_ITO[place % len(OKABE_ITO)]
-
-
-def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Sequence[str]) -> None:
-    """Draw one task: for each group its runs, their mean curve, its band and its final score.
-
-    The position of a group's label in `looks` sets its colour, line and mark.
-    """
+def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> None:
+    """Draw one task: for each group its runs, their mean curve, its band and its final score."""
     runs = [run for group in groups for run in (*group.averaged, *group.unfinished)]
     _draw_references(axes, runs)
     start, end = min(float(run.curve[x][0]) for run in runs), max(float(run.curve[x][-1]) for run in runs)
     span, scored = max(end - start, 1e-9), 0
     for group in groups:
-        place, label = looks.index(group.label), _legend_text(group, groups)
-        if group.averaged:
-            _draw_mean(axes, group.averaged, x, end, place=place, label=label)
+        own, label = looks[group.label], _legend_text(group, groups)
+        thin: dict[str, Any] = {"color": own["color"], "linewidth": 0.7}
+        curves = [(run.curve[x], run.curve["level"]) for run in group.averaged]
+        for at, level in curves if len(curves) > 1 else ():
+            axes.step(at, level, where="post", alpha=0.5, **thin)
+            if at[-1] < end:
+                axes.plot([at[-1], end], [level[-1]] * 2, linestyle=_DASHED, **thin)
+        if curves:
+            draw_mean(axes, curves, end, label=label, **own)
         for i, run in enumerate(group.unfinished):
-            look = {**_UNFINISHED, "color": _color(place), "label": "" if group.averaged or i else label}
-            ends = [len(run.curve) - 1]
-            axes.step(run.curve[x], run.curve["level"], where="post", markevery=ends, **look)
+            open_end = {**_UNFINISHED, "color": own["color"], "label": "" if curves or i else label}
+            axes.step(run.curve[x], run.curve["level"], where="post", markevery=[len(run.curve) - 1], **open_end)
         if group.final_score is not None:
             scored += 1
-            _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
+            _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, own["color"])
     if scored:
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
     finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
@@ -265,8 +244,9 @@ def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
     else:
         axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
-    text = f"{name}: {_number(mean.value, interval)}{more}"
-    _draw_diamond(axes, at, mean.value, interval, color=color, label=text, markersize=5)
+    text = f"{name}: {with_interval(mean.value, interval)}{more}"
+    diamond: dict[str, Any] = {"fmt": "D", "color": color, "markersize": 5, "label": text}
+    axes.errorbar([at], [mean.value], yerr=arms(mean.value, interval), zorder=4, **diamond)
 
 
 def _legend_text(group: Group, among: Sequence[Group]) -> str:
@@ -282,24 +262,48 @@ def _legend_text(group: Group, among: Sequence[Group]) -> str:
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
 
 
-def _draw_mean(axes: Axes, runs: Sequence[Member], x: str, end: float, *, place: int, label: str) -> None:
-    """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
-    xs = [run.curve[x] for run in runs]
-    levels = [run.curve["level"] for run in runs]
-    color, band = _color(place), average(xs, levels)
-    for at, level in zip(xs, levels, strict=True):
-        if len(runs) > 1:
-            axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
-        if at[-1] < end:
-            axes.plot([at[-1], end], [level[-1]] * 2, color=color, linestyle=_DASHED, linewidth=0.7)
-    if len(runs) > 1:
+def draw_mean(
+    axes: Axes,
+    curves: Sequence[tuple[Numbers, Numbers]],
+    end: float,
+    *,
+    mean: Callable[..., Numbers] | None = None,
+    **drawn: Any,
+) -> Band:
+    """Draw the mean curve of some runs with its 95% band, and a dashed line from its end to `end`; return it.
+
+    Args:
+        curves: for each run the increasing amounts spent, and the best score from each of them on.
+        end: the largest amount of the panel.
+        mean: as for `average`.
+        drawn: colour, line style, label, and a marker for the end of the curve.
+    """
+    import matplotlib
+
+    band = average([x for x, _ in curves], [level for _, level in curves], mean)
+    width, color = matplotlib.rcParams["lines.linewidth"], drawn["color"]
+    if len(curves) > 1:
         axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-        if len(band.x) and band.x[-1] < end:
-            axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
-    look: dict[str, Any] = {"color": color, "linestyle": _STYLES[place % len(_STYLES)], "linewidth": 2.2, "zorder": 3}
-    # The mark at the end shows the group even if it spent nothing of `x` and has no line.
-    look |= {"marker": MARKERS[place % len(MARKERS)], "markevery": [len(band.x) - 1] if len(band.x) else []}
-    axes.step(band.x, band.centre, where="post", label=label, **look)
+    if len(band.x) and band.x[-1] < end:
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=width)
+    # The marker shows a group even if it spent nothing of `x` and has no line.
+    marked = [len(band.x) - 1] if len(band.x) else []
+    axes.step(band.x, band.centre, where="post", linewidth=1.5 * width, zorder=3, markevery=marked, **drawn)
+    return band
+
+
+def count_axis(axes: Axes, x: str, last: float, most: int = 10) -> None:
+    """Put about `most` ticks on an axis of `X_AXES`, from 0 to `last`; at whole numbers only if it is a count.
+
+    Final scores are drawn beyond `last`, where a tick would mean nothing.
+    """
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    whole = x not in ("seconds", "usd")
+    ticks = MaxNLocator(most, integer=whole).tick_values(0, last)
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
+    if whole:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
@@ -311,7 +315,7 @@ def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
     known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
     task, dashes = runs[0].task, (0, (5, 1, 1, 1))
     lines: list[tuple[str, float, str, Any, float]] = [
-        (f"baseline {textwrap.shorten(name, 40)}", fmean(scores), _color(3 + i), dashes, 1.4)
+        (f"baseline {textwrap.shorten(name, 40)}", fmean(scores), look(3 + i)["color"], dashes, 1.4)
         for i, (name, scores) in enumerate(baselines.items())
     ]
     lines += [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
@@ -328,13 +332,10 @@ def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
     # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
     place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
     panels = place.get_gridspec().ncols if place is not None else 1
-    axes.set_title(textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))
-    axes.set_xlabel(X_AXES[x])
-    axes.set_ylabel(y_axis)
-    if x != "seconds":
-        count_axis(axes, last, whole=x != "usd")
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
+    title = textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels))
+    axes.set(title=title, xlabel=X_AXES[x], ylabel=y_axis)
+    count_axis(axes, x, last)
+    axes.grid(axis="y")
     # At a fixed distance below the axes, a legend of any length covers no data and no label.
     below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
     labels = axes.get_legend_handles_labels()[1]

@@ -8,7 +8,7 @@ The colours are those of Okabe and Ito, which colour-blind people can distinguis
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ Numbers = npt.NDArray[np.float64]
 FORMATS = ("png", "svg", "pdf")
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 GREY = "#666666"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_LINES = ("-", "--", "-.", ":")
 NO_ACTION = "#e4e4e4"  # cells in which no action is taken
 MOST_TEXTS = 2_500  # cells; larger maps have colours and no texts
 _RC: dict[Any, Any] = {
@@ -43,6 +44,10 @@ _RC: dict[Any, Any] = {
     "figure.dpi": 150,  # also the resolution of PNG files
     "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # names may contain dollar signs
+    "errorbar.capsize": 3,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
     "svg.hashsalt": "policygen",  # so that the same picture gives the same file
 }
 
@@ -58,6 +63,15 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + f for f in formats)}")
 
 
+def rendered(figure: Figure, kind: str, **options: Any) -> bytes:
+    """Return a figure as a `png`, `svg` or `pdf` without a date; `options` are those of `savefig`."""
+    content = io.BytesIO()
+    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    with style():
+        figure.savefig(content, format=kind, metadata=undated, **options)
+    return content.getvalue()
+
+
 def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = write_named) -> Path:
     """Write a figure in the format of the file name; return the path.
 
@@ -67,23 +81,22 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     Raises:
         LogbookError: the file cannot be written.
     """
-    kind = path.suffix.lower().removeprefix(".")
-    content = io.BytesIO()
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    with style():
-        figure.savefig(content, format=kind, metadata=undated)
-    write(path, content.getvalue())
+    write(path, rendered(figure, path.suffix.lower().removeprefix(".")))
     return path
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards."""
+def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
+
+    Args:
+        more: parameters of Matplotlib that add to our style or replace parts of it.
+    """
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_RC)
+        matplotlib.rcParams.update(_RC | dict(more or {}))
         yield
 
 
@@ -94,6 +107,13 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def look(place: int) -> dict[str, Any]:
+    """Return colour, line style and marker of one of several curves, by its place among them; 32 are different."""
+    count = len(OKABE_ITO)
+    line = _LINES[(place + place // count) % len(_LINES)]
+    return {"color": OKABE_ITO[place % count], "linestyle": line, "marker": _MARKERS[place % count]}
+
+
 def with_unit(name: str, unit: str) -> str:
     """Return the label of a quantity with its unit, if any: `angle [rad]`."""
     return f"{name} [{unit}]" if unit else name
@@ -102,21 +122,6 @@ def with_unit(name: str, unit: str) -> str:
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
     """Return the lengths of an interval below and above its mean, as `errorbar` takes them."""
     return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
-
-
-def count_axis(axes: Axes, last: float, most: int = 10, *, whole: bool) -> None:
-    """Put about `most` ticks on the x axis, from 0 to `last`.
-
-    Args:
-        last: the end of the curves; final scores are drawn beyond it, where a tick would mean nothing.
-        whole: put ticks at whole numbers only, as for counts.
-    """
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    ticks = MaxNLocator(most, integer=whole).tick_values(0, last)
-    axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
-    if whole:
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:

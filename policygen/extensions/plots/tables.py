@@ -1,4 +1,4 @@
-"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV and tidy tables for analysis."""
+"""Tables of runs: a table of their final scores, to read or to print, and tidy tables for analysis."""
 
 # Imports inside functions: pandas is slow to load.
 
@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import io
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from policygen.episodes.score import Score
 from policygen.errors import PathError, UsageError
-from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots import groups
+from policygen.extensions.plots.reports import Report, Table, as_csv, as_html, as_latex, as_markdown
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -26,10 +25,8 @@ from policygen.runs.records import FinalScore, Summary, curve_csv
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandas.io.formats.style import Styler
 
 FORMATS = ("md", "csv", "tex", "html")
-LATEX_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 
 _COLUMNS = [
     *("task", "proposals", "policy", "what", "seed", "attempts", "llm_calls", "search_episodes"),
@@ -52,27 +49,32 @@ def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
     """
     path = Path(path)
     check_suffix(path, FORMATS)
-    frame = comparison([Path(folder) for folder in folders])
-    write_named(path, _WRITERS[path.suffix.lower().removeprefix(".")](frame))
+    rows = comparison([Path(folder) for folder in folders])
+    kind = path.suffix.lower().removeprefix(".")
+    if kind == "csv":
+        text = as_csv(rows)
+    elif kind == "tex":
+        text = _as_latex(rows)
+    else:
+        text = (as_markdown if kind == "md" else as_html)(report_of_runs(rows))
+    write_named(path, text)
     return path
 
 
-def comparison(folders: Sequence[Path]) -> pd.DataFrame:
-    """Return a row per run, by group and seed, then a row per group of several finished runs.
+def comparison(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return a record per run, by group and seed, then a record per group of several finished runs.
 
-    An unfinished run has a row but no score, and enters no mean. The interval of a run is over episodes; the interval
-    of a group is a bootstrap over its runs. Numbers are not rounded; unknown values are missing.
+    An unfinished run has a record but no score, and enters no mean. The interval of a run is over episodes; the
+    interval of a group is a bootstrap over its runs. Numbers are not rounded; unknown values are None.
 
     Returns:
-        The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or a description of the mean),
+        Records with `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or a description of the mean),
         `seed`, `attempts`, `llm_calls`, `search_episodes`, `final_score`, `low`, `high` (95% interval), `exact` and
         `final_episodes`.
 
     Raises:
         LogbookError: no folder is a finished run.
     """
-    import pandas as pd
-
     runs = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
@@ -83,11 +85,12 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
         rows += [_named(group) | _run_cells(run) for run in members]
     rows += [_named(group) | _mean_cells(group) for group in found if len(group.averaged) > 1]
-    return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
+    return rows
 
 
 def _named(group: groups.Group) -> dict[str, Any]:
-    return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
+    named = {"task": group.task, "proposals": group.proposals, "policy": group.policy}
+    return dict.fromkeys(_COLUMNS) | named
 
 
 def _run_cells(run: groups.Member) -> dict[str, Any]:
@@ -117,112 +120,54 @@ def _score_cells(score: Score | FinalScore) -> dict[str, Any]:
     return {"final_score": score.value, "low": low, "high": high, **spent}
 
 
-# --- as text ---------------------------------------------------------------------------------------------------------
+def report_of_runs(rows: Sequence[dict[str, Any]], *, omitted: Collection[str] = (), caption: str = "") -> Report:
+    """Return a `comparison` as a table: rounded numbers, intervals in one column, means in bold.
+
+    Args:
+        omitted: columns without a place in the table.
+        caption: its caption in LaTeX.
+    """
+    header = tuple(name for name in _HEADER if name not in omitted)
+    means = [i for i, row in enumerate(rows) if _is_mean(row)]
+    bold = {(i, header.index(name)) for i in means for name in ("task", "final score") if name in header}
+    cells = [dict(zip(_HEADER, _texts(row), strict=True)) for row in rows]
+    texts = tuple(tuple(one[name] for name in header) for one in cells)
+    return Report((Table("runs", "", header, texts, frozenset(bold), caption),))
 
 
-def _is_mean(row: Any) -> bool:
-    return str(row.what).startswith("mean")
+def _is_mean(row: dict[str, Any]) -> bool:
+    return str(row["what"]).startswith("mean")
 
 
-def _readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Format the table for reading: rounded numbers, intervals in one column; all cells are texts."""
-    import pandas as pd
-
-    rows, known = [], cast(Any, frame.astype(object).where(frame.notna(), None))
-    for row in known.itertuples(index=False):
-        mean, digits = _is_mean(row), 4 if row.exact else 1
-        interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
-        score = "unfinished" if row.what == "unfinished run" else "no policy"
-        score = f"{row.final_score:.{digits}f}" if row.final_score is not None else score
-        spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
-        cells = [row.task, row.proposals, row.policy, row.what if mean else str(row.seed)]
-        cells += ["" if count is None else f"{count:.{places}f}" for count, places in spent]
-        if mean:
-            cells += [score, f"{interval} over runs" if interval else "", ""]
-        elif row.exact:
-            cells += [score, "exact", "-"]
-        else:
-            cells += [score, interval, "" if row.final_episodes is None else str(row.final_episodes)]
-        rows.append(cells)
-    return pd.DataFrame(rows, columns=_HEADER)
+def _texts(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a row for reading, in the order of `_HEADER`."""
+    mean, digits = _is_mean(row), 4 if row["exact"] else 1
+    interval = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}" if row["low"] is not None else ""
+    score = "unfinished" if row["what"] == "unfinished run" else "no policy"
+    score = f"{row['final_score']:.{digits}f}" if row["final_score"] is not None else score
+    cells = [row["task"], row["proposals"], row["policy"], row["what"] if mean else str(row["seed"])]
+    places = (1, 1, 0) if mean else (0, 0, 0)
+    cells += ["" if row[c] is None else f"{row[c]:.{n}f}" for c, n in zip(_SPENT, places, strict=True)]
+    if mean:
+        return [*cells, score, f"{interval} over runs" if interval else "", ""]
+    if row["exact"]:
+        return [*cells, score, "exact", "-"]
+    return [*cells, score, interval, "" if row["final_episodes"] is None else str(row["final_episodes"])]
 
 
-def as_markdown(frame: pd.DataFrame) -> str:
-    """Format a `comparison` as a Markdown table, means in bold."""
-    rows = [[markdown_cell(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
-    for cells, row in zip(rows, frame.itertuples(), strict=True):
-        if _is_mean(row):
-            cells[0], cells[7] = f"**{cells[0]}**", f"**{cells[7]}**"
-    lines = [_HEADER, ["---"] * len(_HEADER), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def markdown_cell(text: str) -> str:
-    """Escape a text for a cell of a Markdown table, on one line."""
-    return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
-
-
-def as_csv(frame: pd.DataFrame) -> str:
-    """Format a table as CSV; an apostrophe begins texts that a spreadsheet would take for formulas."""
-    risky = ("=", "+", "-", "@", "\t", "\r")
-    safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(risky) else cell)
-    return str(safe.to_csv(index=False))
-
-
-def _as_latex(frame: pd.DataFrame) -> str:
+def _as_latex(rows: Sequence[dict[str, Any]]) -> str:
     """Format a `comparison` for paper, with short names of models; columns with one value move to the caption."""
-    short = groups.short_names(frame["proposals"].unique().tolist())
-    common = {name: frame[name].iloc[0] for name in ("task", "proposals", "policy") if frame[name].nunique() == 1}
-    whole = groups.whole_names(short) if "proposals" not in common else {}
+    values = {name: list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "proposals", "policy")}
+    common = {name: own[0] for name, own in values.items() if len(own) == 1}
+    short = groups.short_names(values["proposals"]) if "proposals" not in common else {}
     words = [
         "Final scores on fresh episodes. 95% intervals: of a run over its episodes (Student's t; a bootstrap for other "
         "statistics than means), of a mean of runs over these runs (bootstrap)",
-        "; ".join(f"{own}: {name}" for own, name in whole.items()),
-        f"All rows: {', '.join(common.values())}" if common else "",
+        *([f"All rows: {', '.join(common.values())}"] if common else []),
     ]
-    styled = _styled(frame.assign(proposals=frame["proposals"].map(short)), "latex").hide([*common], axis="columns")
-    table = styled.to_latex(
-        hrules=True,
-        convert_css=True,
-        caption=f"{escaped('. '.join(filter(None, words)))}.",
-        label="tab:runs",
-        environment="table*",  # as wide as a page of two columns
-        position_float="centering",
-        column_format="l" * (3 - len(common)) + "r" * (len(_HEADER) - 3),
-    )
-    table = table.replace(" over runs", "")  # the caption says so
-    return LATEX_PACKAGES + with_minus_signs(table).replace(r"\centering", latex_start(True), 1)
-
-
-def latex_start(is_wide: bool) -> str:
-    """Return the LaTeX commands that begin a table for paper: sizes of letters and gaps."""
-    return rf"\centering\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
-
-
-def with_minus_signs(text: str) -> str:
-    """Return LaTeX text with minus signs before numbers, in place of hyphens."""
-    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text)
-
-
-def _as_html(frame: pd.DataFrame) -> str:
-    # The default identifier is random, so the same runs would give different files.
-    return str(_styled(frame, "html").set_uuid("runs").to_html(doctype_html=True, encoding="utf-8"))
-
-
-def _styled(frame: pd.DataFrame, language: str) -> Styler:
-    """Return the readable table, escaped for `latex` or `html`, with means in bold."""
-    bold = [_is_mean(row) for row in frame.itertuples()]
-    styled = _readable(frame).style.hide(axis="index")
-    styled = styled.format(escape=language).format_index(escape=language, axis="columns")
-    return styled.apply(lambda column: ["font-weight: bold" if b else "" for b in bold], subset=["task", "final score"])
-
-
-_WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
-    "md": as_markdown,
-    "csv": as_csv,
-    "tex": _as_latex,
-    "html": _as_html,
-}
+    named = [row | {"proposals": short.get(row["proposals"], row["proposals"])} for row in rows]
+    text = as_latex(report_of_runs(named, omitted=common, caption=". ".join(words)), short)
+    return text.replace(" over runs", "")  # the caption says so
 
 
 # --- tidy tables -----------------------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ from policygen.extensions.compare.comparison import Pair, normalised_scores, pai
 from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.results import Result
-from policygen.extensions.compare.tables import as_markdown, report_of, write_report
+from policygen.extensions.compare.tables import report_of, write_report
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.curves import runs_figure
+from policygen.extensions.plots.reports import as_markdown
 from policygen.extensions.plots.style import save
 from policygen.extensions.plots.tables import comparison
 from policygen.extensions.sweeps.conduct import open_sweep
@@ -218,7 +219,7 @@ def test_latex_has_short_names_and_its_captions_say_what_they_and_the_numbers_me
     assert "over 3 runs [95\\% bootstrap interval of the mean]" in first
     whole = "qwen3: compatible:qwen3@ADDRESS, equations, refine cma:7900; builtin: builtin (no language model), "
     assert whole in first
-    assert first.endswith("All runs: iterations 3.")
+    assert "All runs: iterations 3. qwen3: " in first
     assert len(others) == 3
     assert all(words.endswith(r"Names as in Table~\ref{tab:scores}.") for words in others)
     assert "stratified by task" in obeyed
@@ -381,7 +382,7 @@ def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> 
     for picture_or_table in (
         read_scores([str(first), str(other)]).notes,
         [text.get_text() for text in runs_figure(cell_folders(SWEPT)).axes[0].get_legend().get_texts()],
-        comparison(cell_folders(SWEPT))["what"],
+        [row["what"] for row in comparison(cell_folders(SWEPT))],
     ):
         assert any("extended to 2 iterations" in str(words) for words in picture_or_table)
     # To the byte: numbers that were read back are written as they were before.
@@ -446,7 +447,7 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
     compared = read_scores([str(folder)])
     assert (rows_of(compared)[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
-    assert comparison([folder])["search_episodes"].tolist() == [324]
+    assert [row["search_episodes"] for row in comparison([folder])] == [324]
     (result,) = compared.results
     for x, label, end in (
         ("env_steps", "environment steps", said["env_steps"]),

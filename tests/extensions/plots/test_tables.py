@@ -1,4 +1,4 @@
-"""Tables of runs: which rows there are, what is averaged, the formats of files, and tidy tables with every value."""
+"""Tables of runs: their rows, what is averaged, tidy tables, and the formats of files (`extensions.plots.reports`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import Line, attempts_of, summary_of
 import policygen
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.plots.tables import as_markdown, comparison, tidy, write_table
+from policygen.extensions.plots.tables import comparison, tidy, write_table
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary, score_record
 
@@ -34,14 +34,15 @@ def finished(out: Path, seed: int, mean: float, **settings: Any) -> Path:
     return folder
 
 
-def rows_of(table: str) -> list[list[str]]:
+def rows_of(folders: list[Path], tmp_path: Path) -> list[list[str]]:
+    table = write_table(folders, tmp_path / "runs.md").read_text()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
 def test_runs_come_by_seed_and_then_the_mean_of_their_group_with_an_interval_over_runs(tmp_path: Path) -> None:
     folders = [finished(tmp_path, seed, mean) for seed, mean in ((2, 5.0), (0, 1.0), (1, 3.0))]
     other = finished(tmp_path, 0, 9.0, refine="coordinate:300")
-    rows = rows_of(as_markdown(comparison([*folders, folders[0] / ".", other])))
+    rows = rows_of([*folders, folders[0] / ".", other], tmp_path)
     assert [(row[2], row[3], row[7]) for row in rows[:4]] == [
         ("table", "0", "1.0"),
         ("table", "1", "3.0"),
@@ -56,7 +57,7 @@ def test_runs_come_by_seed_and_then_the_mean_of_their_group_with_an_interval_ove
 
 def test_unfinished_runs_have_a_row_and_enter_no_mean(tmp_path: Path) -> None:
     folders = [a_run(tmp_path, [0.9], seed=1), finished(tmp_path, 0, 1.0), finished(tmp_path, 2, 3.0)]
-    rows = rows_of(as_markdown(comparison(folders)))
+    rows = rows_of(folders, tmp_path)
     assert [(row[3], row[7]) for row in rows] == [
         ("0", "1.0"),
         ("1", "unfinished"),
@@ -69,7 +70,7 @@ def test_unfinished_runs_have_a_row_and_enter_no_mean(tmp_path: Path) -> None:
 
 def test_runs_without_a_policy_are_counted_in_words(tmp_path: Path) -> None:
     folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.25], [FAILED], [0.75]))]
-    rows = rows_of(as_markdown(comparison(folders)))
+    rows = rows_of(folders, tmp_path)
     assert [row[7] for row in rows] == ["0.2500", "no policy", "0.7500", "**0.5000**"]
     assert rows[-1][3] == "mean of 2 runs, 1 without a policy left out"
 
@@ -106,7 +107,7 @@ def test_latex_names_models_without_their_providers_and_says_so(tmp_path: Path) 
     text = write_table(runs, tmp_path / "runs.tex").read_text()
     assert re.search(r"^builtin & table & 0 & .* & \$-\$1\.5 & ", text, re.MULTILINE)
     assert re.search(r"^m & table, refine coordinate:300 & 0 & ", text, re.MULTILINE)
-    assert "builtin: builtin (no language model); m: compatible:m. All rows: frozenlake." in text
+    assert "All rows: frozenlake. builtin: builtin (no language model); m: compatible:m." in text
 
 
 def test_csv_is_numbers_that_a_program_reads(awkward: list[Path], tmp_path: Path) -> None:
@@ -119,19 +120,14 @@ def test_csv_is_numbers_that_a_program_reads(awkward: list[Path], tmp_path: Path
     assert [row["seed"] for row in rows] == ["0", "1", "2", ""]
 
 
-def test_html_is_a_page_with_its_special_characters_escaped(awkward: list[Path], tmp_path: Path) -> None:
-    path = write_table(awkward, tmp_path / "runs.HTML")
-    text = path.read_text()
-    assert text.startswith("<!DOCTYPE html>")
-    assert html.escape(AWKWARD.name) in text
-    assert "<co>" not in text
-    assert text.count("<tr>") == 1 + 3 + 1
-    assert write_table(awkward, path).read_text() == text
-
-
-def test_markdown_cells_hold_no_bare_bars_and_another_suffix_names_the_known_ones(
+def test_special_characters_are_escaped_and_another_suffix_names_the_known_ones(
     awkward: list[Path], tmp_path: Path
 ) -> None:
+    page = write_table(awkward, tmp_path / "runs.HTML").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert html.escape(AWKWARD.name) in page
+    assert "<co>" not in page
+    assert page.count("<tr>") == 1 + 3 + 1
     lines = write_table(awkward, tmp_path / "runs.md").read_text().splitlines()
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {11}
     assert r"| my_lake & \<co> 50% | compatible:a\|b_\*c\* | table | 0 |" in lines[2]
