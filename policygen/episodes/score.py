@@ -45,9 +45,9 @@ class Score(ScoreValue):
 
     `value` is the mean, or the aggregate that the run maximised. `std` is the standard deviation of the return of an
     episode (not of the mean). `ci95` is the 95% interval of `value`: for the mean Student's t over the episodes, for
-    others a bootstrap (see `Aggregate.interval`); a point if exact, None for a single episode and for `worst`. An exact
-    score is a mean and has no returns and no seeds. `violations` of the task's requirements are counted in final scores
-    and by `evaluate`.
+    others see `Aggregate.interval`; a point if exact, None for a single episode and for `worst`. An exact score is a
+    mean and has no returns and no seeds. `violations` of the task's requirements are counted in final scores and by
+    `evaluate`.
     """
 
     mean: float

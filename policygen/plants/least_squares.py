@@ -53,7 +53,8 @@ def problem_ahead(
 ) -> LeastSquares:
     """Return the problem of fitting numbers and hidden states to predictions 1 to `steps` steps ahead.
 
-    For one step, it uses all steps of the data or, if there are many, evenly spaced blocks; else evenly spaced windows.
+    With `steps` = 1, it uses all steps of the data; if there are many, evenly spaced blocks of them. With more steps
+    ahead, it uses evenly spaced windows.
     """
     begins = data.thinned_steps() if steps == 1 else data.window_starts()
     moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]

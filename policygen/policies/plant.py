@@ -136,7 +136,8 @@ class Equations:
         limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
         places: for each of `values` the left-hand side of its line.
         computed: the lines over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
-        definitions: the quantities longer than `SHORT`, each over those before it, also `next(NAME)`, after the step.
+        definitions: the expressions of quantities that are longer than `SHORT`; also, as `next(NAME)`, those of
+            quantities and hidden states after the step. Each may read those before it.
         remembered: names of the quantities and decisions whose values at the previous step the plant reads.
         inputs: the names of the columns that the expressions of `computed` may read, except those after the step.
         inputs_after: the names of the columns after the step, which the reward may read.

@@ -293,7 +293,10 @@ def is_name(text: str) -> bool:
 
 
 def slug(text: object) -> str:
-    """Convert `text` to a name for a quantity: lower case, at most 40 characters, after `q_` if a name needs it."""
+    """Convert `text` to a name for a quantity: lower case, at most 40 characters.
+
+    A text that would not be a name (empty, a digit first, a keyword) gets `q_` in front.
+    """
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
     return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name
 

@@ -48,7 +48,10 @@ def decoded(row: npt.ArrayLike) -> str:
 
 
 def contains_batch(columns: Sequence[npt.NDArray[Any]], phrase: str) -> npt.NDArray[np.float64]:
-    """Return 1 for each of n texts that contains the phrase in any case, else 0; the columns have shape (n,)."""
+    """Return 1 for each of n texts that contains the phrase, else 0; the columns have shape (n,).
+
+    Upper and lower case are the same.
+    """
     table = np.ascontiguousarray(np.stack(columns, axis=1), dtype=">u4")  # (n, columns), the highest byte is 0
     data = np.ascontiguousarray(table.view(np.uint8).reshape(len(table), len(columns), 4)[:, :, 1:])
     texts = data.reshape(len(table), -1).view(f"S{BYTES * len(columns)}").reshape(len(table))

@@ -175,7 +175,10 @@ def _folder_of(source: str) -> Path:
 
 
 def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
-    """Return the folder of an adapter's base model; a relative path starts at the adapter's folder, or else here."""
+    """Return the folder of an adapter's base model.
+
+    A relative path starts at the adapter's folder or, if it leads nowhere from there, at the working directory.
+    """
     base = adapter.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(f"{folder / _ADAPTER} names no base model (base_model_name_or_path)")

@@ -21,8 +21,8 @@ from policygen.policies.cells import action_words
 class Driver:
     """An actor that asks a model for the action of every new situation, and plays episodes in parallel.
 
-    If the repaired answer states no action either, the driver takes a fallback: the action chosen most often so far,
-    or `neutral` before any was chosen.
+    An answer without an action gets one repair request. If the repaired answer has no action either, the driver takes a
+    fallback: the action chosen most often so far, or `neutral` before any was chosen.
     """
 
     asker: Asker

@@ -37,7 +37,7 @@ MIDDLE = np.array(
     ]
 )
 _WALLS = np.array([(a, b) for ring in (OUTER, INNER) for a, b in zip(ring, (*ring[1:], ring[0]), strict=True)])
-# Walls along y, at (x, from y, to y), and walls along x, at (y, from x, to x); each number has shape (walls, 1).
+# Walls along y, as x, lower y and upper y, and walls along x, as y, lower x and upper x; shape (3, walls, 1).
 _UPRIGHT = np.array([(a[0], *sorted((a[1], b[1]))) for a, b in _WALLS if a[0] == b[0]]).T[..., None]
 _LEVEL = np.array([(a[1], *sorted((a[0], b[0]))) for a, b in _WALLS if a[1] == b[1]]).T[..., None]
 
