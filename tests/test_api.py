@@ -236,7 +236,7 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     assert result.policy is not None
     assert result.summary.gym_id == "given/Well"
     [alone] = [sentence for sentence in result.summary.assumed if "plays its episodes one after the other" in sentence]
-    assert alone.endswith("a function that makes the environment gets other random actions, so its run differs")
+    assert alone.endswith("random actions differ, and so does the run")
     assert not env.closed
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
     assert by_factory == policygen.score(result.policy, episodes=40)

@@ -75,11 +75,12 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     each = {name: options[name] for name in ("iterations", "episodes", "max_episodes") if options[name] is not None}
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     varied = {text.partition("=")[0] for one in product.grid for text in one}
+    flags = {name: f"--{name.replace('_', '-')}" for name in each} | {name: f"--set {name}" for name in assigned}
     twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]
-    twice += [(name, f"--grid {name}") for name in sorted((assigned | each.keys()) & varied)]
+    twice += [(name, f"--grid {name}") for name in sorted(flags.keys() & varied)]
     if twice:
         name, other = twice[0]
-        raise UsageError(f"--set {name} and {other} set the same value: leave one of them out")
+        raise UsageError(f"{flags[name]} and {other} set the same value: leave one of them out")
     plan = SweepPlan(products=(product,), settings=assignments, limits=_limits(options))
     overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"

@@ -82,10 +82,10 @@ class _PooledCopies:
         self.first, _ = self._pool.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
-        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
+        observations, rewards, terminated, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])
-        return observations[order], rewards[order], ended[order]
+        return observations[order], rewards[order], terminated[order]
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         self._kept = self._kept[which]

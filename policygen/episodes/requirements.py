@@ -21,7 +21,7 @@ from policygen.tasks.task import Task, decision_names
 CONFIDENCE = 0.95
 FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
 # For each comparison, a function of its two sides: their distance from meeting it, negative where it holds with room.
-_EXCESS: dict[str, Callable[[Any, Any], Any]] = {
+_DISTANCE: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
     "<=": np.subtract,
     ">": lambda left, right: right - left,
@@ -212,7 +212,7 @@ class _Compiled:
         """The condition, the event (None for the start of the episode), and the two sides of a comparison."""
         nodes: list[Node | None] = [self._condition, self._event]
         match self._condition:
-            case Call(operator, (left, right)) if operator in _EXCESS:
+            case Call(operator, (left, right)) if operator in _DISTANCE:
                 nodes += [left, right]
         return [compile_batch(node, self._names) if node is not None else None for node in nodes]
 
@@ -251,7 +251,7 @@ class _Compiled:
             if len(broken):
                 steps[i] = broken[0]
             if sides and len(rows):
-                beyond = _EXCESS[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
+                beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
                 place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
                 worst[i], distance[i] = sides[0][rows[place]], beyond[place]
         return EpisodeViolations(shares, worst, distance, steps)

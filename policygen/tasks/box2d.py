@@ -165,8 +165,8 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
         unit = np.eye(len(actions), dtype=space.dtype)
         tries = []
         for i, (name, low, high) in enumerate(zip(actions, space.low.tolist(), space.high.tolist(), strict=True)):
-            shares = [high, high / 2, low]
-            tries.append((f"{name} = {', '.join(f'{one:.3g}' for one in shares)}", [one * unit[i] for one in shares]))
+            levels = [high, high / 2, low]
+            tries.append((f"{name} = {', '.join(f'{one:.3g}' for one in levels)}", [one * unit[i] for one in levels]))
     else:
         return []
     baseline, lines = _after(env, nothing), list[str]()

@@ -220,8 +220,8 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
     if own.is_single_env:
         remark = (
-            "one environment object plays its episodes one after the other, in this process (jobs = 1); a function "
-            "that makes the environment gets other random actions, so its run differs"
+            "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
+            "function that makes the environment instead, random actions differ, and so does the run"
         )
     elif not is_picklable(own):
         remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"

@@ -105,5 +105,7 @@ def steps_of(duration: str, seconds: float | None) -> int:
     if unit.startswith("step"):
         return round(number)
     if seconds is None:
-        raise TaskError("the length of a step is unknown; write `step_seconds = 0.02` in the task file, or steps")
+        raise TaskError(
+            "the length of a step is unknown; write `step_seconds = 0.02` in the task file, or `within` in steps"
+        )
     return round(number * (0.001 if unit == "ms" else 1) / seconds)

@@ -68,8 +68,9 @@ def hull(*parts: Interval) -> Interval:
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
 
-# A rule returns breakpoints: between them, the ends of the arguments and 0, the operation is monotone. If there are no
-# such points, the rule returns the interval of the result. An operation without a rule has no breakpoints.
+# A rule returns breakpoints. The operation is monotone between neighbours among these points, 0 and the ends of the
+# arguments. If there are no such points, the rule returns the interval of the result. An operation without a rule has
+# no breakpoints.
 Rule = Callable[..., Sequence[float] | Interval]
 
 

@@ -20,8 +20,8 @@ from policygen.search.refine.tunable import Practice, Refined, Trials
 
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
 TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
-BATCHES = 100  # number of batches into which the episodes are divided
-BATCH_EPISODES = (8, 128)  # least and most episodes of the first batches; small ones learn sooner
+BATCHES = 100  # the first batches have 1/100 of all episodes, but not fewer or more than BATCH_EPISODES
+BATCH_EPISODES = (8, 128)  # small batches learn sooner
 GROWTH = 16  # a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes

@@ -110,7 +110,7 @@ def smallest_within(run: Path, within: str | float) -> tuple[Attempt, list[str]]
         amount *= (best.value - random.value) / 100
     one = next(one for one in front.members if one.value >= best.value - amount)
     distance, basis = f"{amount:.4g} points" + f" ({text})" * text.endswith("%"), f"{front.basis} {best.value:.5g}"
-    what = f"attempt {one.attempt.number}, the smallest of {len(front.all)} policies within {distance} of the best"
+    what = f"attempt {one.attempt.number}, of {len(front.all)} policies the smallest within {distance} of the best"
     facts = [f"Run {run.name}, {what}: {one.size} numbers and names."]
     if one is best:
         return one.attempt, [*facts, f"It is the best policy of the run, {basis}."]

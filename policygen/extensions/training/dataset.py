@@ -102,12 +102,12 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
             found.setdefault(exchange.attempt, []).append(exchange)
     for exchange in (exchange for some in found.values() for exchange in some):
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
-        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # the first attempt of its round
+        round_start = exchange.attempt - (exchange.attempt - 1) % config.candidates
         rest = (None, (), TriedPolicies(), ReplayBuffer())  # the parts of a context that reading a reply does not use
-        revised = best_of(attempts[:first])
+        revised = best_of(attempts[:round_start])
         if attempt.lineage:
             revised = attempts[attempt.parent] if attempt.parent is not None else None
-        context = Context(task, config.policy, first, config.seed, revised, *rest)
+        context = Context(task, config.policy, round_start, config.seed, revised, *rest)
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
         mean = score.mean if score is not None and last and math.isfinite(score.mean) else None
         # The run keeps the problems of an attempt's last reply only; the others are read again.
@@ -126,7 +126,8 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
             "accepted": last and attempt.accepted,
             "problems": "\n".join(map(str, problems)),  # a text, because an empty list has no type
         }
-        yield Request(folder, config, first, exchange.request == 0, not last or bool(attempt.problems), row)
+        malformed = not last or bool(attempt.problems)
+        yield Request(folder, config, round_start, exchange.request == 0, malformed, row)
 
 
 def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> list[Request]:

@@ -274,7 +274,8 @@ def _put_down(view: View) -> list[int]:
 class RoomReport:
     """The planner's input: the names of known things (keys, then boxes, then doors) and of the carried one.
 
-    The planner is asked only once about equal reports. Names have a colour (`red key`) if keys differ in colour.
+    Equal reports get equal plans, so a model is asked only once about them. Names have a colour (`red key`) if keys
+    differ in colour.
     """
 
     seen: tuple[str, ...]
@@ -331,7 +332,7 @@ class RoomEpisode:
         self._view = View(observation["image"])
         self._executor = PlanExecutor(env.np_random)
         self._reported: set[tuple[str, str]] = set()
-        self._ended, self._since = True, 0
+        self._plan_is_over, self._since = True, 0
         self.steps = self.questions = 0  # so far
         self.returned = 0.0  # the sum of rewards so far
         self.opened = self.over = False  # whether the door is open, and whether the episode has ended
@@ -349,7 +350,7 @@ class RoomEpisode:
     @property
     def signs(self) -> Signs:
         """The mediator's current input."""
-        return Signs(len(self._known() - self._reported), int(self._ended), self._since)
+        return Signs(len(self._known() - self._reported), int(self._plan_is_over), self._since)
 
     def follow(self, plan: Plan) -> None:
         """Start following a new plan."""
@@ -362,7 +363,7 @@ class RoomEpisode:
         action = self._executor.act(self._view)
         observation, reward, self.opened, truncated, _ = self._env.step(action)
         self._view = View(observation["image"])
-        self._ended = self._executor.is_over(self._view)
+        self._plan_is_over = self._executor.is_over(self._view)
         self.over = self.opened or truncated
         self.steps += 1
         self._since += 1

@@ -64,7 +64,7 @@ def test_the_smallest_of_equal_policies_is_chosen_and_a_larger_distance_allows_a
     assert chosen.number == 3
     assert attempts[0].score is not None
     points = 0.99 * (500 - attempts[0].score.value)
-    assert f"the smallest of 3 policies within {points:.4g} points (99%) of the best: 4 numbers and names" in facts[0]
+    assert f"of 3 policies the smallest within {points:.4g} points (99%) of the best: 4 numbers and names" in facts[0]
     assert attempts[3].comparison.gain is not None
     assert f"difference from the best {attempts[3].comparison.gain:+.4g} on 4 paired search episodes" in facts[1]
     assert facts[2] == "The best, attempt 1: 11 numbers and names, final score 500."
@@ -111,13 +111,13 @@ def test_every_target_exports_the_chosen_policy_and_says_which(a_run: Path, line
     for target in ("c", "python", "st", "json", "latex"):
         said = line("export", a_run, "--to", target, "--smallest-within", "1%", "-o", f"p.{target}x")
         assert said.code == 0, said.err
-        assert f"Run {a_run.name}, attempt 2, the smallest of 3 policies within" in said.err
+        assert f"Run {a_run.name}, attempt 2, of 3 policies the smallest within" in said.err
         written = Path(f"p.{target}x").read_text()
         assert written == policygen.export(a_run, target, smallest_within="1%")  # type: ignore[arg-type]
         plain = policygen.export(small, target)  # type: ignore[arg-type]
         assert len(written.splitlines()) - len(plain.splitlines()) in (0, 3)  # the head of source code has its origin
         assert written.splitlines()[-5:] == plain.splitlines()[-5:]
-        assert ("attempt 2, the smallest" in written) == (target in ("c", "python", "st"))
+        assert ("attempt 2, of 3 policies the smallest" in written) == (target in ("c", "python", "st"))
         assert str(a_run) not in written
     trusted = line("export", a_run, "--to", "python", "--smallest-within", "1%", "--trust")
     assert trusted.code == 0, trusted.err
@@ -130,7 +130,9 @@ def test_a_folder_of_c_gets_the_chosen_policy_and_its_test(a_run: Path, line: Li
     assert said.code == 0, said.err
     subprocess.run(["cc", "-o", "t", "c/cartpole.c", "c/cartpole_test.c", "-lm"], check=True)
     assert subprocess.run(["./t"], check=False).returncode == 0
-    assert "attempt 2, the smallest" in Path("c/cartpole.h").read_text() + Path("c/cartpole.c").read_text()
+    assert (
+        "attempt 2, of 3 policies the smallest" in Path("c/cartpole.h").read_text() + Path("c/cartpole.c").read_text()
+    )
 
 
 def test_what_is_undefined_or_no_distance_is_one_sentence(a_run: Path, line: Line, tmp_path: Path) -> None:

@@ -225,6 +225,8 @@ def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_proto
     assert read_plan(SWEPT).settings == ("iterations=1", "episodes=4", "max_episodes=300")
     (said,) = sentences(line(*arguments, "--set", "iterations=2").err)
     assert "--set iterations and --iterations set the same value" in said
+    (said,) = sentences(line(*arguments, "--grid", "iterations=1,2").err)
+    assert "--iterations and --grid iterations set the same value" in said
 
 
 def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
