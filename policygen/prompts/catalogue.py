@@ -44,7 +44,10 @@ def catalogue() -> list[TemplateEntry]:
         text, namesake = source_of(path), shipped(name)
         own = namesake is None or not path.samefile(namesake)
         original = _original(path)
-        changed = len(_changes(source_of(original), text)) if own and original is not None else None
+        changed = None
+        if own and original is not None:
+            lines = _diff(original, path).splitlines()[2:]  # after the names of the files
+            changed = sum(line[:1] in ("+", "-") for line in lines)
         found.append(
             TemplateEntry(name, path, own, original.stem if original is not None else "", changed, _about(text))
         )
@@ -67,8 +70,7 @@ def shipped(name: str) -> Path | None:
 def text_of(name: str, *, as_shipped: bool = False) -> str:
     """Return the text of the template in use, or of the shipped one of that name.
 
-    Raises:
-        TemplateError: there is none, or it cannot be read.
+    Raises TemplateError if there is none, or it cannot be read.
     """
     return source_of(_file(name, as_shipped=as_shipped))
 
@@ -79,8 +81,7 @@ def copy_template(name: str, to: str = "") -> Path:
     Args:
         to: name of the copy; by default that of the template, which it then overrides.
 
-    Raises:
-        TemplateError: there is no such template, there is a file of that name already, or it cannot be written.
+    Raises TemplateError if there is no such template, there is a file of that name already, or it cannot be written.
     """
     text, to = text_of(name), (to or name).removesuffix(".j2")
     if not _NAME.fullmatch(to):
@@ -106,8 +107,7 @@ def difference(names: Sequence[str]) -> str:
     Two names: the first against the second. One name: this template against its origin. No name: each of the user's own
     templates against its origin. Lines of the first one named, or of the user's own, have a plus.
 
-    Raises:
-        TemplateError: there is no such template, or no shipped one to compare it with.
+    Raises TemplateError if there is no such template, or no shipped one to compare it with.
     """
     if len(names) == 2:
         return _diff(_file(names[1]), _file(names[0]))
@@ -153,11 +153,6 @@ def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
     first = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
     return textwrap.shorten(first, _LONGEST, placeholder=" ...")
-
-
-def _changes(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return [line for line in list(lines)[2:] if line[:1] in "+-"]
 
 
 def _diff(before: Path, after: Path) -> str:

@@ -26,7 +26,7 @@ from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, 
 from policygen.quantities.tree import Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task, output_names, output_slices
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
@@ -91,7 +91,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     rate, rate_step = rate_of(best), 0.0
     if context.tuning is not None:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
-        if (tuned := _policy_to_tune(context)) is not None:
+        of_a_model = context.best is not None and context.best.requests.model not in OWN
+        tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(_own(context))
+        if tuned is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
@@ -114,7 +116,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
-    matrix[:, ~_free_outputs(context)] = 0.0
+    # Only differences between the scores of a choice matter: its first one stays 0.
+    outputs = zip(context.task.actuators, output_slices(context.task), strict=True)
+    matrix[:, [part.start for actuator, part in outputs if actuator.is_choice]] = 0.0
     if context.memory:
         rate = float(np.clip(rate * np.exp(_LOG_RATE_STEP * rate_step * rng.normal()), 0.01, 3.0))
     return note, _standardised_policy(context, matrix, rate)
@@ -126,14 +130,6 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
     return _standardised_policy(context, rng.normal(size=(len(terms) + 1, len(output_names(context.task)))), RATE)
 
 
-def _policy_to_tune(context: Context) -> Policy | None:
-    """Return the best policy if a language model proposed it, else one of `builtin`'s; None to start a new search."""
-    best = context.incumbent
-    if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
-        return best
-    return policy_to_continue(_own(context))
-
-
 def _with_zero_weights(context: Context) -> list[LinearPolicy]:
     """Return the proposals with all weights 0, one for each search."""
     proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
@@ -142,14 +138,6 @@ def _with_zero_weights(context: Context) -> list[LinearPolicy]:
 
 def _own(context: Context) -> list[Attempt]:
     return [one for one in context.attempts if one.requests.model in OWN]
-
-
-def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
-    """Return a mask of the outputs to search: all but the first score of a choice, as only differences matter."""
-    free: list[bool] = []
-    for actuator in context.task.actuators:
-        free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
-    return np.array(free)
 
 
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -57,8 +58,7 @@ class Refinement:
 def read_refinement(value: Any) -> Refinement:
     """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
 
-    Raises:
-        UsageError: the method is unknown, or the number of episodes is not a whole number above 0.
+    Raises UsageError if the method is unknown, or the number of episodes is not a whole number above 0.
     """
     if isinstance(value, Refinement):
         return value
@@ -325,9 +325,8 @@ def effective_config(
         base: settings of an earlier run, to start from instead of the task file's.
         suite: the settings of the suite that the task is run in.
 
-    Raises:
-        UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
-            each other.
+    Raises UsageError for an unknown key or a value out of range (the message names its source), and for settings that
+    contradict each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     origins: dict[str, str] = {}
@@ -388,8 +387,7 @@ def effective_config(
 def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
     """Return the setting `step_timeout` before the task is known; the default for a wrong value, reported later.
 
-    Raises:
-        UsageError: the file cannot be read.
+    Raises UsageError if the file cannot be read.
     """
     stated = {**(read_toml(file) if file is not None else {}), **dict(map(read_assignment, assignments)), **options}
     try:
@@ -409,8 +407,7 @@ BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
     """Return the settings of a resumed run: those of the run, with the assigned `CHANGEABLE` ones and `BUDGETS`.
 
-    Raises:
-        UsageError: another setting, a value out of range, or a smaller budget.
+    Raises UsageError for another setting, a value out of range, and a smaller budget.
     """
     assigned = dict(map(read_assignment, assignments))
     fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
@@ -456,17 +453,14 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
 def read_assignment(text: str) -> tuple[str, Any]:
     """Read `NAME=VALUE` of `--set`. The value is TOML, or a table in JSON; any other value is a text.
 
-    Raises:
-        UsageError: there is no `=`.
+    Raises UsageError if there is no `=`.
     """
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")
-    try:
+    with suppress(ValueError, RecursionError):
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        pass
-    try:  # a table as JSON writes it
-        return key.strip(), json.loads(value) if value.lstrip().startswith("{") else value.strip()
-    except (ValueError, RecursionError):
-        return key.strip(), value.strip()
+    with suppress(ValueError, RecursionError):
+        if value.lstrip().startswith("{"):  # a table as JSON writes it
+            return key.strip(), json.loads(value)
+    return key.strip(), value.strip()

@@ -94,11 +94,7 @@ _ADAPTER = TypeAdapter(Example)
 
 
 def example_from_record(record: Any) -> Example:
-    """Read an example from its fields as JSON values.
-
-    Raises:
-        ValidationError, PolicyError: it is damaged.
-    """
+    """Read an example from its fields as JSON values; raise ValidationError or PolicyError if it is damaged."""
     example = _ADAPTER.validate_python(record)
     if not example.lines or not 0 <= example.rows <= len(example.lines):
         raise PolicyError("it holds no whole policy")

@@ -30,6 +30,7 @@ from policygen.files import (
     damaged,
     is_complete,
     json_line,
+    make_folder,
     mark,
     read_json,
     read_lines,
@@ -39,7 +40,6 @@ from policygen.files import (
     write_atomically,
 )
 from policygen.llm import prompt_folders, read_spec, specs_of
-from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.transcript import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
@@ -139,8 +139,7 @@ class Logbook:
     def lock(self) -> None:
         """Lock the folder against other processes, until `release` or the end of this process.
 
-        Raises:
-            LogbookError: another process works in the folder, or the folder cannot be written.
+        Raises LogbookError if another process works in the folder, or the folder cannot be written.
         """
         self._lock = RunLock(self.folder)
 
@@ -161,7 +160,7 @@ class Logbook:
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
-        """Write `templates.json`: every version of the templates that the run used."""
+        """Write every version of the templates that the run used."""
         self._write_json("templates.json", "templates", texts_to_record(versions))
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
@@ -257,8 +256,7 @@ class Logbook:
     def example(self) -> Example | None:
         """Return the worked example as it was when the run started; None without one.
 
-        Raises:
-            LogbookError: the settings name one, and it is missing or damaged.
+        Raises LogbookError if the settings name one, and it is missing or damaged.
         """
         if not self.config().example:
             return None
@@ -267,8 +265,7 @@ class Logbook:
     def baseline(self) -> Baseline | None:
         """Return the baseline with its score, which was played when the run started; None without one.
 
-        Raises:
-            LogbookError: the settings name one, and it is missing or damaged.
+        Raises LogbookError if the settings name one, and it is missing or damaged.
         """
         config = self.config()
         if not config.baseline:
@@ -282,8 +279,7 @@ class Logbook:
     def demonstrations(self) -> tuple[Episode, ...]:
         """Return the demonstrations as they were when the run started.
 
-        Raises:
-            LogbookError: the settings name some, and they are missing, damaged or of another task.
+        Raises LogbookError if the settings name some, and they are missing, damaged or of another task.
         """
         if not self.config().demonstrations:
             return ()
@@ -343,10 +339,6 @@ class Logbook:
                 found.append(attempt)
         return found
 
-    def exchanges(self) -> Iterator[Exchange | FailedExchange]:
-        """Yield the exchanges of the transcript, in order."""
-        return self.transcript.exchanges()
-
     def buffer(self, capacity: int) -> ReplayBuffer:
         """Return the replay buffer as last saved; empty if it never was."""
         path = self.folder / "episodes.npz"
@@ -360,10 +352,7 @@ def _file_name(name: str) -> str:
 
 
 def _named_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PathError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+    make_folder(folder, "choose another --out")
     if (folder / "config.toml").exists():
         raise PathError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
     return folder

@@ -88,8 +88,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
         task: the task of the policies.
         log: the file that the record comes from, for the message about a damaged policy.
 
-    Raises:
-        PolicyError: it is damaged; the message says where.
+    Raises PolicyError if it is damaged; the message says where.
     """
     try:
         values = vars(_ATTEMPT.model_validate(record))

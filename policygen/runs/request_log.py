@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider, reads_prompts
-from policygen.llm.cache import Cache, CacheKey, cache_key
+from policygen.llm.cache import Cache, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
@@ -22,7 +22,7 @@ from policygen.runs.steering import Steering
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request of an attempt (or of a question outside a run): `repair` 0 is the first, others are repairs."""
+    """A request of an attempt (or of a question outside a run); its `repair` is 0 for the first request."""
 
     provider: Provider
     attempt: int
@@ -99,8 +99,7 @@ class RequestLog:
         )
         exchange, failed = self._from_record(asked)
         if exchange is None:
-            stored = self._key(asked)
-            exchange = self._from_cache(asked, stored) or self._send(asked, stored)
+            exchange = self._answer(asked)
         # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
@@ -116,27 +115,19 @@ class RequestLog:
             failed += earlier.requests
         return None, failed
 
-    def _key(self, asked: _Request) -> CacheKey | None:
-        """Return the key of a request in the cache; None if the cache is not used for it."""
-        provider = asked.provider
-        if self.cache is None or not (provider.is_language_model and reads_prompts(provider.spec)):
-            return None
-        return cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
-
-    def _from_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
-        """Return the reply in the cache, charged and recorded; None if there is none."""
-        reply = self.cache.get(key) if self.cache is not None and key is not None else None
-        return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
-
-    def _send(self, asked: _Request, key: CacheKey | None) -> Exchange:
-        if not asked.provider.is_language_model:
+    def _answer(self, asked: _Request) -> Exchange:
+        """Return the exchange with a cached reply or, if there is none, with the provider's, which is then cached."""
+        provider, cache = asked.provider, self.cache
+        if not provider.is_language_model:
             return self._ask_program(asked)
-        try:
-            exchange, cut_short = self._ask_model(asked)
-        finally:
-            self.tell(None)
-        if self.cache is not None and key is not None and not cut_short:
-            self.cache.put(key, exchange.reply)
+        if cache is None or not reads_prompts(provider.spec):
+            return self._ask_model(asked)[0]
+        key = cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
+        if (reply := cache.get(key)) is not None:
+            return self._charge_and_record(asked.exchange_with(reply, 0))
+        exchange, cut_short = self._ask_model(asked)
+        if not cut_short:
+            cache.put(key, exchange.reply)
         return exchange
 
     def _ask_program(self, asked: _Request) -> Exchange:
@@ -185,6 +176,8 @@ class RequestLog:
                     failed = (asked.attempt, asked.repair, asked.prompt)
                     self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
             raise
+        finally:
+            self.tell(None)
         exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
 
@@ -201,8 +194,7 @@ class RequestLog:
 
         If other requests are unfinished and the budget covers no reply of full length, wait for them.
 
-        Raises:
-            BudgetExhausted: the budget left does not cover the request after all others have ended.
+        Raises BudgetExhausted if the budget left does not cover the request after all others have ended.
         """
         with self._changed:
             while True:

@@ -56,8 +56,7 @@ def texts_to_record(versions: Sequence[TemplateTexts]) -> dict[str, Any]:
 def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
     """Read the template texts that `texts_to_record` wrote; the first versions of policygen wrote only the list.
 
-    Raises:
-        KeyError, TypeError, ValueError: it is damaged.
+    Raises KeyError, TypeError or ValueError if it is damaged.
     """
     found = record["versions"] if isinstance(record, dict) else record
     return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in found)

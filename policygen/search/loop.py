@@ -10,7 +10,7 @@ from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.policies.parse import ParseResult
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import Proposal, Proposer, propose_round
+from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
@@ -61,19 +61,26 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if reason := reached or reason_to_give_up(search.attempts, config):
                 search.stopped = reason
                 break
-            runner.isolate(request_log.has_recorded)
+            # After a crash, which the user's environment may have caused, it is played in other processes.
+            runner.players.isolated = request_log.has_recorded and runner.players.foreign
             scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
             prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
             check_shown(scorable, prompts, config, request_log)
-            asked = propose_round(proposer, prompts, scorable, request_log)
-            for proposal in asked.proposals:
+            proposals: list[Proposal] = []
+            exhausted: BudgetExhausted | None = None
+            try:
+                for prompt, context in zip(prompts, scorable, strict=True):
+                    proposals.append(proposer.propose(prompt, context, request_log))
+            except BudgetExhausted as error:
+                exhausted = error  # the proposals made before it are still assessed
+            for proposal in proposals:
                 yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
-            if asked.stopped:
-                raise BudgetExhausted(asked.stopped)
+            if exhausted is not None:
+                raise exhausted
             if len(scorable) < len(contexts):
                 raise runner.budget_error()
             if config.conversation == "continued":  # else no prompt carries them
-                search.turns += conversation_turn(asked.proposals[0].exchanges)
+                search.turns += conversation_turn(proposals[0].exchanges)
         else:
             search.stopped = f"all {config.iterations} iterations are done"
     except BudgetExhausted as error:

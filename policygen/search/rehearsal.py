@@ -16,7 +16,7 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.proposers.builtin import Builtin, PlainSearch
+from policygen.proposers.builtin import Builtin, check_search
 from policygen.proposers.proposer import read
 from policygen.runs.attempt import Attempt, Comparison, Requests, Tuned, saved
 from policygen.runs.config import RunConfig
@@ -32,8 +32,7 @@ def rehearse(search: Search, config: RunConfig) -> None:
 
     Placeholders replace missing results, so that branches beyond the first prompt are rendered, too.
 
-    Raises:
-        TemplateError: a template cannot be rendered; the message names file and line.
+    Raises TemplateError if a template cannot be rendered; the message names file and line.
     """
     if own_templates(config):
         for context in _contexts(search, config):
@@ -80,7 +79,7 @@ def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:
     empty = replace(context, best=None, reported_score=None, attempts=context.attempts[:1])
     texts = [_with_a_feature(context.task, config, constant) for constant in (0.5, 0.25)]  # as proposed, and tuned
     with suppress(PolicygenError):
-        PlainSearch(Builtin(), plain).check(context.task)
+        check_search(context.task, plain)
         texts.insert(0, Builtin().complete(Prompt((), empty), 0).text)
     for text in texts:
         if (policy := read(Reply(text, ""), empty, plain).policy) is not None:

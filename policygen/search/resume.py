@@ -18,7 +18,7 @@ from policygen.llm import Provider, connect
 from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
@@ -132,7 +132,7 @@ def _read(
     search, ledger = new_search(task, config, logbook.example(), logbook.demonstrations()), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
-    for exchange in logbook.exchanges():
+    for exchange in logbook.transcript.exchanges():
         if exchange.attempt >= max(1, len(attempts)):
             answers.append(exchange)
             continue
@@ -154,7 +154,7 @@ def _read(
         ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
     search.baseline = logbook.baseline()
-    return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
+    return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
@@ -212,8 +212,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
 def _check_extension(before: RunConfig, now: RunConfig) -> None:
     """Refuse a larger budget that would have changed every attempt.
 
-    Raises:
-        UsageError: tuning gets shares of a budget, and the budget or the number of shares differs.
+    Raises UsageError if tuning gets shares of a budget, and the budget or the number of shares differs.
     """
     shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
     if shared_out and (before.iterations, before.max_episodes) != (now.iterations, now.max_episodes):

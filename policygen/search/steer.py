@@ -28,8 +28,7 @@ _ADD = 'add a line to it: {% include "_comments.j2" %}'
 def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
     """Wait until the run is not paused, and return the round's contexts with the user's comments.
 
-    Raises:
-        LogbookError: the file of comments is damaged or cannot be written.
+    Raises LogbookError if the file of comments is damaged or cannot be written.
     """
     steering = request_log.steering
     if steering is None or not contexts:
@@ -83,8 +82,7 @@ def pause(folder: Path, paused: bool = True) -> bool:
 def why_comment_has_no_effect(folder: Path) -> str:
     """Return why no prompt of a run will carry a comment, as a sentence; empty if one will.
 
-    Raises:
-        LogbookError: it is not a run folder, or is damaged.
+    Raises LogbookError if it is not a run folder, or is damaged.
     """
     logbook = Logbook(folder)
     config = logbook.config()

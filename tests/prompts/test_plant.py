@@ -137,8 +137,8 @@ def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> Non
     context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=FITTED)), Attempt(2, None, None))
     view = plant_view(context)
     assert view is not None
-    assert view.regressed == ("next velocity", "next spin")  # the reward is the task's
-    assert [error.name for error in view.errors] == ["spin", "velocity"]
+    assert view["regressed"] == ("next velocity", "next spin")  # the reward is the task's
+    assert [error.name for error in view["errors"]] == ["spin", "velocity"]
     _, request = words(context, config)
     assert f"``` {' '.join(FITTED.text.split())} ``` Fitted to the 330 steps played." in request
     assert f"one step / {AHEAD} steps ahead" in request

@@ -200,7 +200,7 @@ def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructi
         assert context.best is not None
         view = best_view(context.best, context.reported_score)
         assert view is not None
-        kept = list(view.lines)
+        kept = list(view["lines"])
         assert "\n".join(kept[:24]) in request
         hidden = re.search(r"\((\d+) more rows are not shown", request)
         shown = re.search(r"## Best policy so far.*?```\n(.*?)\n```", request, re.DOTALL)

@@ -53,20 +53,20 @@ def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not
         return np.mean(values) - half, np.mean(values) + half
 
     for view in views:
-        key = (view.bins, view.action)
-        assert (view.visits, view.ends_soon, view.episodes) == (counts[key], ends[key], len(returns[key]))
-        assert view.mean_return == pytest.approx(np.mean(returns[key]))
+        key = (view["bins"], view["action"])
+        assert (view["visits"], view["ends_soon"], view["episodes"]) == (counts[key], ends[key], len(returns[key]))
+        assert view["mean_return"] == pytest.approx(np.mean(returns[key]))
         low, high = interval(returns[key])
-        assert view.error == pytest.approx((high - low) / 4)
-        other = (view.bins, {"left": "right", "right": "left"}[view.action])
+        assert view["error"] == pytest.approx((high - low) / 4)
+        other = (view["bins"], {"left": "right", "right": "left"}[view["action"]])
         if len(anywhere[other]) >= LEAST_EPISODES:
-            assert view.other == other[1]
-            assert view.other_return == pytest.approx(np.mean(anywhere[other]))
+            assert view["other"] == other[1]
+            assert view["other_return"] == pytest.approx(np.mean(anywhere[other]))
             below, above = interval(anywhere[other])
             assert above < low + 1e-9 or below > high - 1e-9
         else:
-            assert view.other == ""
-    order = [(-view.ends_soon, -view.visits) for view in views]
+            assert view["other"] == ""
+    order = [(-view["ends_soon"], -view["visits"]) for view in views]
     assert order == sorted(order)
 
 
@@ -110,7 +110,7 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
         assert np.allclose(mine[1], theirs[1])
         assert mine[1][0].sum() == buffer.transitions
         views = visit_views(reader, *mine, 8)
-        assert [view.visits for view in views] == [view.visits for view in visit_views(reader, *theirs, 8)]
+        assert [view["visits"] for view in views] == [view["visits"] for view in visit_views(reader, *theirs, 8)]
     assert buffer.evictions > 3
     assert len(mine[0]) == 4
 

@@ -14,7 +14,7 @@ import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal, first_sentence
+from policygen.proposers.proposer import CUT_OFF, Proposal, Proposer, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
@@ -42,7 +42,7 @@ class Asked:
 
 
 def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
-    return LanguageModel(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
+    return Proposer(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
 
 
 def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
@@ -225,30 +225,6 @@ def test_no_budget_is_exceeded(
     assert ledger.usd is not None
     assert max_usd is None or ledger.usd <= max_usd
     assert all(allowed >= 256 for allowed in provider.asked)
-
-
-def unpriced(tokens_in: int, tokens_out: int) -> None:
-    return None
-
-
-def test_the_reply_may_have_what_the_budget_leaves() -> None:
-    ledger = Ledger(config(max_tokens=3000))
-    hold = ledger.hold(BLANK, unpriced)
-    assert hold.tokens_out == 3000 - round(1000 * ESTIMATE_MARGIN)
-    ledger.charge_reply(BLANK, Reply("", "m", 1000, 100), hold)
-    assert ledger.hold(BLANK, unpriced).tokens_out == 3000 - 1100 - ledger.expected_tokens(BLANK)
-    with pytest.raises(BudgetExhausted, match="--max-tokens"):
-        Ledger(config(max_tokens=1000)).hold(BLANK, unpriced)
-
-
-def test_an_unknown_price_stays_unknown() -> None:
-    ledger = Ledger(config())
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=None))
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
-    assert ledger.usd is None
-    with pytest.raises(BudgetExhausted, match="price is unknown"):
-        replace(ledger, config=config(max_usd=9)).hold(BLANK, lambda *tokens: 0.1)
 
 
 @pytest.mark.parametrize(

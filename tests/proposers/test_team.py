@@ -1,7 +1,4 @@
-"""Several models take turns in real runs: recorded, resumed alike, and told.
-
-It tests `proposers.make`.
-"""
+"""Several models take turns in real runs: recorded, resumed alike, and told."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_exchanges_come_back_as_they_were() -> None:
     exchanges = [Exchange(1, 0, PROMPT, reply, 2), FailedExchange(1, 1, PROMPT, 6, "gave up")]
     for exchange in exchanges:
         logbook.transcript.record(exchange)
-    assert list(logbook.exchanges()) == exchanges
+    assert list(logbook.transcript.exchanges()) == exchanges
 
 
 def test_every_run_gets_a_folder_of_its_own() -> None:
@@ -132,10 +132,10 @@ def test_a_torn_last_line_is_passed_over_and_one_before_others_is_damage() -> No
     whole = path.read_bytes()
     for cut in (1, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole + whole[:cut])
-        assert len(list(logbook.exchanges())) == 1
+        assert len(list(logbook.transcript.exchanges())) == 1
         logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
         with pytest.raises(LogbookError, match=r"line 2 is not JSON.*it records the run's spending: restore"):
-            list(logbook.exchanges())
+            list(logbook.transcript.exchanges())
         path.write_bytes(whole + whole[:cut])
         logbook.clear_up([])
         logbook.transcript.record(FailedExchange(2, 0, PROMPT, 1, "later"))
@@ -151,7 +151,7 @@ def test_a_request_without_an_answer_is_counted_and_one_with_an_answer_only_once
     logbook.transcript.record_sent(2, 0)
     logbook.transcript.record(Exchange(2, 0, PROMPT, Reply("x", "m"), 2))
     logbook.transcript.record_sent(3, 0)
-    found = list(logbook.exchanges())
+    found = list(logbook.transcript.exchanges())
     assert [(type(e).__name__, e.attempt, e.requests) for e in found] == [
         ("FailedExchange", 1, 1),
         ("FailedExchange", 1, 1),
@@ -170,7 +170,7 @@ def test_a_long_message_is_written_once_and_read_everywhere() -> None:
     again = Logbook(logbook.folder)  # another process, which does not know what is there
     for exchange in exchanges[3:]:
         again.transcript.record(exchange)
-    assert list(again.exchanges()) == exchanges
+    assert list(again.transcript.exchanges()) == exchanges
     assert (logbook.folder / "transcript.jsonl").stat().st_size < 2.5 * len(long)
 
 
@@ -181,7 +181,7 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path
         ("templates.json", lambda book: book.templates()),
         ("summary.json", lambda book: book.summary()),
         ("attempts.jsonl", lambda book: book.attempts()),
-        ("transcript.jsonl", lambda book: list(book.exchanges())),
+        ("transcript.jsonl", lambda book: list(book.transcript.exchanges())),
     ):
         path = folder / name
         text = path.read_text()
@@ -204,7 +204,7 @@ def test_files_from_before_there_were_marks_are_read(folder: Path) -> None:
     )
     book = Logbook(folder)
     assert (book.config().task, book.task().name, len(book.templates())) == ("cartpole", "cartpole", 1)
-    assert (len(book.attempts()), len(list(book.exchanges()))) == (2, 1)
+    assert (len(book.attempts()), len(list(book.transcript.exchanges()))) == (2, 1)
     assert book.summary() is not None
 
 
@@ -227,7 +227,7 @@ def test_damage_is_one_sentence(folder: Path) -> None:
     for name, content, fault, read in (
         ("attempts.jsonl", f'{first}\n{{"number": 1}}\n', "after attempt 0", Logbook.attempts),
         ("attempts.jsonl", f"{first}\n{tree}\n", "after attempt 0", Logbook.attempts),
-        ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.exchanges())),
+        ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.transcript.exchanges())),
         ("summary.json", "{", "", Logbook.summary),
         ("config.toml", "colour = 3\n" + (folder / "config.toml").read_text(), ".*colour", Logbook.config),
     ):

@@ -45,7 +45,9 @@ def test_a_gain_that_may_be_luck_is_close_and_so_is_no_verdict_yet() -> None:
     assert (verdict.accepted, verdict.close) == (False, True)
     assert verdict.words.startswith("+1.5 against the best on 4 paired episodes, p = ")
     assert verdict.words.endswith("not sure enough")
-    assert undecided(verdict).words == f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
+    assert (
+        undecided(verdict).words == f"ahead, but too few episodes are left to be sure (p = {verdict.comparison.p:.2f})"
+    )
 
 
 def test_the_last_comparison_asks_for_less_certainty() -> None:
