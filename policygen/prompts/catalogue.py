@@ -1,4 +1,7 @@
-"""The available templates: shipped ones, the user's copies, and their differences."""
+"""The available templates: shipped ones, the user's copies, and their differences.
+
+All functions raise TemplateError if a template is missing or cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class TemplateEntry:
 
 
 def catalogue() -> list[TemplateEntry]:
-    """Return all templates that can be used here, by name; raise TemplateError if one cannot be read."""
+    """Return all templates that can be used here, by name."""
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
         text, namesake = source_of(path), shipped(name)
@@ -68,10 +71,7 @@ def shipped(name: str) -> Path | None:
 
 
 def text_of(name: str, *, as_shipped: bool = False) -> str:
-    """Return the text of the template in use, or of the shipped one of that name.
-
-    Raises TemplateError if there is none, or it cannot be read.
-    """
+    """Return the text of the template in use, or of the shipped one of that name."""
     return source_of(_file(name, as_shipped=as_shipped))
 
 
@@ -81,7 +81,7 @@ def copy_template(name: str, to: str = "") -> Path:
     Args:
         to: name of the copy; by default that of the template, which it then overrides.
 
-    Raises TemplateError if there is no such template, there is a file of that name already, or it cannot be written.
+    Raises TemplateError also if there is a file of that name already, or it cannot be written.
     """
     text, to = text_of(name), (to or name).removesuffix(".j2")
     if not _NAME.fullmatch(to):
@@ -106,8 +106,6 @@ def difference(names: Sequence[str]) -> str:
 
     Two names: the first against the second. One name: this template against its origin. No name: each of the user's own
     templates against its origin. Lines of the first one named, or of the user's own, have a plus.
-
-    Raises TemplateError if there is no such template, or no shipped one to compare it with.
     """
     if len(names) == 2:
         return _diff(_file(names[1]), _file(names[0]))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -96,6 +97,10 @@ _MODEL_KEYS = {"model", "base_url"}
 SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
 
 
+# The library returns run folders as paths.
+_Source = Annotated[str | None, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)]
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +119,9 @@ class SearchSettings(_Settings):
         description="which of several models is asked: ucb, the one with the highest gain per cost so far, the others "
         "now and then; round, each in turn",
     )
-    policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
+    policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
+        "table", description="kind of policy: table, or equations (also called linear)"
+    )
     iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
@@ -177,13 +184,13 @@ class PromptSettings(_Settings):
     start: str | None = Field(
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
     )
-    example: str | None = Field(
+    example: _Source = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
-    demonstrations: str | None = Field(
+    demonstrations: _Source = Field(
         None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
     )
-    baseline: str | None = Field(
+    baseline: _Source = Field(
         None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
@@ -277,11 +284,6 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         pairs = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
         return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in pairs]) if models else value
 
-    @field_validator("policy", mode="before")
-    @classmethod
-    def _equations_as_linear(cls, value: Any) -> Any:
-        return "linear" if value == "equations" else value
-
     @field_validator("extra_body")
     @classmethod
     def _check_extra_body(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -298,12 +300,6 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         except (TypeError, ValueError, RecursionError):
             raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
         return value
-
-    @field_validator("example", "demonstrations", "baseline", mode="before")
-    @classmethod
-    def _path_as_text(cls, value: Any) -> Any:
-        # The library returns run folders as paths.
-        return str(value) if isinstance(value, Path) else value
 
 
 def effective_config(

@@ -33,12 +33,3 @@ class RunLock:
     def release(self) -> None:
         """Unlock the folder, if it is locked."""
         self._lock.release(force=True)
-
-
-def is_held(folder: Path) -> bool:
-    """Whether a process works in the folder; false if that cannot be found out."""
-    try:
-        RunLock(folder).release()
-    except LogbookError as error:
-        return isinstance(error, FolderInUse)
-    return False

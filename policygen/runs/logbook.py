@@ -55,7 +55,7 @@ from policygen.runs.records import (
     curve_csv,
     summary_to_record,
 )
-from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
+from policygen.runs.texts import TemplateTexts, texts_from_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import is_standard_library, why_refused
@@ -73,7 +73,8 @@ _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthr
 class Logbook:
     """Reads and writes one run folder; `transcript` has its requests and replies.
 
-    Every method raises LogbookError if a file cannot be read or written, is damaged, or is missing but needed.
+    Every method raises LogbookError if a file cannot be read or written, is damaged or of another task, or is missing
+    but needed, and if another process has locked the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,10 +138,7 @@ class Logbook:
         return logbook
 
     def lock(self) -> None:
-        """Lock the folder against other processes, until `release` or the end of this process.
-
-        Raises LogbookError if another process works in the folder, or the folder cannot be written.
-        """
+        """Lock the folder against other processes, until `release` or the end of this process."""
         self._lock = RunLock(self.folder)
 
     def release(self) -> None:
@@ -161,7 +159,8 @@ class Logbook:
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
         """Write every version of the templates that the run used."""
-        self._write_json("templates.json", "templates", texts_to_record(versions))
+        records = [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
+        self._write_json("templates.json", "templates", {"versions": records})
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
@@ -254,19 +253,13 @@ class Logbook:
         return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
-        """Return the worked example as it was when the run started; None without one.
-
-        Raises LogbookError if the settings name one, and it is missing or damaged.
-        """
+        """Return the worked example as it was when the run started; None if the settings name none."""
         if not self.config().example:
             return None
         return self._required("example.json", "example", example_from_record)
 
     def baseline(self) -> Baseline | None:
-        """Return the baseline with its score, which was played when the run started; None without one.
-
-        Raises LogbookError if the settings name one, and it is missing or damaged.
-        """
+        """Return the baseline with its score, as played when the run started; None if the settings name none."""
         config = self.config()
         if not config.baseline:
             return None
@@ -277,10 +270,7 @@ class Logbook:
         return found
 
     def demonstrations(self) -> tuple[Episode, ...]:
-        """Return the demonstrations as they were when the run started.
-
-        Raises LogbookError if the settings name some, and they are missing, damaged or of another task.
-        """
+        """Return the demonstrations as they were when the run started; none if the settings name none."""
         if not self.config().demonstrations:
             return ()
         path = self.folder / "demonstrations.npz"

@@ -117,36 +117,28 @@ class RequestLog:
 
     def _answer(self, asked: _Request) -> Exchange:
         """Return the exchange with a cached reply or, if there is none, with the provider's, which is then cached."""
-        provider, cache = asked.provider, self.cache
-        if not provider.is_language_model:
-            return self._ask_program(asked)
-        if cache is None or not reads_prompts(provider.spec):
-            return self._ask_model(asked)[0]
+        provider = asked.provider
+        cache = self.cache if provider.is_language_model and reads_prompts(provider.spec) else None
+        if cache is None:
+            return self._send(asked)[0]
         key = cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
         if (reply := cache.get(key)) is not None:
             return self._charge_and_record(asked.exchange_with(reply, 0))
-        exchange, cut_short = self._ask_model(asked)
+        exchange, cut_short = self._send(asked)
         if not cut_short:
             cache.put(key, exchange.reply)
         return exchange
 
-    def _ask_program(self, asked: _Request) -> Exchange:
-        """Ask a provider that is not a language model: it costs nothing, and no other request is under way."""
-        before = self.ledger.calls
-        reply = ask(
-            asked.provider,
-            asked.prompt,
-            before_try=self.ledger.charge_call,
-            max_output_tokens=self.ledger.config.max_output_tokens,
-            options=asked.options,
-        )
-        return self._charge_and_record(asked.exchange_with(reply, self.ledger.calls - before))
+    def _send(self, asked: _Request) -> tuple[Exchange, bool]:
+        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached.
 
-    def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
-        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached."""
-        model, options = asked.provider, asked.options
-        hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, model.model, *tokens))
-        tries = 0
+        A provider that is not a language model costs nothing, so that nothing is reserved for it.
+        """
+        provider, options, longest = asked.provider, asked.options, self.ledger.config.max_output_tokens
+        hold = None
+        if provider.is_language_model:
+            hold = self._hold(asked.prompt, lambda *tokens: cost(options, provider.spec, provider.model, *tokens))
+        allowed, tries = hold.tokens_out if hold is not None else longest, 0
 
         def before_try() -> None:
             nonlocal tries
@@ -155,31 +147,33 @@ class RequestLog:
                 self.sleep(seconds)
             with self._changed:
                 self.ledger.charge_call()
-                self.on_sent(asked.attempt, asked.repair)
+                if hold is not None:
+                    self.on_sent(asked.attempt, asked.repair)
                 tries += 1
 
         try:
             reply = ask(
-                model,
+                provider,
                 asked.prompt,
                 before_try=before_try,
-                max_output_tokens=hold.tokens_out,
+                max_output_tokens=allowed,
                 options=options,
                 sleep=self.sleep,
                 on_wait=self._on_wait,
             )
         except BaseException as error:
-            with self._changed:
-                self.ledger.release(hold)
-                self._changed.notify_all()
-                if tries:
-                    failed = (asked.attempt, asked.repair, asked.prompt)
-                    self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
+            if hold is not None:
+                with self._changed:
+                    self.ledger.release(hold)
+                    self._changed.notify_all()
+                    if tries:
+                        failed = (asked.attempt, asked.repair, asked.prompt)
+                        self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
             raise
         finally:
             self.tell(None)
         exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
-        return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
+        return exchange, reply.truncated and allowed < longest
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
         with self._changed:

@@ -79,11 +79,6 @@ class Search:
         """The score to show for the best policy: the unbiased one, or `best_score` without one."""
         return self.unbiased_score or self.best_score
 
-    @property
-    def plant(self) -> Plant:
-        """The plant so far: the task's equations, revised by each reply in turn."""
-        return revised(self.task, self.attempts)
-
     def keep(self, assessment: Assessment) -> Attempt:
         """Add an assessed attempt and its episodes; an accepted attempt is the best from now on."""
         score = self.best_score = assessment.best_score

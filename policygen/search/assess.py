@@ -19,7 +19,7 @@ from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.lineages import Lineage
-from policygen.runs.state import Assessment, Search
+from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
     FIRST_POLICY,
@@ -233,7 +233,7 @@ def _tuned(
         return _Better(policy, performance, Tuned())
     careful = not floor and method != "model" and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
-    plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
+    plant = revised(search.task, [*search.attempts, attempt])
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
         refined = refine(

@@ -15,7 +15,7 @@ from policygen.prompts.templates import source_of, used_templates
 from policygen.proposers.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.texts import TemplateTexts, changed_names
+from policygen.runs.texts import TemplateTexts
 from policygen.tasks.task import KIND_WORDS, Task
 
 
@@ -52,9 +52,10 @@ class TemplateWatch:
         if not reads_prompts(self._config.llm):
             return
         if before is not None:
+            names = sorted(name for name in {*before.texts, *texts} if before.texts.get(name) != texts.get(name))
             warnings.warn(
                 f"from attempt {number} on, prompts are rendered from changed templates "
-                f"({', '.join(changed_names(before.texts, texts))}; digest {before.digest} before, {now.digest} now): "
+                f"({', '.join(names)}; digest {before.digest} before, {now.digest} now): "
                 "the run is marked as mixed, and not averaged with other runs",
                 stacklevel=2,
             )

@@ -52,7 +52,12 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     if not policies:
         return
     first, proposed, other = policies[0], policies[-2:][0], policies[-1]
-    score, buffer, first_attempt = _score(search), _buffer(search, config), search.attempts[0]
+    score, buffer, first_attempt = _score(search), ReplayBuffer(config.buffer_steps), search.attempts[0]
+    # The first episodes of the run for all attempts: half terminated, half truncated.
+    some = [episode.trajectory for episode in search.buffer][:8]
+    some = [replace(t, terminated=k % 2 == 0, truncated=k % 2 == 1) for k, t in enumerate(some)]
+    for number in (0, 1, 3, 5):
+        buffer.add(number, some)
     played = first_attempt.played
     best = Attempt(1, saved(first), score, played, accepted=True, idea="A stand-in.", coverage=1.0)
     refused = Attempt(
@@ -101,15 +106,3 @@ def _score(search: Search) -> Score:
     """Return the score of random actions, as a placeholder for a policy's."""
     score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
     return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
-
-
-def _buffer(search: Search, config: RunConfig) -> ReplayBuffer:
-    """Return a buffer with the run's first episodes for the placeholder attempts: half terminated, half truncated."""
-    trajectories = [
-        replace(episode.trajectory, terminated=k % 2 == 0, truncated=k % 2 == 1)
-        for k, episode in enumerate(list(search.buffer)[:8])
-    ]
-    buffer = ReplayBuffer(config.buffer_steps)
-    for number in (0, 1, 3, 5):
-        buffer.add(number, trajectories)
-    return buffer

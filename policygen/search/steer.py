@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from policygen.errors import TemplateError, UsageError
+from policygen.errors import LogbookError, TemplateError, UsageError
 from policygen.llm import reads_prompts
 from policygen.llm.messages import Prompt
 from policygen.llm.transcript import Transcript
@@ -15,7 +15,7 @@ from policygen.prompts.render import improve_template
 from policygen.prompts.templates import used_templates, variables_of
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import SteeringNotice
-from policygen.runs.lock import is_held
+from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
@@ -122,4 +122,10 @@ def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
     """
     before_the_last = (config.iterations - 1) * config.candidates
     sent, answered = Transcript(folder / "transcript.jsonl").last_sent_and_answered()
-    return answered > before_the_last or (sent > before_the_last and is_held(folder))
+    if answered > before_the_last or sent <= before_the_last:
+        return answered > before_the_last
+    try:
+        RunLock(folder).release()
+    except LogbookError as error:
+        return isinstance(error, FolderInUse)
+    return False

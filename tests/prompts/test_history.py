@@ -1,4 +1,4 @@
-"""The history: what was tried, what each attempt changed, and the best policy so far."""
+"""The history in prompts: the attempts with their changes, and the best policy so far."""
 
 from __future__ import annotations
 
@@ -78,8 +78,6 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     worse = "**Idea:** lean less. Then more.\n" + ALWAYS_LEFT
     context, config = searched("cartpole", "table", Written([LEANING, worse]), iterations=2)
     first, second = context.attempts[1:]
-    assert first.score is not None
-    assert second.score is not None
     assert (first.comparison.gain, first.comparison.p, first.accepted) == (None, None, True)
     assert second.comparison.gain == pytest.approx(second.score.mean - first.score.mean)
     assert (second.comparison.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
@@ -104,7 +102,6 @@ def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None
         fenced("let drift = angle + spin", "bins drift: 0", *table),
     ]
     context, config = searched("cartpole", "table", Written(replies), iterations=4)
-    assert context.best is not None
     changed = {view["number"]: view["changed"] for view in template_variables(context, config)["attempts"]}
     own = {1: "let drift = angle + spin", 2: "let drift = angle + 0.2*spin", 3: "bins drift: 0.1", 4: ""}
     for number, words in changed.items():
@@ -120,7 +117,7 @@ def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None
 
 
 def long_run(kind: str, attempts: int) -> Context:
-    """A context after so many attempts with policies drawn at random, every seventh of them a repetition."""
+    """Return a context after `attempts` attempts with random policies; every seventh repeats an earlier one."""
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"policy": kind})
     search = new_search(task, config)
@@ -194,7 +191,6 @@ def test_a_long_policy_keeps_its_first_and_last_lines_and_says_how_many_are_left
     lets = "\n".join(f"let quantity_{i} = {i}*angle + spin" for i in range(90))
     total = " + ".join(f"quantity_{i}" for i in range(90))
     policy = parse(f"{lets}\nleft = 0\nright = {total}", task, "linear").policy
-    assert policy is not None
     whole = view_of(policy)
     assert shortened(whole, len(whole["text"])) == whole
     for characters in (3_000, 50):
@@ -213,7 +209,6 @@ def test_few_long_lines_are_cut_each() -> None:
     task = policygen.load_task("cartpole")
     terms = " + ".join(f"{i}.12345*sin({i}.12345*angle)" for i in range(2, 45))
     policy = parse(f"left = {terms}\nright = {terms}", task, "linear").policy
-    assert policy is not None
     whole = view_of(policy)
     short = shortened(whole, 400)
     assert len(short["text"]) < 500 < 1_500 < len(whole["text"])
@@ -236,7 +231,6 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
         reply = fenced(f"bins angle: {edges}", "| angle | action |", "|---|---|", *rows)
         options = {"grid": "free"}
     context, config = searched("cartpole", kind, Written([reply, reply]), iterations=2, prompt_tokens=2_400, **options)
-    assert context.incumbent is not None
     assert len(context.incumbent.to_text()) > 4 * 1_000
     prompt = render_prompt(context, config)
     assert prompt.estimated_tokens <= 2_400
@@ -300,8 +294,7 @@ def test_changes_are_told_in_whole_lines_those_that_decide_first() -> None:
     lets = [f"let part_{i} = {i + 2}*angle + sin({i}*spin)/7 + 0.123*position" for i in range(30)]
     total = " + ".join(f"part_{i}" for i in range(30))
     replies = ["left = 0\nright = angle", "\n".join([*lets, f"right = 2*angle + {total}"])]
-    context, config = searched("cartpole", "linear", Written(replies), iterations=2)
-    _, request = texts(render_prompt(context, config))
+    _, request = texts(render_prompt(*searched("cartpole", "linear", Written(replies), iterations=2)))
     entry = request.split("\n- 2: ")[1].split("\n\n")[0]
     listed = entry.split("  Its lines that differ from 1: ")[1].split("\n")[0] if "differ from 1" in entry else entry
     first = listed[listed.index("`") :].split("; ")

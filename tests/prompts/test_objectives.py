@@ -1,4 +1,4 @@
-"""`--shape`: what a prompt says of objectives, and of what their terms came to."""
+"""`--shape`: prompts ask for objectives, and report the sums of their terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refused proposals: the part of the episode in which they lost, where one stands out."""
+"""Refused proposals: prompts name the part of the episode with a significant loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
         policy = saved(parse(reply, task, "table").policy)
         attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
     view = refused_view(attempts[1], attempts[0], buffer, task)
-    assert view is not None
     assert view["lines"] == ["| * | * | 0-2 | * | left |", "| * | * | * | * | right |"]
     return view["lost"]
 

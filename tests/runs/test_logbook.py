@@ -1,4 +1,4 @@
-"""The folder of a run: what is written comes back, whole or not at all."""
+"""The folder of a run: its files read back as written, and damage is reported."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def a_run(texts: list[str], task: str = "cartpole", **settings: Any) -> policyge
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run."""
+    """Return the folder of a finished run."""
     settings = {"iterations": 1, "episodes": 5, "final_episodes": 5, "fragility": False}
     return made("cartpole", tmp_path_factory.mktemp("made"), Written([LEANING]), **settings)
 
 
 @pytest.fixture
 def folder(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it, which a test may change."""
+    """Return a copy of the finished run, which a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 

@@ -1,4 +1,4 @@
-"""Whether a proposal works already, on which the first steps of its tuning depend."""
+"""The rule by which a proposal counts as working, so that its tuning begins with small steps."""
 
 from __future__ import annotations
 

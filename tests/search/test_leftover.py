@@ -1,4 +1,4 @@
-"""Episodes that the proposals left: who is tuned with them, within the limit, and the same after an interruption."""
+"""Tuning with the episodes that proposals left over: within the limit, and the same after an interruption."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(texts: list[str], **settings: Any) -> policygen.RunResult:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    """A run whose proposals leave episodes."""
+    """Return a run whose proposals leave episodes."""
     return run([WEAK, BENT], max_episodes=1_200, refine="cma:200", out=tmp_path_factory.mktemp("whole"))
 
 
@@ -127,7 +127,5 @@ def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monk
     assert none is None
     # The first scores less than halfway from random actions to `solved`, its revision as much as the best.
     assert (larger, step) == (FIRST_STEP, CAREFUL_STEP)
-    assert first.policy is not None
-    assert first.tuned.tuning is not None
     assert state is not None
     assert state == carry_over(revised, first.policy, first.tuned.tuning, CAREFUL_STEP)

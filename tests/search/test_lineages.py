@@ -1,4 +1,4 @@
-"""Lineages: which policy a round revises, what it is told of the others, and that resuming changes nothing."""
+"""Lineages: the choice of the policy to revise, the prompts, and resumed runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def test_lineages_differ_in_structure_and_the_one_with_the_best_policy_comes_fir
 def test_structure_ignores_numbers_signs_and_the_names_of_features() -> None:
     def of(*lines: str) -> object:
         policy = parse("\n".join(("```", *lines, "```")), TASK, "linear").policy
-        assert policy is not None
         return structure(policy)
 
     assert of("let a = 2*rate", "torque = 3*a - 0.5*cos") == of("let b = -7*rate", "torque = 0.1*cos + 4*b")
@@ -137,7 +136,6 @@ def test_prompts_show_the_parent_in_full_and_the_others_in_short(finished: Run) 
     assert "unlike all of these" in request
     assert "No policy yet" not in request
     continued = run.search.context(NUMBER + 1, run.config)
-    assert continued.best is not None
     request = render_prompt(continued, run.config).messages[-1].content
     assert f"Policy to improve (attempt {continued.best.number})" in request
     (shown,) = re.findall(r"## Best episode so far\nReturn .*, (?:attempt (\d+)|random actions)\.", request)

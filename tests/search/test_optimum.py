@@ -1,4 +1,4 @@
-"""The optimum that a task does not state: computed where the MDP is known, and what becomes of a threshold above it."""
+"""The computed optimum of a task with a known MDP, and thresholds above it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def test_a_threshold_that_nothing_reaches_is_dropped_with_a_sentence() -> None:
     task = discovered("Taxi-v4")
     assert task.solved == 8
     known = with_optimum(task)
-    assert known.optimum is not None
     assert known.optimum.value == pytest.approx(7.93)
     assert known.optimum.source == "exact, by backward induction over 200 steps"
     assert known.solved is None
@@ -25,7 +24,6 @@ def test_a_threshold_that_nothing_reaches_is_dropped_with_a_sentence() -> None:
 
 def test_where_no_table_reaches_the_optimum_the_best_table_counts() -> None:
     known = with_optimum(discovered("FrozenLake-v1"))
-    assert known.optimum is not None
     assert known.optimum.value == pytest.approx(0.740165, abs=1e-6)
     assert known.optimum.source == "the best table found; a policy that counts steps could reach 0.74419"
     assert known.solved == 0.7

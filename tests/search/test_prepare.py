@@ -1,4 +1,4 @@
-"""Settings and tasks completed for a run: how many episodes a score takes, what a task states of its plant."""
+"""The completion of settings for a run: the episodes per score, and the equations of the task."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def test_short_noisy_episodes_are_played_by_the_hundreds_and_the_first_line_says
     logbook = Logbook(folder)
     config, summary = logbook.config(), logbook.summary()
     assert (config.episodes, config.warmup_episodes, config.final_episodes) == (400, 20, 2_000)
-    assert summary is not None
     low, high = summary.final.ci95
     assert (summary.final.episodes, high - low < 0.1) == (2_000, True)
     seeds = logbook.attempts()[1].score.seeds
