@@ -14,7 +14,7 @@ from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import AHEAD
 from policygen.policies.parts import ENDS
-from policygen.policies.plant import NEXT, Plant
+from policygen.policies.plant import NEXT
 from policygen.policies.shaping import REWARD, Measure
 from policygen.prompts.refused import rows_at
 from policygen.quantities.grid import Grid
@@ -200,23 +200,18 @@ def plant_view(context: Context) -> View | None:
     changes = (a for a in reversed(context.attempts) if a.tuned.fitted_plant is not None or a.plant is not None)
     account = next((attempt.tuned.fitted_plant for attempt in changes), None)
     lines = account.text.splitlines() if account is not None else stated.to_text().splitlines()
+    own = {f"{NEXT} {name}" for name, _ in stated.next}
+    own |= {name for name, text in ((REWARD, stated.reward), (ENDS, stated.ends)) if text}
+    sides = [line.partition(" = ")[0] for line in lines] if account is not None else []
+    regressed = tuple(s for s in sides if (s.startswith(f"{NEXT} ") or s in (REWARD, ENDS)) and s not in own)
     errors = sorted(account.errors, key=lambda error: -error.larger) if account is not None else []
     return {
         "lines": lines,
         "steps": account.steps if account is not None else 0,  # that it was fitted to; 0: its numbers are as written
-        "regressed": _regressed(lines, stated) if account is not None else (),
+        "regressed": regressed,  # left-hand sides of lines of a fit that no reply and no task file has stated
         "errors": errors,  # of the observations, worst predicted first
         "largest": errors[0].larger if errors else 0.0,
         "ahead": AHEAD,  # steps that `PredictionError.ahead` looks ahead
         "uncertain": account.uncertain if account is not None else (),
         "worst": account.worst if account is not None else None,
     }
-
-
-def _regressed(lines: Sequence[str], stated: Plant) -> tuple[str, ...]:
-    """Return the left-hand sides of the equations of motion, the reward and the end that `stated` does not have."""
-    own = {f"{NEXT} {name}" for name, _ in stated.next}
-    own |= {name for name, text in ((REWARD, stated.reward), (ENDS, stated.ends)) if text}
-    sides = [line.partition(" = ")[0] for line in lines]
-    moving = (side for side in sides if side.startswith(f"{NEXT} ") or side in (REWARD, ENDS))
-    return tuple(side for side in moving if side not in own)

@@ -60,15 +60,6 @@ def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
     return (CLOCK, *_memory_terms(inputs))
 
 
-def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
-    """Return the lines that define `memory_names`; `rate`, in radians per step, is their only number to tune."""
-    return [
-        f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
-        *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
-        *(f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs),
-    ]
-
-
 def rate_of(policy: Policy | None) -> float:
     """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
     clock = dict(policy.lets).get(CLOCK) if policy is not None else None
@@ -177,7 +168,10 @@ def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate
         first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
         first = first or [e.trajectory.observations for e in context.buffer]
         lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
-    lines += _memory_lines(inputs, rate) if context.memory else []
+    if context.memory:  # the lines that define `memory_names`; the rate is their only number to tune
+        lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
+        lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES]
+        lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
     terms = terms_of(task, context.memory)
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
         *weights, bias = (format_number(to_digits(value, 4)) for value in column)

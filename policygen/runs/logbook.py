@@ -119,7 +119,12 @@ class Logbook:
         check_name(out, "choose another --out")
         provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
-        logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
+        if name:
+            make_folder(out / name, "choose another --out")
+            if (out / name / "config.toml").exists():
+                command = cls(out / name).resume_command()
+                raise PathError(f"{out / name} is a run already; continue it with: {command}")
+        logbook = cls(out / name if name else _new_folder(out, stem))
         try:
             logbook.lock()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
@@ -339,13 +344,6 @@ def _file_name(name: str) -> str:
     """Return a name of a task or a provider, which a file may choose, as part of a file name."""
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
-
-
-def _named_folder(folder: Path) -> Path:
-    make_folder(folder, "choose another --out")
-    if (folder / "config.toml").exists():
-        raise PathError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
-    return folder
 
 
 def _new_folder(out: Path, stem: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from policygen.episodes.aggregate import MEAN
 from policygen.episodes.buffer import Episode, ReplayBuffer
@@ -85,20 +86,14 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             search.stopped = f"all {config.iterations} iterations are done"
     except BudgetExhausted as error:
         search.stopped = str(error)
-    yield from _tune_leftover(search, runner)
+    # With the episodes left, tune an earlier policy that was still improving, then the best; no model is asked.
+    with suppress(BudgetExhausted):
+        while (following := _next_tuning(search, runner)) is not None:
+            chosen, trials = following
+            proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
+            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
-
-
-def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Tune an earlier policy that was still improving, then the best, with the episodes left; no model is asked."""
-    while (following := _next_tuning(search, runner)) is not None:
-        chosen, trials = following
-        proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
-        try:
-            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
-        except BudgetExhausted:
-            return
 
 
 def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:

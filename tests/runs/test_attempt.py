@@ -15,7 +15,7 @@ from policygen.policies.parse import parse
 from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import attempt_from_record, attempt_to_record
-from policygen.search.resume import load_run, resume
+from policygen.search.resume import load_run
 
 LINES = "left = 0\nright = {}*angle + 0.25*spin"
 
@@ -86,15 +86,6 @@ def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path)
         assert not other.failed
     finally:
         (run_folder / "attempts.jsonl").write_bytes(whole)
-
-
-def test_lines_of_an_unfinished_round_go_without_a_policy_being_read(run_folder: Path) -> None:
-    log = run_folder / "attempts.jsonl"
-    whole = log.read_text()
-    log.write_text(whole + '{"torn')
-    run = resume(run_folder, Written([]))
-    run.logbook.release()
-    assert log.read_text() == whole
 
 
 def test_an_attempt_without_a_text_of_its_policy_is_read() -> None:

@@ -12,14 +12,10 @@ from typing import Any
 import pytest
 from searched import made
 from support import (
-    ALWAYS_DOWN,
-    ALWAYS_LEFT,
-    BEST_LAKE,
     FALLING,
     LEANING,
     NO_POLICY,
     Written,
-    fenced,
     lines_of,
 )
 
@@ -59,19 +55,6 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 def new(out: str = "out", **settings: Any) -> Logbook:
     task = policygen.load_task("frozenlake")
     return Logbook.create(Path(out), task, RunConfig(task="frozenlake", **settings))
-
-
-def test_attempts_come_back_as_they_were() -> None:
-    linear = policygen.run("pendulum", policy="linear", iterations=2, episodes=3, final_episodes=3)
-    own_grid = fenced(
-        "let lean = angle + 0.3*spin", "bins lean: -0.1, 0, 0.1", "| lean | action |", "| 0-1 | left |", "| * | right |"
-    )
-    for result in (
-        a_run([ALWAYS_LEFT, NO_POLICY, LEANING, FALLING, own_grid]),
-        a_run([ALWAYS_DOWN, BEST_LAKE], "frozenlake"),
-        linear,
-    ):
-        assert Logbook(result.folder).attempts() == list(result.attempts)
 
 
 def test_settings_and_task_come_back_as_they_were() -> None:

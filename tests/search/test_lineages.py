@@ -156,18 +156,16 @@ def test_without_the_setting_all_attempts_are_of_one_lineage() -> None:
     assert lineage_for(3, (), None, config) == Lineage(0)
 
 
-@pytest.mark.parametrize("llm", ["builtin", "builtin + openai:gpt-5"])
-def test_a_proposer_that_is_no_language_model_is_refused_in_one_sentence(llm: str) -> None:
-    with pytest.raises(UsageError, match=r"^--lineages is for language models: builtin revises no") as refused:
-        effective_config(TASK, "pendulum", options={"llm": llm, "lineages": 2})
-    assert "\n" not in str(refused.value)
-
-
-def test_recorded_replies_of_a_run_with_lineages_can_be_replayed() -> None:
-    config = effective_config(TASK, "pendulum", options={"llm": "replay:results/transcripts/pong", "lineages": 2})
-    assert config.lineages == 2
-
-
-def test_a_continued_conversation_is_refused() -> None:
-    with pytest.raises(UsageError, match="continued conversation"):
-        effective_config(TASK, "pendulum", options={**SETTINGS, "conversation": "continued"})
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"llm": "builtin"}, "--lineages is for language models: builtin revises no"),
+        ({"llm": "builtin + openai:gpt-5"}, "--lineages is for language models: builtin revises no"),
+        ({"conversation": "continued"}, "--lineages revises several policies, and a continued conversation only one"),
+    ],
+)
+def test_settings_that_contradict_lineages_are_refused(settings: dict[str, str], said: str) -> None:
+    replayed = {"llm": "replay:results/transcripts/pong", "lineages": 2}
+    assert effective_config(TASK, "pendulum", options=replayed).lineages == 2
+    with pytest.raises(UsageError, match=f"^{said}"):
+        effective_config(TASK, "pendulum", options={**replayed, **settings})
