@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.refused import decisive_first, moved, refused_view
+from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
@@ -28,9 +28,6 @@ DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
 AT_AN_END = 0.05  # share of its range from which a constant counts as at its end
 TOLD_APART = 2.0  # spreads are shown if the widest is at least this many times the narrowest
-
-
-View = dict[str, Any]  # names and values for a template
 
 
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:

@@ -21,10 +21,18 @@ from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
-from policygen.prompts.history import View, attempt_views, best_view, lineage_views, shortened
+from policygen.prompts.history import attempt_views, best_view, lineage_views, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
-from policygen.prompts.views import grid_view, objective_views, plant_view, random_view, requirement_views, task_view
+from policygen.prompts.views import (
+    View,
+    grid_view,
+    objective_views,
+    plant_view,
+    random_view,
+    requirement_views,
+    task_view,
+)
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
@@ -102,9 +110,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     # won is among them only if all were.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    best_possible = task.optimum.value if task.optimum is not None else task.solved  # needs no explanation
-    poor = [e for e in own if e not in highest]
-    poor = [e for e in poor if best_possible is None or e.trajectory.episode_return < best_possible]
+    # An episode with the best possible return needs no explanation.
+    target = task.optimum.value if task.optimum is not None else task.solved
+    poor = [e for e in own if e not in highest and (target is None or e.trajectory.episode_return < target)]
     lost = [e for e in poor if not reached_its_goal(e.trajectory, task.solved)]
     worst = _unlike(lost or poor)[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
@@ -142,7 +150,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
     baseline = ""
     if context.baseline is not None:
-        unplayed = "" if context.baseline.score.exact else ", which the search does not play"  # the final episodes
+        # The baseline played the episodes of the final score.
+        unplayed = "" if context.baseline.score.exact else ", which the search does not play"
         baseline = f"{context.baseline.name} scored {context.baseline.score}{unplayed}"
     return {
         "task": task_view(task, config.score),

@@ -28,7 +28,7 @@ from policygen.tasks.vocabulary import DERIVED
 View = dict[str, Any]  # names and values for a template
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
 MOST_OBJECTIVES = 3  # last objectives that are shown, beside that of the best policy
-EXTREME = 4  # the best and the worst of an attempt's episodes are one in this many of them
+EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst
 
 
 # --- task and grid ---------------------------------------------------------------------------------------------------

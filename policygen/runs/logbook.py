@@ -50,12 +50,13 @@ from policygen.runs.records import (
     SUMMARY,
     Baseline,
     Summary,
+    TemplateTexts,
     attempt_from_record,
     attempt_to_record,
     curve_csv,
     summary_to_record,
+    texts_from_record,
 )
-from policygen.runs.texts import TemplateTexts, texts_from_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import is_standard_library, why_refused

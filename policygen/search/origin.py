@@ -15,7 +15,7 @@ from policygen.prompts.templates import source_of, used_templates
 from policygen.proposers.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.texts import TemplateTexts
+from policygen.runs.records import TemplateTexts
 from policygen.tasks.task import KIND_WORDS, Task
 
 
