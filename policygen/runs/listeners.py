@@ -32,18 +32,11 @@ class TuningProgress:
     since: float  # start of the tuning, in seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True)
-class SteeringNotice:
-    """A sentence for the user: the run is paused or continues, or prompts do not show comments."""
+Activity = Wait | TuningProgress | str
+"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry.
 
-    sentence: str
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-Activity = Wait | TuningProgress | SteeringNotice
-"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry."""
+A text is a sentence for the user: the run is paused or continues, or prompts do not show comments.
+"""
 
 
 def ignore_activity(activity: Activity | None) -> None:

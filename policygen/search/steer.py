@@ -14,7 +14,6 @@ from policygen.llm.transcript import Transcript
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import used_templates, variables_of
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import SteeringNotice
 from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import RequestLog
@@ -36,8 +35,7 @@ def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> li
     command = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
-        sentence = f"paused; continue with: {command}" if paused else "continuing"
-        request_log.tell(SteeringNotice(sentence))
+        request_log.tell(f"paused; continue with: {command}" if paused else "continuing")
 
     steering.wait(tell)
     request_log.tell(None)
@@ -53,7 +51,7 @@ def check_shown(
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_IDENTIFYING] not in request for comment in context.comments):
             name = improve_template(config)
-            request_log.tell(SteeringNotice(f"template {name} does not show comments; {_ADD}"))
+            request_log.tell(f"template {name} does not show comments; {_ADD}")
             return
 
 

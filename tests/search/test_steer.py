@@ -15,7 +15,7 @@ import policygen
 from policygen import cli
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
@@ -51,8 +51,8 @@ class Where(Listener):
         self.folder.append(run.folder)
 
     def doing(self, activity: Activity | None) -> None:
-        if isinstance(activity, SteeringNotice):
-            self.said.append(activity.sentence)
+        if isinstance(activity, str):
+            self.said.append(activity)
 
 
 def a_run(out: Path, before: dict[int, Any], **settings: Any) -> tuple[Saying, Where, Path]:

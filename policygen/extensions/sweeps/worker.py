@@ -28,7 +28,7 @@ from policygen.llm.retry import Wait
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
-from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -262,7 +262,7 @@ class _Reporter(Listener):
 
     def doing(self, activity: Activity | None) -> None:
         """Report waits after errors, and the effects of the user's comments."""
-        if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
+        if isinstance(activity, str) or (isinstance(activity, Wait) and activity.reason):
             self.tell(Note(self.key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:
