@@ -29,7 +29,6 @@ from policygen.prompts.views import (
     grid_view,
     objective_views,
     plant_view,
-    random_view,
     requirement_views,
     task_view,
 )
@@ -148,6 +147,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits = counts[0].sum(axis=1)
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
+    random: View | None = None
+    if context.attempts and context.attempts[0].number == 0:
+        score = context.attempts[0].score
+        random = {"score": str(score) if score else "", "mean": score.value if score else None}
     baseline = ""
     if context.baseline is not None:
         # The baseline played the episodes of the final score.
@@ -195,7 +198,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "others": lineage_views(context),
         "comments": list(context.comments),
         "requirements": requirement_views(context),
-        "random": random_view(context.attempts),
+        "random": random,
         "baseline": baseline,
         "visits": seen,
         "normalised": [

@@ -1,4 +1,4 @@
-"""Views for templates: plain data of the task, random actions, requirements, objectives and the plant."""
+"""Views for templates: plain data of the task, requirements, objectives and the plant."""
 
 from __future__ import annotations
 
@@ -91,17 +91,6 @@ def grid_view(grid: Grid | None) -> list[View]:
         }
         for d in (grid.dimensions if grid is not None else ())
     ]
-
-
-# --- random actions --------------------------------------------------------------------------------------------------
-
-
-def random_view(attempts: Sequence[Attempt]) -> View | None:
-    """Return the score of random actions in words and as a number, if any were played; None before attempt 0."""
-    if not attempts or attempts[0].number != 0:
-        return None
-    score = attempts[0].score
-    return {"score": str(score) if score else "", "mean": score.value if score else None}
 
 
 # --- requirements ----------------------------------------------------------------------------------------------------

@@ -39,10 +39,6 @@ A text is a sentence for the user: the run is paused or continues, or prompts do
 """
 
 
-def ignore_activity(activity: Activity | None) -> None:
-    """Ignore an activity; for runs that report no progress."""
-
-
 class RunView(Protocol):
     """The settings, folder, state and spending of a run, for listeners, which only read them."""
 

@@ -16,7 +16,7 @@ from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RequestSettings, RunConfig
-from policygen.runs.listeners import Activity, ignore_activity
+from policygen.runs.listeners import Activity
 from policygen.runs.steering import Steering
 
 
@@ -54,7 +54,7 @@ class RequestLog:
     # called before every try of a request to a model, with its attempt and repair (0: the first request)
     on_sent: Callable[[int, int], None] = lambda attempt, repair: None
     # called with each activity, such as a wait; None: it has ended
-    tell: Callable[[Activity | None], None] = ignore_activity
+    tell: Callable[[Activity | None], None] = lambda activity: None
     cache: Cache | None = None  # stores answers of language models; looked up before a request
     steering: Steering | None = None  # the user's messages to the run
     # whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of two attempts

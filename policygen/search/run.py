@@ -21,7 +21,7 @@ from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, Listener, ignore_activity, notify
+from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, baseline_result, final_score
@@ -50,7 +50,7 @@ class Run:
     final: Score | None = None
     perturbed: Score | None = None
     cache: Cache | None = None
-    tell: Callable[[Activity | None], None] = ignore_activity
+    tell: Callable[[Activity | None], None] = lambda activity: None
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
 
     @property

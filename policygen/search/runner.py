@@ -31,7 +31,7 @@ from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, TuningProgress, ignore_activity
+from policygen.runs.listeners import Activity, TuningProgress
 from policygen.runs.reading import read_agent
 from policygen.runs.records import Baseline
 from policygen.runs.state import Search
@@ -67,7 +67,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         search: Search,
         config: RunConfig,
         ledger: Ledger,
-        tell: Callable[[Activity | None], None] = ignore_activity,
+        tell: Callable[[Activity | None], None] = lambda activity: None,
     ) -> None:
         self.task = search.task
         self.mdp = search.mdp

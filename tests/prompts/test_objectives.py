@@ -55,7 +55,7 @@ def test_prompts_speak_of_objectives_where_they_are_asked_for_and_nowhere_else(
 def test_each_objective_is_told_with_the_sums_of_its_terms(later: tuple[Context, RunConfig]) -> None:
     context, config = later
     one, other = objective_views(context)
-    assert one["lines"] == ("let calm = exp(-abs(spin))", "objective = reward + 2*calm")
+    assert one["lines"] == ["let calm = exp(-abs(spin))", "objective = reward + 2*calm"]
     assert [text for text, _ in one["terms"]] == ["reward", "2*calm"]
     assert [text for text, _ in other["terms"]] == ["-abs(position)", "0.5*right"]
     for view in (one, other):

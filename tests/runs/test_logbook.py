@@ -212,6 +212,8 @@ def test_damage_is_one_sentence(folder: Path) -> None:
         ("attempts.jsonl", f"{first}\n{tree}\n", "after attempt 0", Logbook.attempts),
         ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.transcript.exchanges())),
         ("summary.json", "{", "", Logbook.summary),
+        ("task.json", "{ torn", "", Logbook.task),
+        ("templates.json", "[{}]", "", Logbook.templates),
         ("config.toml", "colour = 3\n" + (folder / "config.toml").read_text(), ".*colour", Logbook.config),
     ):
         (folder / name).write_text(content)

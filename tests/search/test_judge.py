@@ -15,12 +15,10 @@ from policygen.search.judge import (
     judge,
     reason_to_give_up,
     reason_to_stop,
-    stop_score,
     undecided,
 )
 from policygen.tasks.load import load_task
 
-LAKE = load_task("frozenlake")
 POLE = load_task("cartpole")
 
 
@@ -89,11 +87,6 @@ def test_exact_scores_are_never_close() -> None:
 )
 def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, settings: Any, expected: str) -> None:
     assert reason_to_stop(best, POLE, RunConfig(task="cartpole", **settings)) == expected
-
-
-def test_the_known_optimum_is_where_a_run_stops_unless_the_user_says_otherwise() -> None:
-    assert stop_score(LAKE, RunConfig(task="frozenlake")) == LAKE.optimum.value
-    assert stop_score(LAKE, RunConfig(task="frozenlake", stop_at=0.1)) == 0.1
 
 
 @pytest.mark.parametrize(

@@ -383,14 +383,6 @@ def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
         resume(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ["config.toml", "task.json"])
-def test_damaged_settings_are_one_sentence_that_names_the_file(name: str) -> None:
-    _, folder = interrupted()
-    (folder / name).write_text("{ torn")
-    with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged[^\n]*$"):
-        resume(folder)
-
-
 def test_a_run_whose_server_is_gone_is_not_touched_by_resume() -> None:
     with ChatServer([ALWAYS_RIGHT, Scripted(status=401)]) as server, pytest.raises(PolicygenError):
         policygen.run("frozenlake", iterations=3, llm="compatible:m", base_url=server.openai_url)
