@@ -21,7 +21,7 @@ from policygen.outgoing import shown
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import numbers
 from policygen.runs.attempt import START, Attempt
-from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
@@ -88,7 +88,7 @@ class Terminal(Listener):
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
         self._activity = activity
-        if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
+        if isinstance(activity, str) or (isinstance(activity, Wait) and activity.reason):
             self._warn(shown(str(activity)))
 
     def _warn(self, line: str) -> None:
@@ -236,8 +236,8 @@ def activity_line(activity: Activity, now: float) -> str:
     if isinstance(activity, Wait):
         left = activity.until - now if activity.until is not None else 0.0
         return f"{activity} ({duration(left)} left)" if left > 0 else str(activity)
-    if isinstance(activity, SteeringNotice):
-        return activity.sentence
+    if isinstance(activity, str):
+        return activity
     line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
     if activity.mean is not None:
         line += f", mean {activity.mean:.4g} now"

@@ -16,7 +16,7 @@ from support import Written, discovered
 import policygen
 from policygen.llm.messages import Prompt
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
@@ -64,7 +64,7 @@ def attempts_of(search: Search, config: RunConfig, provider: Any) -> Iterator[At
     """The attempts of a search, without a run folder."""
     log = RequestLog(Ledger(config))
     with EpisodeRunner(search, config, log.ledger) as runner:
-        yield from optimize(search, make_proposer(provider, config), log, runner)
+        yield from optimize(search, Proposer(provider, config), log, runner)
 
 
 def made(task: str | Task, out: str | Path, provider: Any = None, **settings: Any) -> Path:

@@ -34,7 +34,7 @@ from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.rows import nearest_seen
 from policygen.policies.table import TablePolicy
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.quantities.compiled import compile_batch, finite
 from policygen.quantities.text import is_name, parse_expression, to_digits
 from policygen.quantities.tree import numbers
@@ -154,7 +154,7 @@ def distilled(
         UsageError: the teacher cannot act in this task, the task has no grid for a table, or the run is refused.
         PolicyError: the teacher fails, or returns something that is not an action.
     """
-    make_proposer(connect(config.llm, llm_options(config)), config).check(task)  # refuse now, not after the rounds
+    Proposer(connect(config.llm, llm_options(config)), config).check(task)  # refuse now, not after the rounds
     if config.policy == "table" and task.grid is None:
         raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
     fit = fit_table if config.policy == "table" else fit_equations

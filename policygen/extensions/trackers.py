@@ -71,7 +71,7 @@ class Tracker(Listener, ABC):
         self._costs = Costs()
         count, stored = _state_in(self._state)
         attempts = run.search.attempts
-        for exchange in Logbook(run.folder).exchanges() if attempts else ():
+        for exchange in Logbook(run.folder).transcript.exchanges() if attempts else ():
             if exchange.attempt >= count:
                 self.exchanged(exchange)
         self._identifier = self._open(run, stored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.prompts.signals import Column
 
 OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
-WEAK = 0.1  # see `Account.weakest`
+WEAK = 0.1  # see `account`
 THROUGHOUT = 0.8  # share of an episode's steps that counts as nearly all of them
 PARTS = 5  # equal parts of an episode, to show the reward over time
 
@@ -72,54 +73,38 @@ def shortfall(lost: Column) -> Shortfall | None:
     return Shortfall(first, end - 1, float(gained[end]), end - first > THROUGHOUT * len(lost))
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The sources of a policy's return, over its episodes.
-
-    Attributes:
-        reached_steps, failed_steps: lengths of the shortest and the longest of these episodes.
-        lost: mean return that an episode loses by ending early, if each missing step earned the mean reward; 0 if the
-            mean reward is not positive.
-        weakest: number of the part that pays least, if parts differ by more than `WEAK` of the largest in size.
-    """
-
-    episodes: int
-    terms: tuple[tuple[str, float], ...]  # mean sum of each of the reward's terms, where the environment names them
-    parts: tuple[float, ...]  # mean reward of a step in each fifth of an episode, by the episode's own length
-    reached: int  # number of episodes that the environment ended for a success
-    reached_steps: tuple[int, int]
-    failed: int  # number of episodes that it ended for a failure, before the time limit
-    failed_steps: tuple[int, int]
-    lost: float
-    weakest: int | None = None
-
-
 def _mean_by_part(t: Trajectory) -> Column:
     starts = np.arange(PARTS) * t.length // PARTS
     return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
 
 
-def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | None = None) -> Account | None:
-    """Return the account of a policy's own episodes; None without any. `solved` is the return that counts as solved."""
+def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | None = None) -> dict[str, Any] | None:
+    """Return the sources of a policy's return over its own episodes, for templates; None without any.
+
+    `solved` is the return that counts as solved.
+    """
     if not trajectories:
         return None
     sums = [dict(t.terms) for t in trajectories]
     names = dict.fromkeys(name for terms in sums for name in terms)
-    terms = tuple((name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names)
     parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
     early = [t for t in trajectories if t.terminated and t.length < max_steps]
     reached = [t.length for t in early if reached_its_goal(t, solved)]
     failed = [t.length for t in early if not reached_its_goal(t, solved)]
-    steps = sum(t.length for t in trajectories)
-    per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
-    return Account(
-        len(trajectories),
-        terms,
-        tuple(parts.tolist()),
-        len(reached),
-        (min(reached, default=0), max(reached, default=0)),
-        len(failed),
-        (min(failed, default=0), max(failed, default=0)),
-        sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
-        int(parts.argmin()) if len(parts) and np.ptp(parts) > WEAK * np.abs(parts).max() else None,
-    )
+    per_step = sum(t.episode_return for t in trajectories) / max(1, sum(t.length for t in trajectories))
+    return {
+        "episodes": len(trajectories),
+        # mean sum of each of the reward's terms, where the environment names them
+        "terms": [(name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names],
+        "parts": parts.tolist(),  # mean reward of a step in each fifth of an episode, by the episode's own length
+        # numbers of episodes that the environment ended early for a success and for a failure, and their shortest and
+        # longest lengths
+        "reached": len(reached),
+        "reached_steps": (min(reached, default=0), max(reached, default=0)),
+        "failed": len(failed),
+        "failed_steps": (min(failed, default=0), max(failed, default=0)),
+        # mean return that an episode loses by ending early, if each missing step earned the mean reward
+        "lost": sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
+        # the part that pays least, if parts differ by more than `WEAK` of the largest in size
+        "weakest": int(parts.argmin()) if len(parts) and np.ptp(parts) > WEAK * np.abs(parts).max() else None,
+    }

@@ -81,8 +81,7 @@ def size(value: Any) -> int:
 
     Floats, and objects other than texts, whole numbers and collections, count 1.
 
-    Raises:
-        TooCostly: there are more than LARGEST.
+    Raises TooCostly if there are more than LARGEST.
     """
     total, waiting = 0, [value]
     while waiting:

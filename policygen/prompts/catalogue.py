@@ -1,4 +1,7 @@
-"""The available templates: shipped ones, the user's copies, and their differences."""
+"""The available templates: shipped ones, the user's copies, and their differences.
+
+All functions raise TemplateError if a template is missing or cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,16 @@ class TemplateEntry:
 
 
 def catalogue() -> list[TemplateEntry]:
-    """Return all templates that can be used here, by name; raise TemplateError if one cannot be read."""
+    """Return all templates that can be used here, by name."""
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
         text, namesake = source_of(path), shipped(name)
         own = namesake is None or not path.samefile(namesake)
         original = _original(path)
-        changed = len(_changes(source_of(original), text)) if own and original is not None else None
+        changed = None
+        if own and original is not None:
+            lines = _diff(original, path).splitlines()[2:]  # after the names of the files
+            changed = sum(line[:1] in ("+", "-") for line in lines)
         found.append(
             TemplateEntry(name, path, own, original.stem if original is not None else "", changed, _about(text))
         )
@@ -65,11 +71,7 @@ def shipped(name: str) -> Path | None:
 
 
 def text_of(name: str, *, as_shipped: bool = False) -> str:
-    """Return the text of the template in use, or of the shipped one of that name.
-
-    Raises:
-        TemplateError: there is none, or it cannot be read.
-    """
+    """Return the text of the template in use, or of the shipped one of that name."""
     return source_of(_file(name, as_shipped=as_shipped))
 
 
@@ -79,8 +81,7 @@ def copy_template(name: str, to: str = "") -> Path:
     Args:
         to: name of the copy; by default that of the template, which it then overrides.
 
-    Raises:
-        TemplateError: there is no such template, there is a file of that name already, or it cannot be written.
+    Raises TemplateError also if there is a file of that name already, or it cannot be written.
     """
     text, to = text_of(name), (to or name).removesuffix(".j2")
     if not _NAME.fullmatch(to):
@@ -105,9 +106,6 @@ def difference(names: Sequence[str]) -> str:
 
     Two names: the first against the second. One name: this template against its origin. No name: each of the user's own
     templates against its origin. Lines of the first one named, or of the user's own, have a plus.
-
-    Raises:
-        TemplateError: there is no such template, or no shipped one to compare it with.
     """
     if len(names) == 2:
         return _diff(_file(names[1]), _file(names[0]))
@@ -153,11 +151,6 @@ def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
     first = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
     return textwrap.shorten(first, _LONGEST, placeholder=" ...")
-
-
-def _changes(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return [line for line in list(lines)[2:] if line[:1] in "+-"]
 
 
 def _diff(before: Path, after: Path) -> str:

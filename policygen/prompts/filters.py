@@ -128,17 +128,20 @@ def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dic
     `steps` are `7` or `7-12`, and `total` is their reward.
     """
     rewards = episode.columns["reward"]
+    records = _records(episode, (a for a, _ in groups))
     return [
-        {
-            **{name: column[a] for name, column in episode.columns.items()},
-            "steps": f"{a}" if a == b else f"{a}-{b}",
-            "count": b - a + 1,
-            "first": a,
-            "last": b,
-            "total": float(sum(rewards[a : b + 1])),
-        }
-        for a, b in groups
+        {**record, **_span(a, b), "total": float(sum(rewards[a : b + 1]))}
+        for record, (a, b) in zip(records, groups, strict=True)
     ]
+
+
+def _span(first: int, last: int) -> dict[str, Any]:
+    return {
+        "steps": f"{first}" if first == last else f"{first}-{last}",
+        "count": last - first + 1,
+        "first": first,
+        "last": last,
+    }
 
 
 def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
@@ -217,9 +220,7 @@ def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]
     merged = []
     for _, group in itertools.groupby(rows, lambda row: [row[name] for name in names]):
         alike = list(group)
-        first, last = alike[0]["step"], alike[-1]["step"]
-        steps = f"{first}" if len(alike) == 1 else f"{first}-{last}"
-        merged.append({**alike[0], "steps": steps, "count": len(alike), "first": first, "last": last})
+        merged.append({**alike[0], **_span(alike[0]["step"], alike[-1]["step"]), "count": len(alike)})
     return merged
 
 
@@ -329,22 +330,11 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
+# By name, without the underscore.
 FILTERS: dict[str, Callable[..., Any]] = {
-    "condensed": _condensed,
-    "coarse": _coarse,
-    "window": _window,
-    "most_changed": _most_changed,
-    "within": _within,
-    "sample": _sample,
-    "turns": _turns,
-    "columns": _columns,
-    "runs": _runs,
-    "table": _table,
-    "lines": _lines,
-    "named": _named,
-    "moves": _moves,
-    "spreads": _spreads,
-    "items": _items,
-    "cut": _cut,
-    "brief": _brief,
+    function.__name__[1:]: function
+    for function in (
+        *(_condensed, _coarse, _window, _most_changed, _within, _sample, _turns, _columns, _runs, _table, _lines),
+        *(_named, _moves, _spreads, _items, _cut, _brief),
+    )
 }

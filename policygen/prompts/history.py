@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.idle import Idle
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text, bins_line
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
-from policygen.prompts.refused import RefusedView, decisive_first, moved, refused_view
+from policygen.prompts.refused import decisive_first, moved, refused_view
+from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
@@ -31,88 +30,18 @@ AT_AN_END = 0.05  # share of its range from which a constant counts as at its en
 TOLD_APART = 2.0  # spreads are shown if the widest is at least this many times the narrowest
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptView:
-    """An attempt in the history: number, score, verdict, the model's idea, and the changes.
+def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
+    """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
 
-    Attributes:
-        gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
-            one-sided p-value; None, 0 and None without a comparison.
-        changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
-            parent.
-        violated: number of episodes that violate each requirement of the task, without those that none does.
-    """
-
-    number: int
-    mean: float | None
-    proposed_mean: float | None
-    std: float | None
-    lowest: float | None
-    highest: float | None
-    accepted: bool
-    verdict: str  # the result of the comparison, in words
-    gain: float | None
-    paired: int
-    p: float | None
-    idea: str  # the model's own sentence
-    is_best: bool
-    parent: int | None  # number of the attempt that it revises: the best of its time, or of its lineage
-    same_as: int | None  # an earlier attempt that proposed the same policy
-    changed: str
-    problem: str
-    refinement: str
-    tuned_first: bool  # whether tuning came before its first score, so that there is no score to compare it with
-    undefined: Mapping[str, float]  # features and outputs that were not finite, each with its share of the steps
-    unstable: int  # number of episodes in which the simulation diverged
-    violated: Mapping[str, int]
-    refused: RefusedView | None  # a detailed account, for the last refused attempts
-
-
-@dataclass(frozen=True, slots=True)
-class BestView:
-    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together."""
-
-    number: int
-    text: str
-    lines: tuple[str, ...]
-    score: str
-    mean: float
-    exact: bool
-    fresh: bool  # whether the score is on other episodes than those by which attempts are compared
-    compared_mean: float | None  # its mean on the latter
-    refinement: str
-    proposed: str  # the text of a table before tuning
-    # the constants that tuning changed, before and after, by the name of their equation
-    tuned: Mapping[str, Sequence[tuple[float, float]]]
-    spread: Mapping[str, Sequence[float]]  # the final spread of the search for the constants of each place, in per cent
-    # its tuned constants within AT_AN_END of an end of their range: the name of the line, value and range
-    at_an_end: tuple[tuple[str, float, float, float], ...]
-    idle: tuple[Idle, ...]  # its parts without effect in its episodes
-    played: tuple[Mapping[str, Any], ...]
-    terms: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LineageView:
-    """The best policy of another lineage: its attempt's number and idea, its score, and its lines."""
-
-    number: int
-    mean: float
-    idea: str
-    lines: tuple[str, ...]
-
-
-def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[AttemptView]:
-    """Return the views of the last attempts, at most MOST_ATTEMPTS, oldest first.
-
-    The time that this takes does not grow with the number of earlier attempts.
+    `changed` lists the changes of a proposal of equations from its parent, the best of its time or of its lineage; of a
+    table, the differences from the best policy. The last refused attempts have a detailed account. The time that this
+    takes does not grow with the number of earlier attempts.
     """
     attempts, best = context.own_attempts, context.best
-    same_as = context.tried.same_as
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
     refused = [a.number for a in attempts[start:] if a.saved and a.score and not a.accepted][-MOST_REFUSED:]
-    views: list[AttemptView] = []
+    views: list[View] = []
     for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
@@ -127,44 +56,41 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
             changed = _difference(policy, best.policy, visits, most)
         returns = attempt.played.returns.tolist()
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
+        details: View | None = None
+        if parent is not None and attempt.number in refused:  # cached, because the next prompts show the same attempts
+            view = functools.partial(refused_view, attempt, parent, context.buffer, context.task)
+            details = context.buffer.cached(("refused", attempt.number, parent.number), view)
         views.append(
-            AttemptView(
-                number=attempt.number,
-                mean=score.value if score else None,
-                proposed_mean=before.value if before else None,
-                std=score.std if score else None,
-                lowest=min(returns, default=None),
-                highest=max(returns, default=None),
-                accepted=attempt.accepted,
-                verdict=attempt.verdict,
-                gain=comparison.gain,
-                paired=comparison.paired_episodes,
-                p=comparison.p,
-                idea=attempt.idea,
-                is_best=attempt is best,
-                parent=parent.number if parent is not None else None,
-                same_as=same_as.get(attempt.number) if isinstance(proposed, LinearPolicy) else None,
-                changed=changed,
-                problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
-                refinement=attempt.tuned.refinement,
-                tuned_first=attempt.tuned.proposed is not None and before is None,
-                undefined=dict(attempt.undefined),
-                unstable=attempt.unstable,
-                violated={one.name: one.violated for one in attempt.violations if one.violated},
-                refused=_refused(attempt, parent, context)
-                if parent is not None and attempt.number in refused
-                else None,
-            )
+            {
+                "number": attempt.number,
+                "mean": score.value if score else None,
+                "proposed_mean": before.value if before else None,
+                "std": score.std if score else None,
+                "lowest": min(returns, default=None),
+                "highest": max(returns, default=None),
+                "accepted": attempt.accepted,
+                "verdict": attempt.verdict,
+                # the comparison with the parent: difference, paired episodes (0 if exact) and one-sided p-value
+                "gain": comparison.gain,
+                "paired": comparison.paired_episodes,
+                "p": comparison.p,
+                "idea": attempt.idea,
+                "is_best": attempt is best,
+                "parent": parent.number if parent is not None else None,
+                "same_as": context.same_as.get(attempt.number) if isinstance(proposed, LinearPolicy) else None,
+                "changed": changed,
+                "problem": str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
+                "refinement": attempt.tuned.refinement,
+                "tuned_first": attempt.tuned.proposed is not None and before is None,  # there was no score before it
+                "undefined": dict(attempt.undefined),
+                "unstable": attempt.unstable,
+                "violated": {one.name: one.violated for one in attempt.violations if one.violated},
+                "refused": details,
+            }
         )
         if attempt.accepted:
             parent = attempt
     return views
-
-
-def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView | None:
-    """Return `refused_view`, cached because the next prompts show the same attempts."""
-    key = ("refused", attempt.number, rival.number)
-    return context.buffer.cached(key, lambda: refused_view(attempt, rival, context.buffer, context.task))
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:
@@ -179,10 +105,12 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
 
 
 def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None, most: int) -> str:
-    """Return the differences of a table from the best one, in at most a line; the most visited cells come first."""
+    """Return the differences of a table from the best one: changed cells, the most visited first, features and bins."""
     if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
         return ""
-    others = _other_definitions(policy, best)
+    lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
+    bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
+    others = "; ".join(f"`{line}`" for line in (*lets, *bins))
     if policy.grid.shape != best.grid.shape or policy.grid.names != best.grid.names:
         return f"another grid: {others}" if others else "another grid"
     mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (policy, best))
@@ -201,15 +129,8 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     return f"{changed}; {others}" if others else changed
 
 
-def _other_definitions(policy: TablePolicy, best: TablePolicy) -> str:
-    """Return the features and bins of a table that the best one lacks or defines differently."""
-    lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
-    bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
-    return "; ".join(f"`{line}`" for line in (*lets, *bins))
-
-
-def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
-    """Return the view of the best policy; `score` may be on more episodes than the attempt's own."""
+def best_view(best: Attempt | None, score: Score | None) -> View | None:
+    """Return the best policy for templates; `score` may be on more episodes than the attempt's own."""
     if best is None or best.policy is None or score is None:
         return None
     alike = Counter((*row[:3], tuple(row[3].items())) for row in best.played.rows)
@@ -225,40 +146,47 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
     text = _squeezed(best.policy.to_text())
     tuned = moved(best.proposed, best.policy)
     proposed = best.tuned.proposed.policy.to_text() if best.tuned.proposed is not None and not tuned else ""
-    return BestView(
-        best.number,
-        text,
-        tuple(text.splitlines()),
-        str(score),
-        score.value,
-        score.exact,
-        best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
-        best.score.value if best.score is not None else None,
-        best.tuned.refinement,
-        proposed,
-        tuned,
-        spread,
-        _at_an_end(best.policy) if best.tuned.refinement else (),
-        best.idle,
-        played,
-        tuple(name for name, _ in best.played.terms),
-    )
+    return {
+        "number": best.number,
+        "text": text,
+        "lines": text.splitlines(),
+        "score": str(score),
+        "mean": score.value,
+        "exact": score.exact,
+        # whether the score is on other episodes than those by which attempts are compared, and its mean on these
+        "fresh": best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
+        "compared_mean": best.score.value if best.score is not None else None,
+        "refinement": best.tuned.refinement,
+        "proposed": proposed,  # the text of a table before tuning
+        "tuned": tuned,
+        "spread": spread,  # the final spread of the search for the constants of each place, in per cent
+        "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
+        "idle": best.idle,
+        "played": played,  # equal episodes are counted together
+        "terms": [name for name, _ in best.played.terms],
+    }
 
 
-def _at_an_end(policy: Policy) -> tuple[tuple[str, float, float, float], ...]:
+def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
+    """Return the constants within AT_AN_END of an end of their range: the name of the line, value and range."""
     ranged = [
         (name, value, *ends)
         for name, node in (*policy.lets, *policy.formulas())
         for value, ends in zip(constants(node), limits(node), strict=True)
         if math.isfinite(ends[0])
     ]
-    return tuple(one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2]))
+    return [one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2])]
 
 
-def lineage_views(context: Context) -> list[LineageView]:
-    """Return the views of the other lineages, best first."""
+def lineage_views(context: Context) -> list[View]:
+    """Return the best policies of the other lineages, best first, for templates."""
     return [
-        LineageView(one.number, one.score.value, one.idea, tuple(_squeezed(one.policy.to_text()).splitlines()))
+        {
+            "number": one.number,
+            "mean": one.score.value,
+            "idea": one.idea,
+            "lines": _squeezed(one.policy.to_text()).splitlines(),
+        }
         for one in context.others
         if one.policy is not None and one.score is not None
     ]
@@ -272,17 +200,18 @@ def _squeezed(text: str) -> str:
     )
 
 
-def shortened(best: BestView, characters: int) -> BestView:
-    """Return the view with about this many characters of the policy at most: its first and its last lines."""
-    if len(best.text) <= characters:
+def shortened(best: View, characters: int) -> View:
+    """Return a `best_view` with about this many characters of the policy at most: its first and its last lines."""
+    if len(best["text"]) <= characters:
         return best
-    first, last = (_first_lines(lines, characters // 2) for lines in (best.lines, best.lines[::-1]))
-    left_out = len(best.lines) - len(first) - len(last)
+    lines: list[str] = best["lines"]
+    first, last = (_first_lines(some, characters // 2) for some in (lines, lines[::-1]))
+    left_out = len(lines) - len(first) - len(last)
     if left_out <= 0:  # few, but long
-        lines = tuple(_cut(line, characters // len(best.lines)) for line in best.lines)
+        shorter = [_cut(line, characters // len(lines)) for line in lines]
     else:
-        lines = (*first, f"... ({left_out:,} of {len(best.lines):,} lines are left out here) ...", *last[::-1])
-    return replace(best, text="\n".join(lines), lines=lines)
+        shorter = [*first, f"... ({left_out:,} of {len(lines):,} lines are left out here) ...", *last[::-1]]
+    return {**best, "text": "\n".join(shorter), "lines": shorter}
 
 
 def _first_lines(lines: Sequence[str], characters: int) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,38 +27,8 @@ MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, whi
 MOST_NAMES = 10  # quantities of the row that is shown
 
 
-@dataclass(frozen=True, slots=True)
-class LargestLoss:
-    """The steps in which a proposal lost most reward against the best policy: one fifth of the longest episode.
-
-    Attributes:
-        first, last: the first and last of these steps.
-        row: the values of one step by quantity, from the episode with the largest loss: the last step of an episode
-            that failed by then, else the step with the least reward.
-    """
-
-    first: int
-    last: int
-    mean: float  # mean reward lost there per episode
-    episodes: int  # number of the proposal's episodes behind the mean
-    paired: bool  # whether both policies played the same seeds
-    row: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedView:
-    """A refused proposal, compared with the best policy of its time."""
-
-    # its lines that the best policy lacks; empty for a table with many, see `AttemptView.changed`
-    lines: tuple[str, ...]
-    more_lines: int  # number of such lines that are left out
-    # the constants that tuning changed, before and after, by the name of their line
-    tuned: Mapping[str, Sequence[tuple[float, float]]]
-    lost: LargestLoss | None  # the part of the episode with the largest loss; None if no part has a significant one
-
-
-def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:
-    """Return the view of an attempt that lost to `best_then`, the best at its time; None for a failed attempt."""
+def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> dict[str, Any] | None:
+    """Return why an attempt lost to `best_then`, the best at its time, for templates; None for a failed attempt."""
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
         return None
@@ -69,12 +38,12 @@ def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, tas
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
     mine, best = ([e.trajectory for e in buffer.of_attempt(a.number, len(a.played))] for a in (attempt, best_then))
-    return RefusedView(
-        tuple(own[:MOST_LINES]),
-        max(0, len(own) - MOST_LINES),
-        moved(proposed, policy),
-        _loss(attempt, mine, best, task),
-    )
+    return {
+        "lines": own[:MOST_LINES],  # those that the best policy lacks; none of a table with many
+        "more_lines": max(0, len(own) - MOST_LINES),
+        "tuned": moved(proposed, policy),
+        "lost": _loss(attempt, mine, best, task),
+    }
 
 
 def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
@@ -105,7 +74,13 @@ def _lines_of(policy: Policy) -> list[str]:
     return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
 
 
-def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task) -> LargestLoss | None:
+def _loss(
+    attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task
+) -> dict[str, Any] | None:
+    """Return the fifth of the longest episode that lost most reward against the best; None if no loss is significant.
+
+    `row` has the values of one step, from the episode with the largest loss.
+    """
     seeds = {t.seed: t for t in best}
     pairs = [(t, seeds[t.seed]) for t in mine if t.seed in seeds]
     paired = len(pairs) >= 2
@@ -124,7 +99,14 @@ def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajector
     first, last = int(bounds[part]), int(bounds[part + 1]) - 1
     in_part = (own_rewards - best_rewards if paired else own_rewards)[:, part]
     row = _row(attempt, mine[int(np.argmin(in_part))], first, last, task)
-    return LargestLoss(first, last, -float(gained[part]), len(mine), paired, row)
+    return {
+        "first": first,
+        "last": last,
+        "mean": -float(gained[part]),  # lost there per episode
+        "episodes": len(mine),
+        "paired": paired,
+        "row": row,
+    }
 
 
 def _in_parts(episodes: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -161,17 +143,8 @@ def rows_at(attempt: Attempt, t: Trajectory, steps: Sequence[int], task: Task) -
     policy = attempt.policy
     reader = reader_for(task, None, policy)
     view = episode_view(Episode(attempt.number, t), task, reader, policy)
-    names = (
-        "step",
-        *_first_and_last(view.traced, MOST_NAMES),
-        *(["cell"] if "cell" in view.columns else []),
-        *view.outputs,
-        "reward",
-    )
+    traced = view.traced
+    if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
+        traced = traced[: MOST_NAMES // 2] + traced[-(MOST_NAMES - MOST_NAMES // 2) :]
+    names = ("step", *traced, *(["cell"] if "cell" in view.columns else []), *view.outputs, "reward")
     return [{name: view.columns[name][step] for name in names} for step in steps if 0 <= step < t.length]
-
-
-def _first_and_last(names: Sequence[str], most: int) -> list[str]:
-    """Return at most `most` names, the first and the last ones: observations come first, the decisive features last."""
-    kept = min(most, len(names))
-    return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]

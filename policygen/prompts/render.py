@@ -21,10 +21,17 @@ from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
-from policygen.prompts.history import BestView, attempt_views, best_view, lineage_views, shortened
+from policygen.prompts.history import attempt_views, best_view, lineage_views, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
-from policygen.prompts.views import grid_view, objective_views, plant_view, random_view, requirement_views, task_view
+from policygen.prompts.views import (
+    View,
+    grid_view,
+    objective_views,
+    plant_view,
+    requirement_views,
+    task_view,
+)
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
@@ -102,7 +109,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     # won is among them only if all were.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    poor = [e for e in own if e not in highest and not _as_good(e, task)]
+    # An episode with the best possible return needs no explanation.
+    target = task.optimum.value if task.optimum is not None else task.solved
+    poor = [e for e in own if e not in highest and (target is None or e.trajectory.episode_return < target)]
     lost = [e for e in poor if not reached_its_goal(e.trajectory, task.solved)]
     worst = _unlike(lost or poor)[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
@@ -130,6 +139,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         beside=beside,
         relevance=replace(relevance, turn=context.number),
     )
+    rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in (*highest, *worst))]))
     mean = mean_rewards(trajectories) if best is not None and len(trajectories) > 1 else None
     visits, seen = None, []
     if isinstance(reader, CellReader):
@@ -137,6 +147,15 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits = counts[0].sum(axis=1)
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
+    random: View | None = None
+    if context.attempts and context.attempts[0].number == 0:
+        score = context.attempts[0].score
+        random = {"score": str(score) if score else "", "mean": score.value if score else None}
+    baseline = ""
+    if context.baseline is not None:
+        # The baseline played the episodes of the final score.
+        unplayed = "" if context.baseline.score.exact else ", which the search does not play"
+        baseline = f"{context.baseline.name} scored {context.baseline.score}{unplayed}"
     return {
         "task": task_view(task, config.score),
         "example": context.example,
@@ -158,7 +177,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         )
         if best is not None
         else None,
-        "step_pays": _same_reward([*highest, *worst]),
+        "step_pays": float(rewards[0]) if len(rewards) == 1 else None,
         "starts": _starts(trajectories, task) if best is not None else [],
         "refining": context.tuning is not None,
         "shaping": config.shape,
@@ -179,21 +198,13 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "others": lineage_views(context),
         "comments": list(context.comments),
         "requirements": requirement_views(context),
-        "random": random_view(context.attempts),
-        "baseline": _baseline(context),
+        "random": random,
+        "baseline": baseline,
         "visits": seen,
         "normalised": [
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
-
-
-def _baseline(context: Context) -> str:
-    """Describe the score of the baseline; empty without one. Its episodes are those of the final score."""
-    if context.baseline is None:
-        return ""
-    name, score = context.baseline.name, context.baseline.score
-    return f"{name} scored {score}{'' if score.exact else ', which the search does not play'}"
 
 
 def _best_episodes(context: Context) -> list[Episode]:
@@ -207,18 +218,6 @@ def _best_episodes(context: Context) -> list[Episode]:
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
     """Return the episodes without repetitions: those with the same return and length as an earlier one."""
     return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
-
-
-def _as_good(episode: Episode, task: Task) -> bool:
-    """Whether an episode has the best possible return, so that nothing in it needs an explanation."""
-    target = task.optimum.value if task.optimum is not None else task.solved
-    return target is not None and episode.trajectory.episode_return >= target
-
-
-def _same_reward(episodes: Sequence[Episode]) -> float | None:
-    """Return the reward that all steps of the episodes have; None if they differ."""
-    rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in episodes)]))
-    return float(rewards[0]) if len(rewards) == 1 else None
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
@@ -261,8 +260,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
     Args:
         earlier: turns of a continued conversation, oldest first; the oldest are left out first.
 
-    Raises:
-        TemplateError: a template is broken, or the prompt does not fit even at its shortest.
+    Raises TemplateError if a template is broken, or the prompt does not fit even at its shortest.
     """
     prompt = _fitting(template_variables(context, config), config)
     system, request = prompt.messages
@@ -279,10 +277,9 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
 def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
     """Return the fitting prompt that shows most, by bisection: showing less hardly ever makes a prompt longer.
 
-    Raises:
-        TemplateError: none fits.
+    Raises TemplateError if none fits.
     """
-    best: BestView | None = variables["best"]
+    best: View | None = variables["best"]
 
     @functools.cache
     def shown(show: Show) -> Prompt:
@@ -295,7 +292,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
         return shown(show).estimated_tokens <= config.prompt_tokens
 
     # Leave out steps that would not shorten this policy.
-    full = replace(_FULL, policy=min(_FULL.policy, len(best.text))) if best is not None else _FULL
+    full = replace(_FULL, policy=min(_FULL.policy, len(best["text"]))) if best is not None else _FULL
     if fits(full):
         return shown(full)
     amounts = list(_amounts(full))
@@ -309,24 +306,22 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
 
 
 def _amounts(show: Show) -> Iterator[Show]:
-    """Return the amounts from `show` to the least, each one step smaller."""
-    yield show
-    while (smaller := _shrunk(show)) != show:
-        yield smaller
-        show = smaller
+    """Yield the amounts from `show` to the least, each one step smaller.
 
-
-def _shrunk(show: Show) -> Show:
-    """Return the next smaller amounts: the field furthest above its minimum loses three tenths of the excess."""
-    excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
-    worst = max(excess)
-    if worst <= 0:
-        for name, least in _SHRINK_LAST:
-            if getattr(show, name) > least:
-                return replace(show, **{name: max(least, getattr(show, name) * 3 // 4)})
-        return show
-    name, least = _SHRINK[excess.index(worst)]
-    return replace(show, **{name: max(least, int(least + (getattr(show, name) - least) * 0.7))})
+    Of the evidence, what is furthest above its minimum loses three tenths of the excess; later, a quarter is left out.
+    """
+    while True:
+        yield show
+        excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
+        if (worst := max(excess)) > 0:
+            name, least = _SHRINK[excess.index(worst)]
+            fewer = int(least + (getattr(show, name) - least) * 0.7)
+        elif shrinkable := [(name, least) for name, least in _SHRINK_LAST if getattr(show, name) > least]:
+            name, least = shrinkable[0]
+            fewer = getattr(show, name) * 3 // 4
+        else:
+            return
+        show = replace(show, **{name: max(least, fewer)})
 
 
 def render_repair(

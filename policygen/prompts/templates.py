@@ -30,8 +30,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 def source_of(path: Path) -> str:
     """Return the text of a template's file.
 
-    Raises:
-        TemplateError: it cannot be read, is too long, or is a link into another folder.
+    Raises TemplateError if it cannot be read, is too long, or is a link into another folder.
     """
     try:
         if not path.resolve().is_relative_to(path.parent.resolve()):
@@ -91,9 +90,8 @@ def _environment() -> LimitedEnvironment:
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
     """Render a template.
 
-    Raises:
-        TemplateError: it does not exist, cannot be rendered, or would make too much or take too long; the message names
-            the file and the line.
+    Raises TemplateError if it does not exist, cannot be rendered, or would make too much or take too long; the message
+    names the file and the line.
     """
     token = variables_given.set(variables)
     try:
@@ -115,8 +113,8 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
     (`"_language_" ~ kind ~ ".j2"`), `constants` has the values of variables; without them every matching template
     counts as used. A missing included template is left out, because rendering reports it.
 
-    Raises:
-        TemplateError: one of `names` is missing, or a template cannot be read or is malformed; the message names it.
+    Raises TemplateError if one of `names` is missing, or a template cannot be read or is malformed; the message names
+    it.
     """
     texts: dict[str, str] = {}
     waiting = list(reversed(names))
@@ -124,7 +122,8 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
         name = waiting.pop()
         if _stem(name) in texts or (name not in names and find_resource("templates", name, ".j2") is None):
             continue
-        texts[_stem(name)] = _explained(name, functools.partial(_source, name))
+        load_template(name)
+        texts[_stem(name)] = _Loader().get_source(_environment(), name)[0]
         found = list(_referenced(_references(texts[_stem(name)]), constants or {}))
         for one in found:
             _explained(name, functools.partial(_inside, one))
@@ -140,13 +139,6 @@ def variables_of(texts: Iterable[str]) -> set[str]:
 
 def _stem(name: str) -> str:
     return name.removesuffix(".j2")
-
-
-def _source(name: str) -> str:
-    """Return the text of a template, which must compile."""
-    environment = _environment()
-    environment.get_template(name)
-    return _Loader().get_source(environment, name)[0]
 
 
 @functools.lru_cache(maxsize=64)

@@ -92,7 +92,9 @@ def episode_view(
     columns.update((_shown(name, task), values.tolist()) for name, values in (arrays | unobserved).items())
     columns.update(_cells(t, reader))
     columns.update(_texts(t, task))
-    columns["action"] = _actions_in_words(task, t)
+    rows = list(map(tuple, t.actions.reshape(t.length, -1).tolist()))
+    words = {row: action_words(task.actuators, [to_digits(value, 3) for value in row]) for row in set(rows)}
+    columns["action"] = [words[row] for row in rows]
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
     changing = _names_to_show(arrays, task, best)
@@ -241,9 +243,3 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
     if grid is not None:
         return cell_reader(task, grid)
     return Reader(task, policy.lets if policy is not None else ())
-
-
-def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
-    rows = list(map(tuple, trajectory.actions.reshape(trajectory.length, -1).tolist()))
-    words = {row: action_words(task.actuators, [to_digits(value, 3) for value in row]) for row in set(rows)}
-    return [words[row] for row in rows]

@@ -1,10 +1,10 @@
-"""Views for templates: plain data of the task, random actions, requirements, objectives and the plant."""
+"""Views for templates: plain data of the task, requirements, objectives and the plant."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,68 +13,48 @@ from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import AHEAD
-from policygen.plants.record import PlantRecord, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.parts import ENDS
-from policygen.policies.plant import NEXT, Plant
+from policygen.policies.plant import NEXT
 from policygen.policies.shaping import REWARD, Measure
 from policygen.prompts.refused import rows_at
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context, revised
-from policygen.tasks.spaces import Actuator, Observation, ObservedText
-from policygen.tasks.task import Optimum, Task
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
 from policygen.tasks.vocabulary import DERIVED
 
+View = dict[str, Any]  # names and values for a template
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
 MOST_OBJECTIVES = 3  # last objectives that are shown, beside that of the best policy
-EXTREME = 4  # least number of episodes to show the best and the worst one separately
+EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst
 
 
 # --- task and grid ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """The part of a task that templates may read; the fields are those of `Task`, and `score` says what is maximised.
+# The part of a task that templates may read.
+_TASK = (
+    *("name", "gym_id", "observations", "observed", "texts", "actuators", "action_space", "max_steps", "score"),
+    *("features", "requirements", "perturbed", "about", "hints", "facts", "discount", "solved", "optimum"),
+    *("observation_names", "quantity_names"),
+)
 
-    `perturbed` describes the perturbations of the environment. Of a requirement it has the name, the condition in
-    words, and whether it is hard. In `observed`, neighbouring observations with the same description and unit are one
-    entry, named by all their names; so are neighbours that differ in the body only.
+
+def task_view(task: Task, aggregate: Aggregate = MEAN) -> View:
+    """Return a task for templates, without its grid (`grid` is the one in use); `score` says what is maximised.
+
+    In `observed`, neighbouring observations with the same description and unit are one entry, named by all their names;
+    so are neighbours that differ in the body only.
     """
-
-    name: str
-    gym_id: str
-    observations: tuple[Observation, ...]
-    observed: tuple[Observation, ...]
-    texts: tuple[ObservedText, ...]
-    actuators: tuple[Actuator, ...]
-    action_space: str
-    max_steps: int
-    score: str
-    features: tuple[tuple[str, str], ...]
-    requirements: tuple[tuple[str, str, bool], ...]
-    perturbed: tuple[str, ...]
-    about: str
-    hints: tuple[str, ...]
-    facts: tuple[str, ...]
-    discount: float
-    solved: float | None
-    optimum: Optimum | None
-    observation_names: tuple[str, ...]
-    quantity_names: tuple[str, ...]
-
-
-def task_view(task: Task, aggregate: Aggregate = MEAN) -> TaskView:
-    """Return the view of a task without its grid (`grid` is the one in use), and of the aggregate to maximise."""
-    changed: dict[str, Any] = {
+    changed: View = {
         "observed": _together(task.observations),
-        "requirements": tuple((one.name, str(one), one.hard) for one in task.requirements),
-        "perturbed": tuple(one.described for one in task.perturb),
+        "requirements": [(one.name, str(one), one.hard) for one in task.requirements],
+        "perturbed": [one.described for one in task.perturb],
         "score": aggregate.words,
     }
-    same = (field.name for field in fields(TaskView) if field.name not in changed)
-    return TaskView(**{name: getattr(task, name) for name in same}, **changed)
+    return {name: changed[name] if name in changed else getattr(task, name) for name in _TASK}
 
 
 def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
@@ -101,7 +81,7 @@ def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
     return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(f"of body {body}", "of BODY", 1)
 
 
-def grid_view(grid: Grid | None) -> list[dict[str, Any]]:
+def grid_view(grid: Grid | None) -> list[View]:
     """Return the views of a grid's dimensions; none without a grid."""
     return [
         {
@@ -113,89 +93,44 @@ def grid_view(grid: Grid | None) -> list[dict[str, Any]]:
     ]
 
 
-# --- random actions --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RandomView:
-    """The score of random actions, in words and as a number; empty and None if none were played."""
-
-    score: str
-    mean: float | None
-
-
-def random_view(attempts: Sequence[Attempt]) -> RandomView | None:
-    """Return the view of attempt 0; None before it."""
-    if not attempts or attempts[0].number != 0:
-        return None
-    score = attempts[0].score
-    return RandomView(str(score) if score else "", score.value if score else None)
-
-
 # --- requirements ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RequirementView:
-    """A requirement, and how the best policy meets it.
-
-    Attributes:
-        violated, episodes: number of the best policy's episodes that violate it, and of all; None and 0 before there is
-            a best policy.
-    """
-
-    name: str
-    text: str  # its condition in words
-    hard: bool
-    allowed: float  # share of episodes that may violate it
-    violated: int | None = None
-    episodes: int = 0
-    worst: float | None = None  # the value of the left side of its comparison where it was furthest from being met
-    rows: tuple[Mapping[str, Any], ...] = ()  # steps around the first violation in its worst episode
-
-
-def requirement_views(context: Context) -> list[RequirementView]:
-    """Return the views of all requirements of the task."""
+def requirement_views(context: Context) -> list[View]:
+    """Return the requirements of the task, and how the best policy meets them."""
     best = context.best
     counted = {one.name: one for one in best.violations} if best is not None else {}
     views = []
     for requirement in context.task.requirements:
-        view = RequirementView(requirement.name, str(requirement), requirement.hard, requirement.allowed)
-        if best is not None and (found := counted.get(requirement.name)) is not None:
-            rows = _rows(best, found, context)
-            view = replace(view, violated=found.violated, episodes=found.episodes, worst=found.worst, rows=rows)
+        found = counted.get(requirement.name)
+        view = {
+            "name": requirement.name,
+            "text": str(requirement),
+            "hard": requirement.hard,
+            "allowed": requirement.allowed,  # share of episodes that may violate it
+            "violated": found.violated if found is not None else None,  # number of the best policy's episodes
+            "episodes": found.episodes if found is not None else 0,
+            "worst": found.worst if found is not None else None,  # left side where it was furthest from being met
+            "rows": _rows(best, found, context) if best is not None and found is not None else [],
+        }
         views.append(view)
     return views
 
 
-def _rows(best: Attempt, found: Violations, context: Context) -> tuple[Mapping[str, Any], ...]:
+def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
+    """Return the steps around the first violation in the worst episode."""
     if not found.violated or found.step is None:
-        return ()
+        return []
     played = [e.trajectory for e in context.buffer.of_attempt(best.number) if e.trajectory.seed == found.seed]
     steps = [found.step + k for k in AROUND_VIOLATION]
-    return tuple(rows_at(best, played[0], steps, context.task)) if played else ()
+    return rows_at(best, played[0], steps, context.task) if played else []
 
 
 # --- objectives ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveView:
-    """The objective that one attempt was tuned for."""
-
-    number: int
-    is_best: bool
-    lines: tuple[str, ...]  # its objective and potential, after the features that they need
-    refinement: str  # the result of tuning, in words
-    # groups of episodes, each with its number of episodes and their mean return
-    groups: tuple[tuple[str, int, float], ...] = ()
-    # each term of the objective with its mean sum per episode, one for each group; empty without an objective
-    terms: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    total: tuple[float, ...] = ()  # the same for the whole objective
-
-
-def objective_views(context: Context) -> list[ObjectiveView]:
-    """Return the last objectives, oldest first, and that of the best policy."""
+def objective_views(context: Context) -> list[View]:
+    """Return the last objectives that attempts were tuned for, oldest first, and that of the best policy."""
     shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.saved is not None]
     shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_OBJECTIVES:]]
     best = context.best.number if context.best is not None else 0
@@ -205,22 +140,21 @@ def objective_views(context: Context) -> list[ObjectiveView]:
     ]
 
 
-def _objective(attempt: Attempt, context: Context) -> ObjectiveView:
+def _objective(attempt: Attempt, context: Context) -> View:
     assert attempt.shaping is not None
-    view = ObjectiveView(
-        attempt.number, attempt is context.best, tuple(attempt.shaping.to_text().splitlines()), attempt.tuned.refinement
-    )
-    groups = _groups(attempt, context)
-    if not attempt.shaping.objective or not groups:
-        return view
+    groups = _groups(attempt, context) if attempt.shaping.objective else []
     measure = Measure(context.task, attempt.shaping)
     sums = [measure.sums_of_terms(episodes).mean(axis=1) for _, episodes in groups]
-    return replace(
-        view,
-        groups=tuple((name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups),
-        terms=tuple((text, tuple(float(one[i]) for one in sums)) for i, text in enumerate(measure.terms)),
-        total=tuple(float(one.sum()) for one in sums),
-    )
+    return {
+        "number": attempt.number,
+        "is_best": attempt is context.best,
+        "lines": attempt.shaping.to_text().splitlines(),
+        "refinement": attempt.tuned.refinement,
+        # each group's name, number of episodes and mean return; then the mean sum per episode of each term and of all
+        "groups": [(name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups],
+        "terms": [(text, [float(one[i]) for one in sums]) for i, text in enumerate(measure.terms)] if groups else [],
+        "total": [float(one.sum()) for one in sums],
+    }
 
 
 def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:
@@ -244,53 +178,29 @@ def _episodes(attempt: Attempt, context: Context) -> list[Trajectory]:
 # --- plant -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PlantView:
-    """The plant so far: the one fitted last, or the one of the replies if a reply has written one since."""
+def plant_view(context: Context) -> View | None:
+    """Return the plant so far for templates; None if the run does not tune in a plant.
 
-    lines: tuple[str, ...]  # the plant in the policy language
-    steps: int = 0  # number of steps it was fitted to; 0: its numbers are as written
-    regressed: tuple[str, ...] = ()  # left-hand sides of its lines that no reply and no task file has stated
-    errors: tuple[PredictionError, ...] = ()  # the observations, worst predicted first
-    largest: float = 0.0  # the largest of all these errors; 0 without any
-    ahead: int = AHEAD  # number of steps that `PredictionError.ahead` looks ahead
-    uncertain: tuple[UncertainNumber, ...] = ()
-    worst: WorstPrediction | None = None
-
-
-def plant_view(context: Context) -> PlantView | None:
-    """Return the view of the plant so far; None if the run does not tune in a plant."""
+    It is the one fitted last, or the one of the replies if a reply has written one since.
+    """
     if context.tuning is None or context.tuning.method != "model":
         return None
     stated = revised(context.task, context.attempts)
-    account = _last_account(context)
-    if account is None:
-        return PlantView(tuple(stated.to_text().splitlines()))
-    lines = tuple(account.text.splitlines())
-    errors = sorted(account.errors, key=lambda error: -error.larger)
-    return PlantView(
-        lines,
-        account.steps,
-        _regressed(lines, stated),
-        tuple(errors),
-        errors[0].larger if errors else 0.0,
-        uncertain=account.uncertain,
-        worst=account.worst,
-    )
-
-
-def _last_account(context: Context) -> PlantRecord | None:
-    """Return the plant fitted last; None if there is none, or a reply after it has written another one."""
-    for attempt in reversed(context.attempts):
-        if attempt.tuned.fitted_plant is not None or attempt.plant is not None:
-            return attempt.tuned.fitted_plant
-    return None
-
-
-def _regressed(lines: Sequence[str], stated: Plant) -> tuple[str, ...]:
-    """Return the left-hand sides of the equations of motion, the reward and the end that `stated` does not have."""
+    changes = (a for a in reversed(context.attempts) if a.tuned.fitted_plant is not None or a.plant is not None)
+    account = next((attempt.tuned.fitted_plant for attempt in changes), None)
+    lines = account.text.splitlines() if account is not None else stated.to_text().splitlines()
     own = {f"{NEXT} {name}" for name, _ in stated.next}
     own |= {name for name, text in ((REWARD, stated.reward), (ENDS, stated.ends)) if text}
-    sides = [line.partition(" = ")[0] for line in lines]
-    moving = (side for side in sides if side.startswith(f"{NEXT} ") or side in (REWARD, ENDS))
-    return tuple(side for side in moving if side not in own)
+    sides = [line.partition(" = ")[0] for line in lines] if account is not None else []
+    regressed = tuple(s for s in sides if (s.startswith(f"{NEXT} ") or s in (REWARD, ENDS)) and s not in own)
+    errors = sorted(account.errors, key=lambda error: -error.larger) if account is not None else []
+    return {
+        "lines": lines,
+        "steps": account.steps if account is not None else 0,  # that it was fitted to; 0: its numbers are as written
+        "regressed": regressed,  # left-hand sides of lines of a fit that no reply and no task file has stated
+        "errors": errors,  # of the observations, worst predicted first
+        "largest": errors[0].larger if errors else 0.0,
+        "ahead": AHEAD,  # steps that `PredictionError.ahead` looks ahead
+        "uncertain": account.uncertain if account is not None else (),
+        "worst": account.worst if account is not None else None,
+    }

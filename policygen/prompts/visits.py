@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,31 +22,14 @@ LEAST_EPISODES = 5  # least number of episodes for a mean return to go
 COUNTED = 5  # number of quantities that `_tally` counts for a cell and an action
 
 
-@dataclass(frozen=True, slots=True)
-class VisitView:
-    """A cell and one of its actions whose return differs significantly from that of others."""
-
-    bins: tuple[int, ...]
-    action: str
-    visits: int  # number of steps in which the action was taken there
-    mean_return: float  # the mean return to go from the first visit in each of `episodes` episodes
-    error: float  # its standard error
-    episodes: int
-    ends_soon: int  # number of those among the last 10 steps before a failure
-    # another action in this cell with a better or worse return, `other_return`; empty if there is none, and then the
-    # row differs from the mean over all cells
-    other: str
-    other_return: float
-
-
 def visit_views(
     reader: CellReader,
     kinds: npt.NDArray[Any],
     counts: npt.NDArray[np.float64],
     most: int,
     anywhere: npt.NDArray[np.float64] | None = None,
-) -> list[VisitView]:
-    """Return at most `most` cells with an action: those before failures first, then the most visited.
+) -> list[dict[str, Any]]:
+    """Return at most `most` cells with an action, for templates: those before failures first, then the most visited.
 
     Those whose return to go is within two standard errors, each way, of that of another action there are left out.
     If no other action was taken often enough, a row before a failure is kept if it differs significantly from the mean
@@ -82,17 +64,19 @@ def visit_views(
     for i, bins in zip(kept.tolist(), places, strict=True):
         other = -1 if alone[i] else int(np.nanargmax(others[i]))
         views.append(
-            VisitView(
-                tuple(bins),
-                words(int(own[i])),
-                int(visits[seen[i]]),
-                float(mean[i]),
-                float(error[i]),
-                int(counts[2, cells[i], own[i]]),
-                int(ends[seen[i]]),
-                words(other) if other >= 0 else "",
-                float(others[i, other]) if other >= 0 else 0.0,
-            )
+            {
+                "bins": tuple(bins),
+                "action": words(int(own[i])),
+                "visits": int(visits[seen[i]]),  # steps in which the action was taken there
+                # return to go from the first visit in each of `episodes` episodes
+                "mean_return": float(mean[i]),
+                "error": float(error[i]),
+                "episodes": int(counts[2, cells[i], own[i]]),
+                "ends_soon": int(ends[seen[i]]),  # steps among the last 10 before a failure
+                # another action there; without one, the row differs from the mean over all cells
+                "other": words(other) if other >= 0 else "",
+                "other_return": float(others[i, other]) if other >= 0 else 0.0,
+            }
         )
     return views
 

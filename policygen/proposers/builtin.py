@@ -14,7 +14,6 @@ import time
 import numpy as np
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.proposers.builtin_linear import (
@@ -26,9 +25,7 @@ from policygen.proposers.builtin_linear import (
     terms_of,
 )
 from policygen.proposers.builtin_tables import next_table, random_table
-from policygen.proposers.proposer import Proposal, read
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -43,8 +40,7 @@ class Builtin:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer with the next policy of the search.
 
-        Raises:
-            ProviderError: the prompt carries no structured context (it was not rendered by a run).
+        Raises ProviderError if the prompt carries no structured context (it was not rendered by a run).
         """
         context = prompt.context
         if not isinstance(context, Context):
@@ -83,45 +79,21 @@ class Random(Builtin):
         return "Drawn at random.", draw(context, rng)
 
 
-class PlainSearch:
-    """A proposer without a language model: it asks `builtin`, `random`, or a replay of them, and spends no tokens."""
+def check_search(task: Task, config: RunConfig) -> None:
+    """Refuse settings that `builtin`, `random` or a replay of them do not support.
 
-    is_language_model = False
-
-    def __init__(self, provider: Provider, config: RunConfig) -> None:
-        self.provider = provider
-        self.introduction = f"{config.llm} (search without a language model)"
-        self._config = config
-
-    def check(self, task: Task) -> None:
-        """Refuse settings that the search does not support.
-
-        Raises:
-            UsageError: tables are asked for but the task has no grid; `--shape` is set; equations would be too long to
-                parse; or `--memory` would define a name that the task uses.
-        """
-        if self._config.policy == "table" and task.grid is None:
-            raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
-        llm = self._config.llm
-        if self._config.shape:
-            raise UsageError(
-                f"--shape is for language models: {llm} proposes no objectives; add --llm, or leave it out"
-            )
-        if self._config.policy == "linear" and is_too_long(terms := terms_of(task, self._config.memory)):
-            raise UsageError(
-                f"{llm} would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
-                "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
-            )
-        if self._config.memory and (taken := {*memory_names(inputs_of(task))} & {*task.quantity_names}):
-            raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
-
-    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Return the next policy of the search, parsed from the provider's reply."""
-        exchange = request_log.ask(self.provider, context.number, 0, prompt)
-        return Proposal(
-            context.number,
-            read(exchange.reply, context, self._config),
-            (exchange,),
-            standardised=True,
-            model=self.provider.spec,
+    Raises UsageError for `--shape`, for tables without a grid, for equations too long to parse, and for a `--memory`
+    that would define a name of the task.
+    """
+    llm = config.llm
+    if config.policy == "table" and task.grid is None:
+        raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
+    if config.shape:
+        raise UsageError(f"--shape is for language models: {llm} proposes no objectives; add --llm, or leave it out")
+    if config.policy == "linear" and is_too_long(terms := terms_of(task, config.memory)):
+        raise UsageError(
+            f"{llm} would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
+            "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
         )
+    if config.memory and (taken := {*memory_names(inputs_of(task))} & {*task.quantity_names}):
+        raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")

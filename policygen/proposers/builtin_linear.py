@@ -26,7 +26,7 @@ from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, 
 from policygen.quantities.tree import Node, constants, with_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task, output_names, output_slices
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
@@ -60,15 +60,6 @@ def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
     return (CLOCK, *_memory_terms(inputs))
 
 
-def _memory_lines(inputs: Sequence[str], rate: float) -> list[str]:
-    """Return the lines that define `memory_names`; `rate`, in radians per step, is their only number to tune."""
-    return [
-        f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))",
-        *(f"let {name} = fixed({wave})" for name, wave in _WAVES),
-        *(f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs),
-    ]
-
-
 def rate_of(policy: Policy | None) -> float:
     """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
     clock = dict(policy.lets).get(CLOCK) if policy is not None else None
@@ -91,7 +82,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     rate, rate_step = rate_of(best), 0.0
     if context.tuning is not None:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
-        if (tuned := _policy_to_tune(context)) is not None:
+        of_a_model = context.best is not None and context.best.requests.model not in OWN
+        tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(_own(context))
+        if tuned is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
@@ -114,7 +107,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
-    matrix[:, ~_free_outputs(context)] = 0.0
+    # Only differences between the scores of a choice matter: its first one stays 0.
+    outputs = zip(context.task.actuators, output_slices(context.task), strict=True)
+    matrix[:, [part.start for actuator, part in outputs if actuator.is_choice]] = 0.0
     if context.memory:
         rate = float(np.clip(rate * np.exp(_LOG_RATE_STEP * rate_step * rng.normal()), 0.01, 3.0))
     return note, _standardised_policy(context, matrix, rate)
@@ -126,14 +121,6 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
     return _standardised_policy(context, rng.normal(size=(len(terms) + 1, len(output_names(context.task)))), RATE)
 
 
-def _policy_to_tune(context: Context) -> Policy | None:
-    """Return the best policy if a language model proposed it, else one of `builtin`'s; None to start a new search."""
-    best = context.incumbent
-    if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
-        return best
-    return policy_to_continue(_own(context))
-
-
 def _with_zero_weights(context: Context) -> list[LinearPolicy]:
     """Return the proposals with all weights 0, one for each search."""
     proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
@@ -142,14 +129,6 @@ def _with_zero_weights(context: Context) -> list[LinearPolicy]:
 
 def _own(context: Context) -> list[Attempt]:
     return [one for one in context.attempts if one.requests.model in OWN]
-
-
-def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
-    """Return a mask of the outputs to search: all but the first score of a choice, as only differences matter."""
-    free: list[bool] = []
-    for actuator in context.task.actuators:
-        free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
-    return np.array(free)
 
 
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
@@ -189,7 +168,10 @@ def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate
         first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
         first = first or [e.trajectory.observations for e in context.buffer]
         lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
-    lines += _memory_lines(inputs, rate) if context.memory else []
+    if context.memory:  # the lines that define `memory_names`; the rate is their only number to tune
+        lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
+        lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES]
+        lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
     terms = terms_of(task, context.memory)
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
         *weights, bias = (format_number(to_digits(value, 4)) for value in column)

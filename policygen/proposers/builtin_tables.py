@@ -29,7 +29,7 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     """Return a sentence about the next table, and the table as text."""
     incumbent = context.incumbent
     grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
-    assert grid is not None, "`PlainSearch.check` refuses tasks without a grid"
+    assert grid is not None, "`check_search` refuses tasks without a grid"
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
         if text_digest(table) not in context.tried:  # a repeated table gives no new information
@@ -42,7 +42,7 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 def random_table(context: Context, rng: np.random.Generator) -> str:
     """Return a table whose cells hold actions drawn at random, as text."""
     grid, choices = context.task.grid, _joint_choices(context)
-    assert grid is not None, "`PlainSearch.check` refuses tasks without a grid"
+    assert grid is not None, "`check_search` refuses tasks without a grid"
     drawn = choices[rng.integers(len(choices), size=grid.size)]
     return TablePolicy.from_actions(context.task, drawn, grid, ()).to_text()
 
@@ -90,7 +90,8 @@ def _plan(
         if t.terminated:
             after[-1] = end
         froms.append(cells[:-1])
-        picks.append(_nearest(choices, t.actions.reshape(t.length, -1)))
+        distance = ((t.actions.reshape(t.length, 1, -1).astype(np.float64) - choices[None]) ** 2).sum(axis=2)
+        picks.append(distance.argmin(axis=1))  # the nearest choice
         rewards.append(t.rewards)
         afters.append(after)
         highest = max(highest, float(t.rewards.max(initial=0.0)))
@@ -127,9 +128,3 @@ def _plan(
             break
         value = new
     return visits, values
-
-
-def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the index of the choice closest to each action, shape (T,)."""
-    distance = ((actions[:, None, :].astype(np.float64) - choices[None]) ** 2).sum(axis=2)
-    return np.asarray(distance.argmin(axis=1), np.int64)

@@ -1,23 +1,24 @@
-"""Proposers of policies: their interface to the loop, and the proposer that asks a language model."""
+"""The proposer of a run's policies, which asks language models or a search, and the reading of their replies."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from policygen.errors import BudgetExhausted, UsageError
-from policygen.llm import LLMOptions, Provider
+from policygen.errors import BudgetExhausted, PolicyError, UsageError
+from policygen.llm import LLMOptions, Provider, ProviderPool
 from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.policies.lines import Problem
 from policygen.policies.parse import ParseResult, parse
 from policygen.prompts.render import render_repair
+from policygen.proposers.builtin import check_search
+from policygen.runs.attempt import START
 from policygen.runs.config import FOR_TABLES, RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
-from policygen.tasks.task import Task
+from policygen.runs.turns import choose_model
+from policygen.tasks.task import KIND_WORDS, Task
 
 CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
@@ -67,66 +68,73 @@ def first_sentence(reply: str) -> str:
     return sentence if len(sentence) <= MAX_SENTENCE_CHARACTERS else cut
 
 
-class Proposer(Protocol):
-    """A source of policies in a run.
+class Proposer:
+    """A source of policies in a run: a language model, several that take turns, or a search without a model.
+
+    With the setting `start`, attempt 1 is the policy that the user gave.
 
     Attributes:
-        provider: the provider that is asked.
+        provider: the provider, or the pool of them.
         introduction: its name in the first line that a run prints.
     """
 
-    provider: Provider
-    introduction: str
-    is_language_model: bool
+    def __init__(self, provider: Provider, config: RunConfig) -> None:
+        self.provider = provider
+        self.is_language_model = provider.is_language_model
+        name = provider.spec if provider.is_language_model else f"{config.llm} (search without a language model)"
+        self.introduction = f"the policy given with --start, then {name}" if config.start else name
+        self._config = config
+        options = llm_options(config)
+        self._models: dict[str, tuple[Provider, LLMOptions]] = {provider.spec: (provider, options)}
+        if isinstance(provider, ProviderPool):
+            # The prices that the user states are for the models whose price is unknown.
+            listed = replace(options, price_in=None, price_out=None)
+            self._models = {
+                one.spec: (one, listed if cost(listed, one.spec, one.model, 1, 1) is not None else options)
+                for one in provider.providers
+            }
 
     def check(self, task: Task) -> None:
         """Refuse settings that would otherwise fail after episodes were played and a folder was made.
 
         Raises:
-            UsageError: the provider cannot be used for the task with the run's settings.
+            UsageError: a model's price is unknown, so that a cost limit cannot be enforced; or see `check_search`.
+            PolicyError: the given policy has problems; the message lists all with their lines.
         """
-        ...
+        if not self.is_language_model:
+            check_search(task, self._config)
+        for provider, options in self._models.values() if self._config.max_usd is not None else ():
+            if self.is_language_model and cost(options, provider.spec, provider.model, 1, 1) is None:
+                raise UsageError(
+                    f"--max-usd cannot be enforced because the price of {provider.spec} is unknown; "
+                    "state it with --set price_in=USD --set price_out=USD, per million tokens"
+                )
+        if self._config.start and (parsed := self._given_policy(task)).policy is None:
+            found = "\n".join(f"  {problem}" for problem in parsed.problems)
+            kind = KIND_WORDS[self._config.policy]
+            raise PolicyError(f"--start: the text cannot be read as a policy of this run (--policy {kind}):\n{found}")
+
+    def _given_policy(self, task: Task) -> ParseResult:
+        return parse(self._config.start or "", task, self._config.policy)
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Return a policy for attempt `context.number`, or the problems that remain.
+        """Return a policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
 
         Raises:
             BudgetExhausted: not even the first request is affordable.
             ProviderError: the provider cannot be asked.
         """
-        ...
-
-
-class LanguageModel:
-    """A proposer that asks a language model within the budget, and asks for repairs of a reply that cannot be read."""
-
-    is_language_model = True
-
-    def __init__(self, provider: Provider, config: RunConfig, options: LLMOptions | None = None) -> None:
-        self.provider = provider
-        self.introduction = provider.spec
-        self._config = config
-        self._options = options or llm_options(config)
-
-    def check(self, task: Task) -> None:
-        """Refuse a cost limit that cannot be enforced; raise UsageError if the model's price is unknown."""
-        if self._config.max_usd is None:
-            return
-        if cost(self._options, self.provider.spec, self.provider.model, 1, 1) is None:
-            raise UsageError(
-                f"--max-usd cannot be enforced because the price of {self.provider.spec} is unknown; "
-                "state it with --set price_in=USD --set price_out=USD, per million tokens"
-            )
-
-    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """Ask for a policy and, while it cannot be read, for up to `config.repairs` repairs; see `Proposer.propose`."""
+        if self._config.start and context.number == 1:
+            return Proposal(1, self._given_policy(context.task), (), model=START)
+        spec = choose_model(context.number, context.attempts, tuple(self._models), self._config)
+        provider, options = self._models[spec]
         exchanges: list[Exchange] = []
         parsed, stopped = ParseResult(None, ()), ""
-        for request in range(self._config.repairs + 1):
+        for request in range(self._config.repairs + 1 if self.is_language_model else 1):
             if exchanges:
                 prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
             try:
-                exchange = request_log.ask(self.provider, context.number, request, prompt, self._options)
+                exchange = request_log.ask(provider, context.number, request, prompt, options)
             except BudgetExhausted as error:
                 if not exchanges:
                     raise
@@ -136,32 +144,9 @@ class LanguageModel:
             parsed = read(exchange.reply, context, self._config)
             if parsed.policy is not None or parsed.resigned:
                 break
-        return Proposal(context.number, parsed, tuple(exchanges), stopped, model=self.provider.spec)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The proposals of a round; `stopped` is the reason if a budget ended before all were made."""
-
-    proposals: tuple[Proposal, ...]
-    stopped: str = ""
-
-
-def propose_round(
-    proposer: Proposer, prompts: Sequence[Prompt], contexts: Sequence[Context], request_log: RequestLog
-) -> Round:
-    """Ask for one proposal per prompt; if a budget ends, return the proposals made before.
-
-    Raises:
-        ProviderError: the provider cannot be asked.
-    """
-    proposals: list[Proposal] = []
-    for prompt, context in zip(prompts, contexts, strict=True):
-        try:
-            proposals.append(proposer.propose(prompt, context, request_log))
-        except BudgetExhausted as error:
-            return Round(tuple(proposals), str(error))
-    return Round(tuple(proposals))
+        return Proposal(
+            context.number, parsed, tuple(exchanges), stopped, standardised=not self.is_language_model, model=spec
+        )
 
 
 def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:

@@ -194,7 +194,7 @@ class _Converter:
             # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
-            case ast.Call(func=ast.Name(id="next"), args=arguments):
+            case ast.Call(func=ast.Name(id="next"), args=arguments, keywords=[]):
                 return self._next(arguments)
             case ast.Call(func=ast.Name(id="tune"), args=arguments, keywords=keywords):
                 return self._tuned([] if keywords else arguments, depth)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from policygen.errors import BudgetExhausted, PolicygenError
 from policygen.llm.messages import Prompt, Reply, charged_tokens
@@ -17,20 +16,6 @@ SHORTEST_REPLY = 256  # tokens
 
 Price = Callable[[int, int], float | None]
 """USD for tokens in and out; None if the price is unknown."""
-
-
-class SpendingLimits(Protocol):
-    """The limits on what requests may spend; None is no limit."""
-
-    @property
-    def max_tokens(self) -> int | None:
-        """Tokens, in and out."""
-        ...
-
-    @property
-    def max_usd(self) -> float | None:
-        """Cost in USD."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +33,8 @@ class Hold:
 
 
 def affordable_hold(
-    limits: SpendingLimits,
+    max_tokens: int | None,
+    max_usd: float | None,
     spent: tuple[int, float | None],
     wanted: Hold,
     price: Price,
@@ -59,27 +45,27 @@ def affordable_hold(
     """Return `wanted` with the reply as short as the limits demand, and with its cost if that is limited.
 
     Args:
+        max_tokens, max_usd: limits of tokens, in and out, and of the cost; None is no limit.
         spent: tokens and USD, including those held for other requests.
         scope: the owner of the limits, for the message of the refusal.
 
-    Raises:
-        refusal: not even a short reply fits, or a price is unknown.
+    Raises `refusal` if not even a short reply fits, or a price is unknown.
     """
     tokens, usd = spent
-    if limits.max_tokens is not None:
-        left = limits.max_tokens - tokens - wanted.tokens_in
+    if max_tokens is not None:
+        left = max_tokens - tokens - wanted.tokens_in
         if left < SHORTEST_REPLY:
-            raise refusal(f"the next call could exceed {limits.max_tokens:,} tokens{scope} (--max-tokens)")
+            raise refusal(f"the next call could exceed {max_tokens:,} tokens{scope} (--max-tokens)")
         wanted = replace(wanted, tokens_out=min(wanted.tokens_out, left))
-    if limits.max_usd is not None:
+    if max_usd is not None:
         most = price(wanted.tokens_in, wanted.tokens_out)
         if most is None or usd is None:
             raise refusal(
                 "--max-usd cannot be enforced because a model's price is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"
             )
-        if usd + most > limits.max_usd:
-            raise refusal(f"the next call could exceed {limits.max_usd:g} USD{scope} (--max-usd)")
+        if usd + most > max_usd:
+            raise refusal(f"the next call could exceed {max_usd:g} USD{scope} (--max-usd)")
         wanted = replace(wanted, usd=most)
     return wanted
 
@@ -114,10 +100,10 @@ class Ledger:
     def hold(self, prompt: Prompt, price: Price) -> Hold:
         """Reserve the maximum cost of the request for `prompt`, until `charge_reply` or `release`.
 
-        Raises:
-            BudgetExhausted: the budget left does not cover it.
+        Raises BudgetExhausted if the budget left does not cover it.
         """
-        hold = self._within(Hold(self.expected_tokens(prompt), self.config.max_output_tokens), price)
+        tokens_in = round(prompt.estimated_tokens * self._estimate_ratio)  # corrected by the server's counts so far
+        hold = self._within(Hold(tokens_in, self.config.max_output_tokens), price)
         self.held.append(hold)
         return hold
 
@@ -125,15 +111,11 @@ class Ledger:
         """Return `wanted`, shortened to what the budget allows besides the unfinished requests."""
         tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
         usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
-        return affordable_hold(self.config, (tokens, usd), wanted, price)
+        return affordable_hold(self.config.max_tokens, self.config.max_usd, (tokens, usd), wanted, price)
 
     def release(self, hold: Hold) -> None:
         """Release the reserved cost of a request that was not answered."""
         self.held.remove(hold)
-
-    def expected_tokens(self, prompt: Prompt) -> int:
-        """Return a cautious estimate of a prompt's tokens, corrected by the server's counts so far."""
-        return round(prompt.estimated_tokens * self._estimate_ratio)
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
         """Add a reply's tokens, cost and time, and release its `hold`; return the tokens, in and out.
@@ -172,7 +154,8 @@ class Ledger:
         """Return why no further policy is requested, as a sentence; its score would take `episodes` episodes."""
         affords = self.affords_episodes(episodes)
         if self._steps_are_scarcer:
-            left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"
+            steps = max(0, (self.config.max_steps or 0) - self.env_steps)
+            left = f"{steps:,} of {self.config.max_steps:,} steps (--max-steps) are left"
             wanted = "a whole round of" if affords else f"{episodes}"
             return f"{left}, too few for {wanted} episodes of up to {self.longest:,} steps"
         if affords:
@@ -186,15 +169,12 @@ class Ledger:
         return None if left == math.inf else max(0, int(left))
 
     @property
-    def _steps_left(self) -> int:
-        return max(0, (self.config.max_steps or 0) - self.env_steps)
-
-    @property
     def _left_by_limit(self) -> tuple[float, float]:
         """The numbers of episodes that `max_episodes` and `max_steps` still allow; infinity without a limit."""
         by_episodes = math.inf if self.config.max_episodes is None else self.config.max_episodes - self.episodes
-        by_steps = math.inf if self.config.max_steps is None else self._steps_left // max(1, self.longest)
-        return by_episodes, by_steps
+        if self.config.max_steps is None:
+            return by_episodes, math.inf
+        return by_episodes, max(0, self.config.max_steps - self.env_steps) // max(1, self.longest)
 
     @property
     def _steps_are_scarcer(self) -> bool:

@@ -7,6 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -57,8 +59,7 @@ class Refinement:
 def read_refinement(value: Any) -> Refinement:
     """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
 
-    Raises:
-        UsageError: the method is unknown, or the number of episodes is not a whole number above 0.
+    Raises UsageError if the method is unknown, or the number of episodes is not a whole number above 0.
     """
     if isinstance(value, Refinement):
         return value
@@ -96,6 +97,10 @@ _MODEL_KEYS = {"model", "base_url"}
 SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
 
 
+# The library returns run folders as paths.
+_Source = Annotated[str | None, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)]
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +119,9 @@ class SearchSettings(_Settings):
         description="which of several models is asked: ucb, the one with the highest gain per cost so far, the others "
         "now and then; round, each in turn",
     )
-    policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
+    policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
+        "table", description="kind of policy: table, or equations (also called linear)"
+    )
     iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
@@ -177,13 +184,13 @@ class PromptSettings(_Settings):
     start: str | None = Field(
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
     )
-    example: str | None = Field(
+    example: _Source = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
-    demonstrations: str | None = Field(
+    demonstrations: _Source = Field(
         None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
     )
-    baseline: str | None = Field(
+    baseline: _Source = Field(
         None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
@@ -277,11 +284,6 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         pairs = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
         return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in pairs]) if models else value
 
-    @field_validator("policy", mode="before")
-    @classmethod
-    def _equations_as_linear(cls, value: Any) -> Any:
-        return "linear" if value == "equations" else value
-
     @field_validator("extra_body")
     @classmethod
     def _check_extra_body(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -298,12 +300,6 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
         except (TypeError, ValueError, RecursionError):
             raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
         return value
-
-    @field_validator("example", "demonstrations", "baseline", mode="before")
-    @classmethod
-    def _path_as_text(cls, value: Any) -> Any:
-        # The library returns run folders as paths.
-        return str(value) if isinstance(value, Path) else value
 
 
 def effective_config(
@@ -325,9 +321,8 @@ def effective_config(
         base: settings of an earlier run, to start from instead of the task file's.
         suite: the settings of the suite that the task is run in.
 
-    Raises:
-        UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
-            each other.
+    Raises UsageError for an unknown key or a value out of range (the message names its source), and for settings that
+    contradict each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     origins: dict[str, str] = {}
@@ -388,8 +383,7 @@ def effective_config(
 def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
     """Return the setting `step_timeout` before the task is known; the default for a wrong value, reported later.
 
-    Raises:
-        UsageError: the file cannot be read.
+    Raises UsageError if the file cannot be read.
     """
     stated = {**(read_toml(file) if file is not None else {}), **dict(map(read_assignment, assignments)), **options}
     try:
@@ -409,8 +403,7 @@ BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
     """Return the settings of a resumed run: those of the run, with the assigned `CHANGEABLE` ones and `BUDGETS`.
 
-    Raises:
-        UsageError: another setting, a value out of range, or a smaller budget.
+    Raises UsageError for another setting, a value out of range, and a smaller budget.
     """
     assigned = dict(map(read_assignment, assignments))
     fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
@@ -456,17 +449,14 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
 def read_assignment(text: str) -> tuple[str, Any]:
     """Read `NAME=VALUE` of `--set`. The value is TOML, or a table in JSON; any other value is a text.
 
-    Raises:
-        UsageError: there is no `=`.
+    Raises UsageError if there is no `=`.
     """
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")
-    try:
+    with suppress(ValueError, RecursionError):
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        pass
-    try:  # a table as JSON writes it
-        return key.strip(), json.loads(value) if value.lstrip().startswith("{") else value.strip()
-    except (ValueError, RecursionError):
-        return key.strip(), value.strip()
+    with suppress(ValueError, RecursionError):
+        if value.lstrip().startswith("{"):  # a table as JSON writes it
+            return key.strip(), json.loads(value)
+    return key.strip(), value.strip()

@@ -62,7 +62,10 @@ class Example:
 
 def example_of(policy: Policy, worth: ExampleScore | None = None) -> Example:
     """Return `policy` as an example that a prompt may show."""
-    task, read = policy.task, _read(policy)
+    task, reader = policy.task, policy.reader
+    # The names in the text, which has all of the policy's own features, and in the features of the task that it uses.
+    shown = dict((*policy.lets, *reader.needed))
+    read = {*shown, *(reader.read or ()), *reader.previous, *read_by(shown.values())}
     quantities = [ExampleQuantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]
     quantities += [ExampleQuantity(n, formula=to_text(node)) for n, node in task.parsed_features if n in read]
     # A table leaves out the bins of its own task, which the reader of an example does not know.
@@ -82,23 +85,11 @@ def example_of(policy: Policy, worth: ExampleScore | None = None) -> Example:
     )
 
 
-def _read(policy: Policy) -> set[str]:
-    """Return the names in the text of a policy, and in the features of the task that it uses."""
-    reader = policy.reader
-    # The text has all of the policy's own features, also unused ones.
-    shown = dict((*policy.lets, *reader.needed))
-    return set(shown).union(reader.read or (), reader.previous, read_by(shown.values()))
-
-
 _ADAPTER = TypeAdapter(Example)
 
 
 def example_from_record(record: Any) -> Example:
-    """Read an example from its fields as JSON values.
-
-    Raises:
-        ValidationError, PolicyError: it is damaged.
-    """
+    """Read an example from its fields as JSON values; raise ValidationError or PolicyError if it is damaged."""
     example = _ADAPTER.validate_python(record)
     if not example.lines or not 0 <= example.rows <= len(example.lines):
         raise PolicyError("it holds no whole policy")

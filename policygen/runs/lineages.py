@@ -74,9 +74,9 @@ def lineage_for(number: int, attempts: Sequence[Attempt], best: Attempt | None, 
 
 def _gain_per_reply(lineage: Lineage) -> float:
     """Return the gain of the best policy of a lineage over its first, divided by the number of replies."""
-    first = next((attempt.score.value for attempt in lineage.attempts if attempt.score is not None), 0.0)
-    best = lineage.best.score.value if lineage.best is not None and lineage.best.score is not None else first
-    return max(0.0, best - first) / sum(attempt.requests.repairs + 1 for attempt in lineage.attempts)
+    scores = [attempt.score.value for attempt in lineage.attempts if attempt.score is not None] or [0.0]
+    best = lineage.best.score.value if lineage.best is not None and lineage.best.score is not None else scores[0]
+    return max(0.0, best - scores[0]) / sum(attempt.requests.repairs + 1 for attempt in lineage.attempts)
 
 
 def structure(policy: Policy) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,22 +32,11 @@ class TuningProgress:
     since: float  # start of the tuning, in seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True)
-class SteeringNotice:
-    """A sentence for the user: the run is paused or continues, or prompts do not show comments."""
+Activity = Wait | TuningProgress | str
+"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry.
 
-    sentence: str
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-Activity = Wait | TuningProgress | SteeringNotice
-"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry."""
-
-
-def ignore_activity(activity: Activity | None) -> None:
-    """Ignore an activity; for runs that report no progress."""
+A text is a sentence for the user: the run is paused or continues, or prompts do not show comments.
+"""
 
 
 class RunView(Protocol):
@@ -89,24 +78,12 @@ class Listener:
         """Called last, whether the run finished, was interrupted or failed."""
 
 
-class ListenerGroup:
-    """Several listeners, called one after the other."""
-
-    def __init__(self, listeners: Iterable[Listener]) -> None:
-        self._listeners = list(listeners)
-
-    def notify(self, event: Callable[[Listener], None]) -> None:
-        """Call every listener.
-
-        Warns:
-            UserWarning: a listener failed and was removed.
-        """
-        for listener in tuple(self._listeners):
-            try:
-                event(listener)
-            except Exception as error:
-                self._listeners.remove(listener)
-                what = " ".join(str(error).split())[:300] or type(error).__name__
-                warnings.warn(
-                    f"{type(listener).__name__} failed, and the run continues without it: {what}", stacklevel=2
-                )
+def notify(listeners: list[Listener], event: Callable[[Listener], None]) -> None:
+    """Call every listener; remove one that fails from the list, with a UserWarning."""
+    for listener in tuple(listeners):
+        try:
+            event(listener)
+        except Exception as error:
+            listeners.remove(listener)
+            what = " ".join(str(error).split())[:300] or type(error).__name__
+            warnings.warn(f"{type(listener).__name__} failed, and the run continues without it: {what}", stacklevel=2)

@@ -8,46 +8,28 @@ from filelock import FileLock, Timeout
 
 from policygen.errors import LogbookError, reason_of
 
-NAME = ".lock"
-
 
 class FolderInUse(LogbookError):
     """Another process works in the folder."""
 
 
 class RunLock:
-    """A lock on a run folder, held until it is released or its process ends in any way.
+    """A lock on a run folder, held until it is released or its process ends in any way, even by a crash.
 
-    It is the system's lock on an open file (`flock`, on Windows `msvcrt.locking`), so a crash leaves no lock behind.
-
-    Raises:
-        FolderInUse: another process works in the folder.
-        LogbookError: the folder cannot be written.
+    Raises FolderInUse if another process works in the folder, LogbookError if the folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._lock = FileLock(folder / NAME, timeout=0, thread_local=False)
+        self._lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
-            raise FolderInUse(
-                f"{folder} is in use: another process runs or resumes it; wait for it, or stop it first"
-            ) from None
+            use = "is in use: another process runs or resumes it; wait for it, or stop it first"
+            raise FolderInUse(f"{folder} {use}") from None
         except (OSError, NotImplementedError) as error:
-            raise LogbookError(
-                f"cannot write to {folder} ({reason_of(error)}); copy the folder to where you may write, and use "
-                "the copy"
-            ) from None
+            remedy = "copy the folder to where you may write, and use the copy"
+            raise LogbookError(f"cannot write to {folder} ({reason_of(error)}); {remedy}") from None
 
     def release(self) -> None:
         """Unlock the folder, if it is locked."""
         self._lock.release(force=True)
-
-
-def is_held(folder: Path) -> bool:
-    """Whether a process works in the folder; false if that cannot be found out."""
-    try:
-        RunLock(folder).release()
-    except LogbookError as error:
-        return isinstance(error, FolderInUse)
-    return False

@@ -30,6 +30,7 @@ from policygen.files import (
     damaged,
     is_complete,
     json_line,
+    make_folder,
     mark,
     read_json,
     read_lines,
@@ -39,7 +40,6 @@ from policygen.files import (
     write_atomically,
 )
 from policygen.llm import prompt_folders, read_spec, specs_of
-from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.transcript import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
@@ -50,12 +50,13 @@ from policygen.runs.records import (
     SUMMARY,
     Baseline,
     Summary,
+    TemplateTexts,
     attempt_from_record,
     attempt_to_record,
     curve_csv,
     summary_to_record,
+    texts_from_record,
 )
-from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import is_standard_library, why_refused
@@ -73,7 +74,8 @@ _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthr
 class Logbook:
     """Reads and writes one run folder; `transcript` has its requests and replies.
 
-    Every method raises LogbookError if a file cannot be read or written, is damaged, or is missing but needed.
+    Every method raises LogbookError if a file cannot be read or written, is damaged or of another task, or is missing
+    but needed, and if another process has locked the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +120,12 @@ class Logbook:
         check_name(out, "choose another --out")
         provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
-        logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
+        if name:
+            make_folder(out / name, "choose another --out")
+            if (out / name / "config.toml").exists():
+                command = cls(out / name).resume_command()
+                raise PathError(f"{out / name} is a run already; continue it with: {command}")
+        logbook = cls(out / name if name else _new_folder(out, stem))
         try:
             logbook.lock()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
@@ -137,11 +144,7 @@ class Logbook:
         return logbook
 
     def lock(self) -> None:
-        """Lock the folder against other processes, until `release` or the end of this process.
-
-        Raises:
-            LogbookError: another process works in the folder, or the folder cannot be written.
-        """
+        """Lock the folder against other processes, until `release` or the end of this process."""
         self._lock = RunLock(self.folder)
 
     def release(self) -> None:
@@ -161,8 +164,9 @@ class Logbook:
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
-        """Write `templates.json`: every version of the templates that the run used."""
-        self._write_json("templates.json", "templates", texts_to_record(versions))
+        """Write every version of the templates that the run used."""
+        records = [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
+        self._write_json("templates.json", "templates", {"versions": records})
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
@@ -255,21 +259,13 @@ class Logbook:
         return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
-        """Return the worked example as it was when the run started; None without one.
-
-        Raises:
-            LogbookError: the settings name one, and it is missing or damaged.
-        """
+        """Return the worked example as it was when the run started; None if the settings name none."""
         if not self.config().example:
             return None
         return self._required("example.json", "example", example_from_record)
 
     def baseline(self) -> Baseline | None:
-        """Return the baseline with its score, which was played when the run started; None without one.
-
-        Raises:
-            LogbookError: the settings name one, and it is missing or damaged.
-        """
+        """Return the baseline with its score, as played when the run started; None if the settings name none."""
         config = self.config()
         if not config.baseline:
             return None
@@ -280,11 +276,7 @@ class Logbook:
         return found
 
     def demonstrations(self) -> tuple[Episode, ...]:
-        """Return the demonstrations as they were when the run started.
-
-        Raises:
-            LogbookError: the settings name some, and they are missing, damaged or of another task.
-        """
+        """Return the demonstrations as they were when the run started; none if the settings name none."""
         if not self.config().demonstrations:
             return ()
         path = self.folder / "demonstrations.npz"
@@ -343,10 +335,6 @@ class Logbook:
                 found.append(attempt)
         return found
 
-    def exchanges(self) -> Iterator[Exchange | FailedExchange]:
-        """Yield the exchanges of the transcript, in order."""
-        return self.transcript.exchanges()
-
     def buffer(self, capacity: int) -> ReplayBuffer:
         """Return the replay buffer as last saved; empty if it never was."""
         path = self.folder / "episodes.npz"
@@ -357,16 +345,6 @@ def _file_name(name: str) -> str:
     """Return a name of a task or a provider, which a file may choose, as part of a file name."""
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
-
-
-def _named_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PathError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
-    if (folder / "config.toml").exists():
-        raise PathError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
-    return folder
 
 
 def _new_folder(out: Path, stem: str) -> Path:

@@ -137,8 +137,7 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
 def policy_text(path: Path) -> str:
     """Return the text of the policy in a run folder, a saved file, or a text file.
 
-    Raises:
-        PolicyError: there is none.
+    Raises PolicyError if there is none.
     """
     if not path.exists():
         raise PolicyError(f"cannot read {path}: there is no such file or folder")
@@ -172,8 +171,7 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
 def best_attempt(folder: Path) -> Attempt | None:
     """Return the attempt of a run with the best policy; None before the first policy.
 
-    Raises:
-        LogbookError: it is not a run folder, or is damaged.
+    Raises LogbookError if it is not a run folder, or is damaged.
     """
     return best_of(Logbook(folder).attempts())
 

@@ -1,12 +1,13 @@
-"""Convert attempts, scores and summaries to JSON values and back, and attempts to CSV rows."""
+"""Records of a run and their saved forms: attempts, scores, summaries and templates as JSON values, attempts as CSV."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -88,8 +89,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
         task: the task of the policies.
         log: the file that the record comes from, for the message about a damaged policy.
 
-    Raises:
-        PolicyError: it is damaged; the message says where.
+    Raises PolicyError if it is damaged; the message says where.
     """
     try:
         values = vars(_ATTEMPT.model_validate(record))
@@ -295,3 +295,36 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
         costs = costs.plus(attempt.requests)
         writer.writerow([value(attempt, costs) for value in _CURVE.values()])
     return text.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTexts:
+    """The texts of the templates in use, by name, from attempt number `since` on."""
+
+    since: int
+    texts: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the names and texts: the first hexadecimal digits of their SHA-256."""
+        return hashlib.sha256(json.dumps(dict(self.texts), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def templates_identity(versions: Sequence[TemplateTexts]) -> str:
+    """Return a text that identifies the templates of a run, to compare runs by; empty for a run that recorded none.
+
+    It is a digest of the templates. If they changed during the run, it lists all digests, each with its first attempt.
+    They may also have changed if the first version was recorded after attempt 1, because earlier ones are unknown.
+    """
+    if len(versions) == 1 and versions[0].since <= 1:
+        return versions[0].digest
+    return ", ".join(f"{version.digest} from attempt {version.since}" for version in versions)
+
+
+def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
+    """Read the template texts of `Logbook.write_templates`; the first versions of policygen wrote only the list.
+
+    Raises KeyError, TypeError or ValueError if it is damaged.
+    """
+    found = record["versions"] if isinstance(record, dict) else record
+    return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in found)

@@ -10,19 +10,19 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider, reads_prompts
-from policygen.llm.cache import Cache, CacheKey, cache_key
+from policygen.llm.cache import Cache, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RequestSettings, RunConfig
-from policygen.runs.listeners import Activity, ignore_activity
+from policygen.runs.listeners import Activity
 from policygen.runs.steering import Steering
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request of an attempt (or of a question outside a run): `repair` 0 is the first, others are repairs."""
+    """A request of an attempt (or of a question outside a run); its `repair` is 0 for the first request."""
 
     provider: Provider
     attempt: int
@@ -54,7 +54,7 @@ class RequestLog:
     # called before every try of a request to a model, with its attempt and repair (0: the first request)
     on_sent: Callable[[int, int], None] = lambda attempt, repair: None
     # called with each activity, such as a wait; None: it has ended
-    tell: Callable[[Activity | None], None] = ignore_activity
+    tell: Callable[[Activity | None], None] = lambda activity: None
     cache: Cache | None = None  # stores answers of language models; looked up before a request
     steering: Steering | None = None  # the user's messages to the run
     # whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of two attempts
@@ -99,8 +99,7 @@ class RequestLog:
         )
         exchange, failed = self._from_record(asked)
         if exchange is None:
-            stored = self._key(asked)
-            exchange = self._from_cache(asked, stored) or self._send(asked, stored)
+            exchange = self._answer(asked)
         # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
@@ -116,46 +115,30 @@ class RequestLog:
             failed += earlier.requests
         return None, failed
 
-    def _key(self, asked: _Request) -> CacheKey | None:
-        """Return the key of a request in the cache; None if the cache is not used for it."""
+    def _answer(self, asked: _Request) -> Exchange:
+        """Return the exchange with a cached reply or, if there is none, with the provider's, which is then cached."""
         provider = asked.provider
-        if self.cache is None or not (provider.is_language_model and reads_prompts(provider.spec)):
-            return None
-        return cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
-
-    def _from_cache(self, asked: _Request, key: CacheKey | None) -> Exchange | None:
-        """Return the reply in the cache, charged and recorded; None if there is none."""
-        reply = self.cache.get(key) if self.cache is not None and key is not None else None
-        return self._charge_and_record(asked.exchange_with(reply, 0)) if reply is not None else None
-
-    def _send(self, asked: _Request, key: CacheKey | None) -> Exchange:
-        if not asked.provider.is_language_model:
-            return self._ask_program(asked)
-        try:
-            exchange, cut_short = self._ask_model(asked)
-        finally:
-            self.tell(None)
-        if self.cache is not None and key is not None and not cut_short:
-            self.cache.put(key, exchange.reply)
+        cache = self.cache if provider.is_language_model and reads_prompts(provider.spec) else None
+        if cache is None:
+            return self._send(asked)[0]
+        key = cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
+        if (reply := cache.get(key)) is not None:
+            return self._charge_and_record(asked.exchange_with(reply, 0))
+        exchange, cut_short = self._send(asked)
+        if not cut_short:
+            cache.put(key, exchange.reply)
         return exchange
 
-    def _ask_program(self, asked: _Request) -> Exchange:
-        """Ask a provider that is not a language model: it costs nothing, and no other request is under way."""
-        before = self.ledger.calls
-        reply = ask(
-            asked.provider,
-            asked.prompt,
-            before_try=self.ledger.charge_call,
-            max_output_tokens=self.ledger.config.max_output_tokens,
-            options=asked.options,
-        )
-        return self._charge_and_record(asked.exchange_with(reply, self.ledger.calls - before))
+    def _send(self, asked: _Request) -> tuple[Exchange, bool]:
+        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached.
 
-    def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
-        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached."""
-        model, options = asked.provider, asked.options
-        hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, model.model, *tokens))
-        tries = 0
+        A provider that is not a language model costs nothing, so that nothing is reserved for it.
+        """
+        provider, options, longest = asked.provider, asked.options, self.ledger.config.max_output_tokens
+        hold = None
+        if provider.is_language_model:
+            hold = self._hold(asked.prompt, lambda *tokens: cost(options, provider.spec, provider.model, *tokens))
+        allowed, tries = hold.tokens_out if hold is not None else longest, 0
 
         def before_try() -> None:
             nonlocal tries
@@ -164,29 +147,33 @@ class RequestLog:
                 self.sleep(seconds)
             with self._changed:
                 self.ledger.charge_call()
-                self.on_sent(asked.attempt, asked.repair)
+                if hold is not None:
+                    self.on_sent(asked.attempt, asked.repair)
                 tries += 1
 
         try:
             reply = ask(
-                model,
+                provider,
                 asked.prompt,
                 before_try=before_try,
-                max_output_tokens=hold.tokens_out,
+                max_output_tokens=allowed,
                 options=options,
                 sleep=self.sleep,
                 on_wait=self._on_wait,
             )
         except BaseException as error:
-            with self._changed:
-                self.ledger.release(hold)
-                self._changed.notify_all()
-                if tries:
-                    failed = (asked.attempt, asked.repair, asked.prompt)
-                    self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
+            if hold is not None:
+                with self._changed:
+                    self.ledger.release(hold)
+                    self._changed.notify_all()
+                    if tries:
+                        failed = (asked.attempt, asked.repair, asked.prompt)
+                        self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
             raise
+        finally:
+            self.tell(None)
         exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
-        return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
+        return exchange, reply.truncated and allowed < longest
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
         with self._changed:
@@ -201,8 +188,7 @@ class RequestLog:
 
         If other requests are unfinished and the budget covers no reply of full length, wait for them.
 
-        Raises:
-            BudgetExhausted: the budget left does not cover the request after all others have ended.
+        Raises BudgetExhausted if the budget left does not cover the request after all others have ended.
         """
         with self._changed:
             while True:

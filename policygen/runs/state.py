@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
@@ -25,30 +25,6 @@ from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
 
 
-class TriedPolicies:
-    """The digests of all policies that a run has proposed or tuned, each with the first attempt that had it.
-
-    `same_as` maps the number of an attempt that repeated a policy to the number of the earlier attempt.
-    """
-
-    def __init__(self) -> None:
-        self._first: dict[bytes, int] = {}
-        self.same_as: dict[int, int] = {}
-
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._first
-
-    def add(self, attempt: Attempt) -> None:
-        """Add the policies of the next attempt."""
-        proposed, tuned = attempt.digests
-        if proposed is not None:
-            first = self._first.setdefault(proposed, attempt.number)
-            if first != attempt.number:
-                self.same_as[attempt.number] = first
-        if tuned is not None:
-            self._first.setdefault(tuned, attempt.number)
-
-
 @dataclass(frozen=True, slots=True)
 class Assessment:
     """An assessed attempt, the episodes that it was scored on, and the best policy's scores after it."""
@@ -68,7 +44,9 @@ class Search:
     mdp: FiniteMDP | None = None
     example: Example | None = None  # a policy of another task, shown in prompts
     attempts: list[Attempt] = field(default_factory=list)
-    tried: TriedPolicies = field(default_factory=TriedPolicies)
+    # the digests of all policies that were proposed or tuned, each with the number of the first attempt that had it
+    tried: dict[bytes, int] = field(default_factory=dict)
+    same_as: dict[int, int] = field(default_factory=dict)  # attempts that repeated a policy, each with the earlier one
     best: Attempt | None = None
     # the best policy's score in the comparison that selected it. It may use more episodes than the attempt's own score,
     # because close comparisons play more.
@@ -101,11 +79,6 @@ class Search:
         """The score to show for the best policy: the unbiased one, or `best_score` without one."""
         return self.unbiased_score or self.best_score
 
-    @property
-    def plant(self) -> Plant:
-        """The plant so far: the task's equations, revised by each reply in turn."""
-        return revised(self.task, self.attempts)
-
     def keep(self, assessment: Assessment) -> Attempt:
         """Add an assessed attempt and its episodes; an accepted attempt is the best from now on."""
         score = self.best_score = assessment.best_score
@@ -123,7 +96,11 @@ class Search:
     def add(self, attempt: Attempt) -> Attempt:
         """Add the next attempt, new or read from a record."""
         self.attempts.append(attempt)
-        self.tried.add(attempt)
+        proposed, tuned = attempt.digests
+        if proposed is not None and (first := self.tried.setdefault(proposed, attempt.number)) != attempt.number:
+            self.same_as[attempt.number] = first
+        if tuned is not None:
+            self.tried.setdefault(tuned, attempt.number)
         if attempt.accepted:
             self.best = attempt
         return attempt
@@ -142,8 +119,7 @@ class Search:
     def next_round(self, config: RunConfig) -> list[Context]:
         """Return the contexts of the next round's prompts, one for each candidate; none after the last round.
 
-        Raises:
-            BudgetExhausted: an attempt used up a budget; its record says so, and a resumed run ends there too.
+        Raises BudgetExhausted if an attempt used up a budget; its record says so, and a resumed run ends there too.
         """
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
@@ -186,6 +162,7 @@ class Search:
             demonstrations=self.demonstrations,
             baseline=self.baseline,
             lineage=lineage,
+            same_as=self.same_as,
             others=tuple(one.best for one in others if one.best is not None and one.number != lineage.number),
         )
 
@@ -206,7 +183,7 @@ class Context:
     """The input from which a prompt is rendered; also the input of the provider `builtin`.
 
     Attributes:
-        tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
+        tried, same_as, buffer: the run's own objects (see `Search`), which change with the next attempt.
         definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
             resumed run reads recorded replies in the same way; empty unless the run normalises.
     """
@@ -218,7 +195,7 @@ class Context:
     best: Attempt | None  # the policy to revise: the best of the run, or of a lineage
     reported_score: Score | None  # its score to show, see `Search.reported_score`
     attempts: tuple[Attempt, ...]
-    tried: TriedPolicies
+    tried: Mapping[bytes, int]
     buffer: ReplayBuffer
     tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
     definitions: tuple[Definition, ...] = ()
@@ -228,6 +205,7 @@ class Context:
     demonstrations: tuple[Episode, ...] = ()
     baseline: Baseline | None = None
     lineage: Lineage = field(default_factory=lambda: Lineage(0))  # the attempts that led to `best`
+    same_as: Mapping[int, int] = field(default_factory=dict)
     others: tuple[Attempt, ...] = ()  # the best policies of the other lineages, best first
 
     @property

@@ -100,8 +100,7 @@ class Steering:
     def say(self, text: str, *, once: bool = False) -> Comment:
         """Add a comment to the next prompt only (`once`), or to all further prompts until it is withdrawn.
 
-        Raises:
-            UsageError: it is empty or too long, or all active comments together are too long for a prompt.
+        Raises UsageError if it is empty or too long, or all active comments together are too long for a prompt.
         """
         words = plain(text).strip()
         if not words:
@@ -121,18 +120,15 @@ class Steering:
     def withdraw(self, number: int | None = None) -> tuple[Comment, ...]:
         """Remove a comment, or all, from further prompts; return the withdrawn ones.
 
-        Raises:
-            UsageError: there is no such active comment.
+        Raises UsageError if there is no such active comment.
         """
         active = [comment for comment in self.read().comments if comment.active]
         chosen = tuple(comment for comment in active if number in (None, comment.number))
         if not chosen:
+            if not active:
+                raise UsageError("no comment is active: there is nothing to withdraw")
             known = ", ".join(str(comment.number) for comment in active)
-            raise UsageError(
-                f"comment {number} is not active; active: {known}"
-                if active and number is not None
-                else "no comment is active: there is nothing to withdraw"
-            )
+            raise UsageError(f"comment {number} is not active; active: {known}")
         self._append({"withdraw": [comment.number for comment in chosen]})
         return chosen
 

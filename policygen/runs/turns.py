@@ -42,7 +42,7 @@ def choose_model(number: int, attempts: Sequence[Attempt], models: Sequence[str]
     Args:
         attempts: the earlier attempts; those of its own round are ignored.
     """
-    if config.choose == "round":
+    if config.choose == "round" or len(models) == 1:
         return models[(number - 1) % len(models)]
     first = number - (number - 1) % config.candidates
     before = [attempt for attempt in attempts if attempt.number < first]

@@ -16,10 +16,10 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
-from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
+from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.lineages import Lineage
-from policygen.runs.state import Assessment, Search
+from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
     FIRST_POLICY,
@@ -69,21 +69,18 @@ def assess(
         lineage: the lineage that the proposal continues.
         trials: budget for tuning an earlier policy further; by default a proposal's share.
 
-    Raises:
-        EnvironmentFault: the environment has failed under several proposals in a row.
+    Raises EnvironmentFault if the environment has failed under several proposals in a row.
     """
     started = time.perf_counter()
     runner.reserve_for_round(proposal.number if trials is None else 0)
-    attempt, unchanged = _proposed(proposal, lineage), (search.best_score, search.validation)
-    if trials is not None:
-        attempt = replace(attempt, kind="tuning")
+    attempt, unchanged = _proposed(proposal, lineage, tuning=trials is not None), (search.best_score, search.validation)
     if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
         assessed = _assessed(attempt, proposal, search, runner, trials)
-        assessed = replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
         runner.faults = 0
+        return replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
     except BudgetExhausted:
         raise
     except Exception as error:
@@ -92,7 +89,6 @@ def assess(
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
         failed = replace(attempt, verdict="not scored", problems=(problem,))
         return Assessment(runner.with_spending(failed, started), (), *unchanged)
-    return assessed
 
 
 def in_a_sentence(error: Exception) -> str:
@@ -109,23 +105,20 @@ def _assessed(
     assert policy is not None
     # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
     unplayed = proposal.standardised and runner.config.refine.method == "model"
+    attempt = replace(attempt, saved=saved(policy))
     try:
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
     except BudgetExhausted as error:
-        unscored = replace(
-            attempt, saved=saved(policy), verdict="not scored: the episodes are used up", stopped=str(error)
-        )
+        unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    attempt = replace(attempt, saved=saved(policy))
     better = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     policy, performance, tuned = better.policy, better.performance, better.tuned
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
-    contest = _contest(policy, performance, search, runner)
-    verdict = contest.verdict
+    verdict, best_score = _contest(policy, performance, search, runner)
     untuned = runner.config.refine.method is not None and not tuned.refinement
     undefined, idle = undefined_and_idle(policy, performance.trajectories)
     attempt = replace(
@@ -140,13 +133,12 @@ def _assessed(
         unstable=sum(t.unstable for t in performance.trajectories),
         accepted=verdict.accepted,
         verdict=verdict.words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
-        comparison=Comparison(verdict.gain, verdict.episodes, verdict.p if verdict.gain is not None else None),
+        comparison=verdict.comparison,
     )
     validation = search.validation
     if attempt.accepted:
-        exact = contest.best_score.exact
-        validation = None if exact else runner.validate(policy, None, runner.config.episodes)
-    return Assessment(attempt, [*better.watched, *performance.trajectories], contest.best_score, validation)
+        validation = None if best_score.exact else runner.validate(policy, None, runner.config.episodes)
+    return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
@@ -180,7 +172,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     return score
 
 
-def _proposed(proposal: Proposal, lineage: Lineage) -> Attempt:
+def _proposed(proposal: Proposal, lineage: Lineage, *, tuning: bool) -> Attempt:
     """Return an attempt with the proposal and its requests, not yet scored."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     requests = Requests(
@@ -197,7 +189,7 @@ def _proposed(proposal: Proposal, lineage: Lineage) -> Attempt:
         proposal.number,
         None,
         None,
-        kind="resignation" if proposal.parsed.resigned else "proposal",
+        kind="tuning" if tuning else "resignation" if proposal.parsed.resigned else "proposal",
         lineage=lineage.number,
         parent=lineage.best.number if lineage.number and lineage.best is not None else None,
         idea=proposal.idea,
@@ -221,8 +213,7 @@ class _Better:
     policy: Policy
     performance: Performance
     tuned: Tuned
-    # the real episodes that tuning in a plant recorded; they go to the replay buffer
-    watched: Sequence[Trajectory] = ()
+    watched: Sequence[Trajectory] = ()  # the real episodes that tuning in a plant recorded, for the replay buffer
 
 
 def _tuned(
@@ -242,8 +233,9 @@ def _tuned(
         return _Better(policy, performance, Tuned())
     careful = not floor and method != "model" and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
-    plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
+    plant = revised(search.task, [*search.attempts, attempt])
     try:
+        starts_anew = floor and starts_new_search(attempt, search.attempts)
         refined = refine(
             policy,
             method,
@@ -251,9 +243,7 @@ def _tuned(
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
-            state=None
-            if floor and starts_new_search(attempt, search.attempts)
-            else _tuning_state(policy, attempt, search, first_step),
+            state=None if starts_anew else _tuning_state(policy, attempt, search, first_step),
         )
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -318,11 +308,9 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
 
 
 def _refinement_in_words(refined: Refined, before: Score | None, after: Score, shaping: Shaping | None) -> str:
-    cost = (
-        f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
-        if refined.episodes
-        else "no episodes: exact scores"
-    )
+    cost = "no episodes: exact scores"
+    if refined.episodes:
+        cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
     if refined.plant is not None:
         cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
     what, remark = "entries" if refined.method in FOR_TABLES else "constants", ""
@@ -338,25 +326,18 @@ def _to(before: float, after: float) -> str:
     return f"{before:.4g} to {after:.4g}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Contest:
-    """The verdict of a comparison, and the score of its winner on all episodes played for the comparison."""
-
-    verdict: Verdict
-    best_score: Score
-
-
-def _contest(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> _Contest:
+def _contest(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> tuple[Verdict, Score]:
     """Compare a policy with the best: by the hard requirements that they violate, else by their returns.
 
     Both play the same additional episodes while the policy is ahead, but not significantly, and the budget allows.
+    Return the verdict, and the score of the winner on all episodes played for the comparison.
     """
     best, best_score, score = search.incumbent, search.best_score, performance.score
     assert score is not None
     if search.best is None or best is None or best_score is None:
-        return _Contest(FIRST_POLICY, score)
+        return FIRST_POLICY, score
     if (verdict := judge_violations(performance.violations, search.best.violations)) is not None:
-        return _Contest(verdict, score if verdict.accepted else best_score)
+        return verdict, score if verdict.accepted else best_score
     best_score = runner.prolong(best, best_score, score.episodes)
     score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)
@@ -375,4 +356,4 @@ def _contest(policy: Policy, performance: Performance, search: Search, runner: E
         if not affordable:
             verdict = undecided(verdict) if verdict.close else verdict
             break
-    return _Contest(verdict, score if verdict.accepted else best_score)
+    return verdict, score if verdict.accepted else best_score

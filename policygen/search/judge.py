@@ -6,14 +6,14 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from policygen.episodes.aggregate import MEAN
 from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import Score, difference, first_episodes, t_quantile
-from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.attempt import Attempt, Comparison, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
@@ -28,17 +28,13 @@ RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 class Verdict:
     """Whether a challenger replaces the best policy, and why in `words`.
 
-    `close`: the challenger is ahead, but not significantly; more episodes may change the verdict. `p` is the one-sided
-    p-value of the paired test; `gain` is the difference from the best's score on `episodes` paired episodes (0 if
-    exact), None without a comparison.
+    `close`: the challenger is ahead, but not significantly; more episodes may change the verdict.
     """
 
     accepted: bool
     words: str
     close: bool = False
-    p: float = 0.0
-    gain: float | None = None
-    episodes: int = 0
+    comparison: Comparison = field(default_factory=Comparison)
 
 
 FIRST_POLICY = Verdict(True, "the first policy")
@@ -58,10 +54,10 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     what = f" in {challenger.aggregate.label}" * (challenger.aggregate != MEAN)
     words = f"{gain:+.4g}{what} against the best{basis}"
     accepted = gain > 0 and p <= (LAST_SIGNIFICANCE if last else SIGNIFICANCE)
-    if gain <= 0 or challenger.exact:
-        return Verdict(accepted, words, False, p, gain, challenger.episodes)
-    words = f"{words}, p = {p:.2g}{'' if accepted else ', not sure enough'}"
-    return Verdict(accepted, words, not accepted, p, gain, challenger.episodes)
+    close = gain > 0 and not accepted and not challenger.exact
+    if gain > 0 and not challenger.exact:
+        words += f", p = {p:.2g}{', not sure enough' * close}"
+    return Verdict(accepted, words, close, Comparison(gain, challenger.episodes, p))
 
 
 def judge_violations(challenger: Sequence[Violations], best: Sequence[Violations]) -> Verdict | None:
@@ -84,7 +80,7 @@ def decided(challenger: Score, best: Score) -> bool:
 
 def undecided(verdict: Verdict) -> Verdict:
     """Return the verdict on a close comparison that too few episodes are left to decide: the best stays."""
-    words = f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
+    words = f"ahead, but too few episodes are left to be sure (p = {verdict.comparison.p:.2f})"
     return replace(verdict, accepted=False, words=words, close=False)
 
 

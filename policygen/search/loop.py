@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from policygen.episodes.aggregate import MEAN
 from policygen.episodes.buffer import Episode, ReplayBuffer
@@ -10,7 +11,7 @@ from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.policies.parse import ParseResult
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import Proposal, Proposer, propose_round
+from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
@@ -61,37 +62,38 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if reason := reached or reason_to_give_up(search.attempts, config):
                 search.stopped = reason
                 break
-            runner.isolate(request_log.has_recorded)
+            # After a crash, which the user's environment may have caused, it is played in other processes.
+            runner.players.isolated = request_log.has_recorded and runner.players.foreign
             scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
             prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
             check_shown(scorable, prompts, config, request_log)
-            asked = propose_round(proposer, prompts, scorable, request_log)
-            for proposal in asked.proposals:
+            proposals: list[Proposal] = []
+            exhausted: BudgetExhausted | None = None
+            try:
+                for prompt, context in zip(prompts, scorable, strict=True):
+                    proposals.append(proposer.propose(prompt, context, request_log))
+            except BudgetExhausted as error:
+                exhausted = error  # the proposals made before it are still assessed
+            for proposal in proposals:
                 yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
-            if asked.stopped:
-                raise BudgetExhausted(asked.stopped)
+            if exhausted is not None:
+                raise exhausted
             if len(scorable) < len(contexts):
                 raise runner.budget_error()
             if config.conversation == "continued":  # else no prompt carries them
-                search.turns += conversation_turn(asked.proposals[0].exchanges)
+                search.turns += conversation_turn(proposals[0].exchanges)
         else:
             search.stopped = f"all {config.iterations} iterations are done"
     except BudgetExhausted as error:
         search.stopped = str(error)
-    yield from _tune_leftover(search, runner)
+    # With the episodes left, tune an earlier policy that was still improving, then the best; no model is asked.
+    with suppress(BudgetExhausted):
+        while (following := _next_tuning(search, runner)) is not None:
+            chosen, trials = following
+            proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
+            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
-
-
-def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Tune an earlier policy that was still improving, then the best, with the episodes left; no model is asked."""
-    while (following := _next_tuning(search, runner)) is not None:
-        chosen, trials = following
-        proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
-        try:
-            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
-        except BudgetExhausted:
-            return
 
 
 def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:

@@ -15,7 +15,7 @@ from policygen.prompts.templates import source_of, used_templates
 from policygen.proposers.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.texts import TemplateTexts, changed_names
+from policygen.runs.records import TemplateTexts
 from policygen.tasks.task import KIND_WORDS, Task
 
 
@@ -52,9 +52,10 @@ class TemplateWatch:
         if not reads_prompts(self._config.llm):
             return
         if before is not None:
+            names = sorted(name for name in {*before.texts, *texts} if before.texts.get(name) != texts.get(name))
             warnings.warn(
                 f"from attempt {number} on, prompts are rendered from changed templates "
-                f"({', '.join(changed_names(before.texts, texts))}; digest {before.digest} before, {now.digest} now): "
+                f"({', '.join(names)}; digest {before.digest} before, {now.digest} now): "
                 "the run is marked as mixed, and not averaged with other runs",
                 stacklevel=2,
             )
@@ -68,8 +69,7 @@ class TemplateWatch:
 def texts_used(config: RunConfig) -> dict[str, str]:
     """Return the texts of all templates that a run with these settings uses, by name.
 
-    Raises:
-        TemplateError: one is missing or malformed.
+    Raises TemplateError if one is missing or malformed.
     """
     return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
 
@@ -77,24 +77,20 @@ def texts_used(config: RunConfig) -> dict[str, str]:
 def own_templates(config: RunConfig) -> list[str]:
     """Return the files of the templates in use that differ from the shipped ones.
 
-    Raises:
-        TemplateError: one is missing or malformed.
+    Raises TemplateError if one is missing or malformed.
     """
-    files = {name: find_resource("templates", name, ".j2") for name in texts_used(config)}
-    own = [path for name, path in files.items() if path is not None and not _as_shipped(name, path)]
-    return [str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path) for path in own]
-
-
-def _as_shipped(name: str, path: Path) -> bool:
-    original = shipped(name)
-    return original is not None and source_of(original) == source_of(path)
+    own = []
+    for name in texts_used(config):
+        path, original = find_resource("templates", name, ".j2"), shipped(name)
+        if path is not None and (original is None or source_of(original) != source_of(path)):
+            own.append(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    return own
 
 
 def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
     """Refuse to replay a run of another task or kind of policy: its replies do not fit these prompts.
 
-    Raises:
-        UsageError: they differ.
+    Raises UsageError if they differ.
     """
     if not isinstance(proposer.provider, Replay):
         return

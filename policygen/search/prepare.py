@@ -50,8 +50,7 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     The run ends after 3 attempts without a new best. `--refine auto` then means `model` for equations over few
     observations.
 
-    Raises:
-        UsageError: the steps do not suffice for random actions, one episode of tuning, and a score.
+    Raises UsageError if the steps do not suffice for random actions, one episode of tuning, and a score.
     """
     if config.max_steps is None:
         return config
@@ -92,24 +91,17 @@ def with_optimum(task: Task) -> Task:
 def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
     """Choose `episodes` and `final_episodes` for a new run if no file, option or program sets them.
 
-    The usual numbers are 20 and 100. Short episodes get more. L is the step limit of the task or, if it has none, the
-    mean length of 20 episodes of random actions:
-
-        n = min(400, 20 * 50 / L) episodes per score, and 5 n for the final one
-
-    So a score takes the steps of 20 episodes of 50 steps; beyond 400 episodes, only negligible gains would be found.
-
-    The usual numbers remain in these cases:
+    The usual numbers are 20 and 100; short episodes get more. L is the step limit of the task or, if it has none, the
+    mean length of 20 episodes of random actions. A score gets n = min(400, 20 * 50 / L) episodes, the final one 5 n: a
+    score takes the steps of 20 episodes of 50 steps. The usual numbers remain in these cases:
 
     - L is at least 50, or a random episode is that long;
     - scores are exact, or random episodes all return the same;
     - the task has no step limit, and longer episodes return more: a good policy may play for ever.
 
     Each proposal has an equal share of `max_episodes`, and may need four scores. So n is at most a quarter of what
-    tuning leaves of the share, but not less than 20; the final score keeps its number. A run extended by larger budgets
-    keeps its n.
-
-    n depends only on the task and its settings: all runs use the same seeds, and count steps instead of seconds.
+    tuning leaves of the share, but not less than 20. n depends only on the task and the settings of a new run, so all
+    runs choose the same; a run extended by larger budgets keeps it.
     """
     if {"episodes", "final_episodes"} <= config.model_fields_set:
         return config
@@ -122,7 +114,13 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
 def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
     """Return the number of episodes per score for short episodes with varying returns; None for others."""
-    limit = _limit(task)
+    limit: int | None = task.max_steps
+    if task.max_steps == DEFAULT_MAX_STEPS:  # the environment may have a limit
+        env = make_env(task, cut=False)
+        try:
+            limit = limit_of(env)
+        finally:
+            close(env)
     if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
         return None
     lengths, returns = [], []
@@ -142,17 +140,6 @@ def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
     if limit is None and np.ptp(lengths) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
         return None
     return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
-
-
-def _limit(task: Task) -> int | None:
-    """Return the step limit of the task or of its environment; None if neither has one."""
-    if task.max_steps != DEFAULT_MAX_STEPS:
-        return task.max_steps
-    env = make_env(task, cut=False)
-    try:
-        return limit_of(env)
-    finally:
-        close(env)
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:

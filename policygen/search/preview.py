@@ -50,8 +50,7 @@ def preview(
     Args:
         trust: let the task name modules to import and paths to read.
 
-    Raises:
-        PolicygenError: wrong input, or a broken template.
+    Raises PolicygenError for wrong input and for a broken template.
     """
     folder = find_run(name)
     is_run = (folder / "config.toml").is_file()

@@ -16,7 +16,7 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.proposers.builtin import Builtin, PlainSearch
+from policygen.proposers.builtin import Builtin, check_search
 from policygen.proposers.proposer import read
 from policygen.runs.attempt import Attempt, Comparison, Requests, Tuned, saved
 from policygen.runs.config import RunConfig
@@ -32,8 +32,7 @@ def rehearse(search: Search, config: RunConfig) -> None:
 
     Placeholders replace missing results, so that branches beyond the first prompt are rendered, too.
 
-    Raises:
-        TemplateError: a template cannot be rendered; the message names file and line.
+    Raises TemplateError if a template cannot be rendered; the message names file and line.
     """
     if own_templates(config):
         for context in _contexts(search, config):
@@ -53,7 +52,12 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     if not policies:
         return
     first, proposed, other = policies[0], policies[-2:][0], policies[-1]
-    score, buffer, first_attempt = _score(search), _buffer(search, config), search.attempts[0]
+    score, buffer, first_attempt = _score(search), ReplayBuffer(config.buffer_steps), search.attempts[0]
+    # The first episodes of the run for all attempts: half terminated, half truncated.
+    some = [episode.trajectory for episode in search.buffer][:8]
+    some = [replace(t, terminated=k % 2 == 0, truncated=k % 2 == 1) for k, t in enumerate(some)]
+    for number in (0, 1, 3, 5):
+        buffer.add(number, some)
     played = first_attempt.played
     best = Attempt(1, saved(first), score, played, accepted=True, idea="A stand-in.", coverage=1.0)
     refused = Attempt(
@@ -80,7 +84,7 @@ def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:
     empty = replace(context, best=None, reported_score=None, attempts=context.attempts[:1])
     texts = [_with_a_feature(context.task, config, constant) for constant in (0.5, 0.25)]  # as proposed, and tuned
     with suppress(PolicygenError):
-        PlainSearch(Builtin(), plain).check(context.task)
+        check_search(context.task, plain)
         texts.insert(0, Builtin().complete(Prompt((), empty), 0).text)
     for text in texts:
         if (policy := read(Reply(text, ""), empty, plain).policy) is not None:
@@ -102,15 +106,3 @@ def _score(search: Search) -> Score:
     """Return the score of random actions, as a placeholder for a policy's."""
     score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
     return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
-
-
-def _buffer(search: Search, config: RunConfig) -> ReplayBuffer:
-    """Return a buffer with the run's first episodes for the placeholder attempts: half terminated, half truncated."""
-    trajectories = [
-        replace(episode.trajectory, terminated=k % 2 == 0, truncated=k % 2 == 1)
-        for k, episode in enumerate(list(search.buffer)[:8])
-    ]
-    buffer = ReplayBuffer(config.buffer_steps)
-    for number in (0, 1, 3, 5):
-        buffer.add(number, trajectories)
-    return buffer

@@ -18,7 +18,7 @@ from policygen.llm import Provider, connect
 from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
@@ -74,7 +74,13 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
             f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or extend it, as in: "
             f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
         )
-    _check_extension(before, config)
+    shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
+    if shared_out and (before.iterations, before.max_episodes) != (config.iterations, config.max_episodes):
+        raise UsageError(
+            f"--refine {before.refine} divides --max-episodes {before.max_episodes} over {before.iterations} "
+            "iterations: larger numbers would have changed every proposal's tuning. Begin a new run; one with a fixed "
+            f"number of episodes per proposal, such as --refine {before.refine}:300, can be extended"
+        )
     # A provider that cannot be used raises here, before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
@@ -132,7 +138,7 @@ def _read(
     search, ledger = new_search(task, config, logbook.example(), logbook.demonstrations()), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
-    for exchange in logbook.exchanges():
+    for exchange in logbook.transcript.exchanges():
         if exchange.attempt >= max(1, len(attempts)):
             answers.append(exchange)
             continue
@@ -154,7 +160,7 @@ def _read(
         ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
     search.baseline = logbook.baseline()
-    return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
+    return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
@@ -207,21 +213,6 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
                 search.validation = sampled_score(players.play(policy, seeds), players.engine, config.score)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
-
-
-def _check_extension(before: RunConfig, now: RunConfig) -> None:
-    """Refuse a larger budget that would have changed every attempt.
-
-    Raises:
-        UsageError: tuning gets shares of a budget, and the budget or the number of shares differs.
-    """
-    shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
-    if shared_out and (before.iterations, before.max_episodes) != (now.iterations, now.max_episodes):
-        raise UsageError(
-            f"--refine {before.refine} divides --max-episodes {before.max_episodes} over {before.iterations} "
-            "iterations: larger numbers would have changed every proposal's tuning. Begin a new run; one with a fixed "
-            f"number of episodes per proposal, such as --refine {before.refine}:300, can be extended"
-        )
 
 
 def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:

@@ -17,12 +17,11 @@ from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
-from policygen.proposers.make import make_proposer
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, Listener, ListenerGroup, ignore_activity
+from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, baseline_result, final_score
@@ -51,7 +50,7 @@ class Run:
     final: Score | None = None
     perturbed: Score | None = None
     cache: Cache | None = None
-    tell: Callable[[Activity | None], None] = ignore_activity
+    tell: Callable[[Activity | None], None] = lambda activity: None
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
 
     @property
@@ -147,7 +146,7 @@ def start(
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
     task, config = prepared(task, config)
-    proposer = make_proposer(provider, config)
+    proposer = Proposer(provider, config)
     proposer.check(task)
     check_replay(proposer, task, config)
     check_templates(config)
@@ -227,20 +226,20 @@ def carry_out(
     Args:
         on_attempt: called after every attempt; its exceptions end the run, unlike a listener's.
     """
-    listener_group = ListenerGroup(listeners)
-    run.on_exchange = lambda exchange: listener_group.notify(lambda listener: listener.exchanged(exchange))
-    run.tell = lambda activity: listener_group.notify(lambda listener: listener.doing(activity))
-    listener_group.notify(lambda listener: listener.started(run))
+    active = list(listeners)
+    run.on_exchange = lambda exchange: notify(active, lambda listener: listener.exchanged(exchange))
+    run.tell = lambda activity: notify(active, lambda listener: listener.doing(activity))
+    notify(active, lambda listener: listener.started(run))
     try:
         for attempt in run.attempts():
-            listener_group.notify(lambda listener, attempt=attempt: listener.attempted(attempt))  # type: ignore[misc]
+            notify(active, lambda listener, attempt=attempt: listener.attempted(attempt))  # type: ignore[misc]
             on_attempt(attempt)
         summary = run.finish()
-        listener_group.notify(lambda listener: listener.finished(summary))
+        notify(active, lambda listener: listener.finished(summary))
     except BaseException:
         run.break_off()
         raise
     finally:
         run.logbook.release()
-        listener_group.notify(lambda listener: listener.ended())
+        notify(active, lambda listener: listener.ended())
     return summary

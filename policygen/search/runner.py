@@ -31,7 +31,7 @@ from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import Activity, TuningProgress, ignore_activity
+from policygen.runs.listeners import Activity, TuningProgress
 from policygen.runs.reading import read_agent
 from policygen.runs.records import Baseline
 from policygen.runs.state import Search
@@ -67,7 +67,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         search: Search,
         config: RunConfig,
         ledger: Ledger,
-        tell: Callable[[Activity | None], None] = ignore_activity,
+        tell: Callable[[Activity | None], None] = lambda activity: None,
     ) -> None:
         self.task = search.task
         self.mdp = search.mdp
@@ -87,18 +87,13 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     # --- play
 
-    def isolate(self, isolated: bool) -> None:
-        """Play the user's environment in other processes if `isolated`: a crash may have interrupted the run."""
-        self.players.isolated = isolated and self.players.foreign
-
     def play(self, actor: Actor, seeds: tuple[int, ...], *, tuning: bool = False) -> list[Trajectory]:
         """Play one episode per seed.
 
         Args:
             tuning: whether their steps count as those of tuning.
 
-        Raises:
-            BudgetExhausted: the episodes would exceed the limit; none is played.
+        Raises BudgetExhausted if the episodes would exceed the limit; none is played.
         """
         self.ledger.charge_episodes(len(seeds))
         trajectories = self.players.play(actor, seeds)
@@ -141,8 +136,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             score: earlier score on the first of these episodes; returned as it is if it has enough, or none are left.
         """
         played = score.episodes if score is not None else 0
-        if self.left is not None:
-            episodes = min(episodes, played + self.left - self._reserved)
+        if (left := self.ledger.episodes_left) is not None:
+            episodes = min(episodes, played + left - self._reserved)
         if episodes <= max(played, 1):
             return score
         return self._extended("validation", policy, score, episodes)
@@ -164,7 +159,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             shaping: objective that replaces the return.
         """
         measure = Measure(self.task, shaping) if shaping is not None else None
-        episodes, refining = episodes_of_tuning(number, self.config, self.left), self.config.refine
+        episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
         if episodes and refining.method == "model" and self.config.max_steps is not None:
             # `left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
@@ -175,10 +170,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         Episodes to score, validate and compare the result are reserved.
         """
-        if self.left is None:
+        if (left := self.ledger.episodes_left) is None:
             return None
         most = PROLONGATIONS[-1] * self.config.episodes  # of each policy in a comparison, after its first score
-        episodes = self.left // turns - 2 * self.config.episodes - 2 * most
+        episodes = left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
     def _trials(self, number: int, episodes: int, measure: Measure | None = None) -> Trials:
@@ -230,7 +225,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         def affords_one() -> bool:
             # The result has to be scored, too.
-            return self.left is None or self.left > self.config.episodes
+            left = self.ledger.episodes_left
+            return left is None or left > self.config.episodes
 
         seen = [episode.trajectory for episode in self._buffer] if self.config.refine.method == "model" else []
         return Trials(
@@ -248,11 +244,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     # --- counting
 
-    @property
-    def left(self) -> int | None:
-        """Remaining episodes; None without a limit."""
-        return self.ledger.episodes_left
-
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the limit allows extending each score to `wanted` episodes."""
         lacking = sum(max(0, wanted - score.episodes) for score in scores)
@@ -261,12 +252,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def scorable(self, proposals: int) -> int:
         """Return how many of `proposals` policies could be scored, so that no others are paid for.
 
-        Raises:
-            BudgetExhausted: not even one more proposal could be scored.
+        Raises BudgetExhausted if not even one more proposal could be scored.
         """
-        affordable = proposals
-        while affordable and not self.ledger.affords_episodes(affordable * self.config.episodes):
-            affordable -= 1
+        left = self.ledger.episodes_left
+        affordable = proposals if left is None else min(proposals, left // self.config.episodes)
         if not affordable:
             raise self.budget_error()
         return affordable
@@ -282,8 +271,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def note_fault(self, error: EnvironmentFault) -> None:
         """Count a proposal for which the environment failed.
 
-        Raises:
-            EnvironmentFault: it failed too often in a row; a resumed run assesses the last proposal again.
+        Raises EnvironmentFault if it failed too often in a row; a resumed run assesses the last proposal again.
         """
         self.faults += 1
         if self.faults >= MOST_FAULTS:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from policygen.errors import TemplateError, UsageError
+from policygen.errors import LogbookError, TemplateError, UsageError
 from policygen.llm import reads_prompts
 from policygen.llm.messages import Prompt
 from policygen.llm.transcript import Transcript
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import used_templates, variables_of
 from policygen.runs.config import RunConfig
-from policygen.runs.listeners import SteeringNotice
-from policygen.runs.lock import is_held
+from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
@@ -28,8 +27,7 @@ _ADD = 'add a line to it: {% include "_comments.j2" %}'
 def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
     """Wait until the run is not paused, and return the round's contexts with the user's comments.
 
-    Raises:
-        LogbookError: the file of comments is damaged or cannot be written.
+    Raises LogbookError if the file of comments is damaged or cannot be written.
     """
     steering = request_log.steering
     if steering is None or not contexts:
@@ -37,8 +35,7 @@ def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> li
     command = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
-        sentence = f"paused; continue with: {command}" if paused else "continuing"
-        request_log.tell(SteeringNotice(sentence))
+        request_log.tell(f"paused; continue with: {command}" if paused else "continuing")
 
     steering.wait(tell)
     request_log.tell(None)
@@ -54,7 +51,7 @@ def check_shown(
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_IDENTIFYING] not in request for comment in context.comments):
             name = improve_template(config)
-            request_log.tell(SteeringNotice(f"template {name} does not show comments; {_ADD}"))
+            request_log.tell(f"template {name} does not show comments; {_ADD}")
             return
 
 
@@ -83,8 +80,7 @@ def pause(folder: Path, paused: bool = True) -> bool:
 def why_comment_has_no_effect(folder: Path) -> str:
     """Return why no prompt of a run will carry a comment, as a sentence; empty if one will.
 
-    Raises:
-        LogbookError: it is not a run folder, or is damaged.
+    Raises LogbookError if it is not a run folder, or is damaged.
     """
     logbook = Logbook(folder)
     config = logbook.config()
@@ -124,4 +120,10 @@ def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
     """
     before_the_last = (config.iterations - 1) * config.candidates
     sent, answered = Transcript(folder / "transcript.jsonl").last_sent_and_answered()
-    return answered > before_the_last or (sent > before_the_last and is_held(folder))
+    if answered > before_the_last or sent <= before_the_last:
+        return answered > before_the_last
+    try:
+        RunLock(folder).release()
+    except LogbookError as error:
+        return isinstance(error, FolderInUse)
+    return False

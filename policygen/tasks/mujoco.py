@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 MOST_COLLISIONS = 8  # pairs of bodies in one sentence
 # The facts left out at each level of detail.
-_LEFT_OUT = ("positions, damping, armature and springs", "positions", "")
+_LEFT_OUT = ("positions, damping, friction, armature, springs and directions of hinges", "positions", "")
 
 
 def has_model(env: gym.Env[Any, Any]) -> bool:

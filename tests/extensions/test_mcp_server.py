@@ -89,7 +89,7 @@ def test_cartpole_in_one_session(tmp_path: Path) -> None:
     assert (summary.llm, summary.is_language_model, summary.llm_calls, summary.repairs) == ("mcp", True, 2, 1)
     assert (summary.finished, summary.solved) == (True, True)
     assert Policy.load(run / "best.json").act_one([0, 0, 0.1, 0.1]) == 1
-    assert [one.reply.text for one in Logbook(run).exchanges()][1] == LEAN
+    assert [one.reply.text for one in Logbook(run).transcript.exchanges()][1] == LEAN
 
 
 def test_a_run_whose_client_goes_is_resumed(workplace: Path, line: Line) -> None:

@@ -20,7 +20,7 @@ from policygen.policies.parse import parse
 from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node
 from policygen.runs.budget import Ledger
@@ -223,7 +223,7 @@ def test_a_repair_prompt_names_them_and_what_it_repairs_is_read_with_them() -> N
     context = search.context(1, config)
     provider = Written(["left = 0\nright = n_angel", "left = 0\nright = n_angle"])
     prompt = render_prompt(context, config)
-    proposal = make_proposer(provider, config).propose(prompt, context, RequestLog(Ledger(config)))
+    proposal = Proposer(provider, config).propose(prompt, context, RequestLog(Ledger(config)))
     repair = provider.prompts[1].messages[-1].content
     assert "unknown name `n_angel`; known are n_angle" in repair
     assert "position, velocity, angle, spin, n_position, n_velocity, n_angle, n_spin and your own features" in repair

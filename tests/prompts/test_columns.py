@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 
 def unnamed(count: int, about: str = "") -> Task:
-    """A task of some observations; its text says nothing of reward and ends, unless told."""
+    """Return a task with `count` observations; by default its text does not describe reward and ends."""
     observations = tuple(Observation(f"q{i}", low=-np.inf, high=np.inf) for i in range(count))
     task = policygen.load_task("pendulum")
     return replace(task, observations=observations, features=(), about=about, inputs=(), reward="", solved=None)
@@ -93,13 +93,11 @@ def test_of_many_columns_the_relevant_and_the_varying_stay_and_the_rest_takes_tu
 def test_what_the_policy_reads_comes_after_the_relevant_and_before_the_rest() -> None:
     reply = fenced("let a = q3 + q4", "let b = a*q5", "torque = b + q6")
     policy = parse(reply, unnamed(30)).policy
-    assert policy is not None
     order = ranked([*NAMES, "a", "b"], policy, KNOWN, 1)
     assert order[:8] == ["q26", "q25", "q6", "b", "q3", "a", "q4", "q5"]
     assert len(order) == MOST_READ
     latch = parse(reply.replace("let b = a*q5", "let b = a*q5\nlet on = where(q7 > 1, 1, prev(on))\nlet c = on*b")
                   .replace("torque = b", "torque = c"), unnamed(30)).policy  # fmt: skip
-    assert latch is not None
     assert ranked([*NAMES, "a", "b", "on", "c"], latch, KNOWN, 1)[:6] == ["q26", "q25", "on", "q6", "c", "q3"]
 
 

@@ -1,4 +1,4 @@
-"""The history: what was tried, what each attempt changed, and the best policy so far."""
+"""The history in prompts: the attempts with their changes, and the best policy so far."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ OTHER_LAW = LAW.replace("0.1*sin2", "0.3*sin1")
 def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_before() -> None:
     context, config = searched("acrobot", "linear", Written([LAW, OTHER_LAW, LAW, OTHER_LAW]), iterations=4)
     views = template_variables(context, config)["attempts"]
-    assert [view.same_as for view in views] == [None, None, 1, 2]
-    assert views[0].parent is None
-    assert views[1].parent == 1
-    assert views[1].changed == "`let drive = rate1 - 0.3*sin1`"
+    assert [view["same_as"] for view in views] == [None, None, 1, 2]
+    assert views[0]["parent"] is None
+    assert views[1]["parent"] == 1
+    assert views[1]["changed"] == "`let drive = rate1 - 0.3*sin1`"
     _, request = texts(render_prompt(context, config))
     assert "; proposed as in 1" in request
 
@@ -78,8 +78,6 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     worse = "**Idea:** lean less. Then more.\n" + ALWAYS_LEFT
     context, config = searched("cartpole", "table", Written([LEANING, worse]), iterations=2)
     first, second = context.attempts[1:]
-    assert first.score is not None
-    assert second.score is not None
     assert (first.comparison.gain, first.comparison.p, first.accepted) == (None, None, True)
     assert second.comparison.gain == pytest.approx(second.score.mean - first.score.mean)
     assert (second.comparison.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
@@ -104,8 +102,7 @@ def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None
         fenced("let drift = angle + spin", "bins drift: 0", *table),
     ]
     context, config = searched("cartpole", "table", Written(replies), iterations=4)
-    assert context.best is not None
-    changed = {view.number: view.changed for view in template_variables(context, config)["attempts"]}
+    changed = {view["number"]: view["changed"] for view in template_variables(context, config)["attempts"]}
     own = {1: "let drift = angle + spin", 2: "let drift = angle + 0.2*spin", 3: "bins drift: 0.1", 4: ""}
     for number, words in changed.items():
         if {number, context.best.number} == {1, 4}:
@@ -120,7 +117,7 @@ def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None
 
 
 def long_run(kind: str, attempts: int) -> Context:
-    """A context after so many attempts with policies drawn at random, every seventh of them a repetition."""
+    """Return a context after `attempts` attempts with random policies; every seventh repeats an earlier one."""
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"policy": kind})
     search = new_search(task, config)
@@ -144,13 +141,13 @@ def test_templates_get_the_last_attempts_with_what_they_repeat_and_revise_of_all
     texts_before = [a.policy.to_text() for a in context.attempts if a.policy is not None]
     plain = [a.policy.to_text(plain=True) for a in context.attempts if a.policy is not None]
     views = attempt_views(context)
-    assert [view.number for view in views] == list(range(300 - MOST_ATTEMPTS + 1, 301))
+    assert [view["number"] for view in views] == list(range(300 - MOST_ATTEMPTS + 1, 301))
     for view in views:
-        first = texts_before.index(texts_before[view.number - 1]) + 1
-        assert view.same_as == (first if first != view.number else None)
-        assert view.parent == 150
-        assert view.changed == f"`{plain[view.number - 1].splitlines()[1]}`"
-    assert any(view.same_as is not None and view.same_as < 200 for view in views)
+        first = texts_before.index(texts_before[view["number"] - 1]) + 1
+        assert view["same_as"] == (first if first != view["number"] else None)
+        assert view["parent"] == 150
+        assert view["changed"] == f"`{plain[view['number'] - 1].splitlines()[1]}`"
+    assert any(view["same_as"] is not None and view["same_as"] < 200 for view in views)
 
 
 def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -> None:
@@ -169,16 +166,16 @@ def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> Non
     assert isinstance(best, policygen.TablePolicy)
     visits = np.arange(best.grid.size, dtype=float)
     for view in attempt_views(context, visits):
-        policy = context.attempts[view.number - 1].policy
+        policy = context.attempts[view["number"] - 1].policy
         assert isinstance(policy, policygen.TablePolicy)
         differing = np.flatnonzero(policy.actions != best.actions)
-        if view.is_best:
-            assert view.changed == ""
+        if view["is_best"]:
+            assert view["changed"] == ""
         elif not len(differing):
-            assert view.changed == "the same table"
+            assert view["changed"] == "the same table"
         else:
-            assert view.changed.startswith(f"{len(differing)} cells: ")
-            assert ",".join(map(str, best.grid.bins_of(differing[-1]))) in view.changed
+            assert view["changed"].startswith(f"{len(differing)} cells: ")
+            assert ",".join(map(str, best.grid.bins_of(differing[-1]))) in view["changed"]
 
 
 # --- policies too long for a prompt ----------------------------------------------------------------------------------
@@ -194,18 +191,17 @@ def test_a_long_policy_keeps_its_first_and_last_lines_and_says_how_many_are_left
     lets = "\n".join(f"let quantity_{i} = {i}*angle + spin" for i in range(90))
     total = " + ".join(f"quantity_{i}" for i in range(90))
     policy = parse(f"{lets}\nleft = 0\nright = {total}", task, "linear").policy
-    assert policy is not None
     whole = view_of(policy)
-    assert shortened(whole, len(whole.text)) == whole
+    assert shortened(whole, len(whole["text"])) == whole
     for characters in (3_000, 50):
         short = shortened(whole, characters)
-        assert len(short.text) < characters + 200
-        assert short.text == "\n".join(short.lines)
-        gap = next(i for i, line in enumerate(short.lines) if "left out" in line)
-        assert f"({93 - len(short.lines):,} of 92 lines are left out here)" in short.lines[gap]
+        assert len(short["text"]) < characters + 200
+        assert short["text"] == "\n".join(short["lines"])
+        gap = next(i for i, line in enumerate(short["lines"]) if "left out" in line)
+        assert f"({93 - len(short['lines']):,} of 92 lines are left out here)" in short["lines"][gap]
         if characters > 50:
-            assert short.lines[:gap] == whole.lines[:gap]
-            assert short.lines[gap + 1 :][-1].startswith("right = quantity_0 + quantity_1 ")
+            assert short["lines"][:gap] == whole["lines"][:gap]
+            assert short["lines"][gap + 1 :][-1].startswith("right = quantity_0 + quantity_1 ")
             assert gap > 20
 
 
@@ -213,14 +209,13 @@ def test_few_long_lines_are_cut_each() -> None:
     task = policygen.load_task("cartpole")
     terms = " + ".join(f"{i}.12345*sin({i}.12345*angle)" for i in range(2, 45))
     policy = parse(f"left = {terms}\nright = {terms}", task, "linear").policy
-    assert policy is not None
     whole = view_of(policy)
     short = shortened(whole, 400)
-    assert len(short.text) < 500 < 1_500 < len(whole.text)
-    assert [line.startswith(start) for line, start in zip(short.lines, ("left = ", "right = "), strict=True)] == [
+    assert len(short["text"]) < 500 < 1_500 < len(whole["text"])
+    assert [line.startswith(start) for line, start in zip(short["lines"], ("left = ", "right = "), strict=True)] == [
         True
     ] * 2
-    assert all("more characters)" in line for line in short.lines)
+    assert all("more characters)" in line for line in short["lines"])
 
 
 @pytest.mark.parametrize("kind", ["linear", "table"])
@@ -236,7 +231,6 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
         reply = fenced(f"bins angle: {edges}", "| angle | action |", "|---|---|", *rows)
         options = {"grid": "free"}
     context, config = searched("cartpole", kind, Written([reply, reply]), iterations=2, prompt_tokens=2_400, **options)
-    assert context.incumbent is not None
     assert len(context.incumbent.to_text()) > 4 * 1_000
     prompt = render_prompt(context, config)
     assert prompt.estimated_tokens <= 2_400
@@ -275,7 +269,7 @@ def test_a_shorter_account_of_tuning_keeps_what_moved_most_and_what_matters_leas
     task = policygen.load_task("cartpole")
     view = view_of(parse("let lead = angle + 0.3*spin\nleft = 0\nright = 2*lead", task, "linear").policy)  # type: ignore[arg-type]
     tuned = {"let lead": [(0.31, 0.3)], "right": [(1.0, 2.0)]}
-    view = dataclasses.replace(view, refinement="cma", tuned=tuned, spread={"let lead": [2.0], "right": [70.0]})
+    view |= {"refinement": "cma", "tuned": tuned, "spread": {"let lead": [2.0], "right": [70.0]}}
     given = {"best": view, "baseline": "", "kind": "linear", "random": None, "others": [], "show": Show(details=20)}
     said = render_template("_best", given)
     assert "It moved, in order of appearance: right 1 to 2; 1 more moved less.\n" in said
@@ -300,8 +294,7 @@ def test_changes_are_told_in_whole_lines_those_that_decide_first() -> None:
     lets = [f"let part_{i} = {i + 2}*angle + sin({i}*spin)/7 + 0.123*position" for i in range(30)]
     total = " + ".join(f"part_{i}" for i in range(30))
     replies = ["left = 0\nright = angle", "\n".join([*lets, f"right = 2*angle + {total}"])]
-    context, config = searched("cartpole", "linear", Written(replies), iterations=2)
-    _, request = texts(render_prompt(context, config))
+    _, request = texts(render_prompt(*searched("cartpole", "linear", Written(replies), iterations=2)))
     entry = request.split("\n- 2: ")[1].split("\n\n")[0]
     listed = entry.split("  Its lines that differ from 1: ")[1].split("\n")[0] if "differ from 1" in entry else entry
     first = listed[listed.index("`") :].split("; ")

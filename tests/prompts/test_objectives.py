@@ -1,4 +1,4 @@
-"""`--shape`: what a prompt says of objectives, and of what their terms came to."""
+"""`--shape`: prompts ask for objectives, and report the sums of their terms."""
 
 from __future__ import annotations
 
@@ -55,17 +55,22 @@ def test_prompts_speak_of_objectives_where_they_are_asked_for_and_nowhere_else(
 def test_each_objective_is_told_with_the_sums_of_its_terms(later: tuple[Context, RunConfig]) -> None:
     context, config = later
     one, other = objective_views(context)
-    assert one.lines == ("let calm = exp(-abs(spin))", "objective = reward + 2*calm")
-    assert [text for text, _ in one.terms] == ["reward", "2*calm"]
-    assert [text for text, _ in other.terms] == ["-abs(position)", "0.5*right"]
+    assert one["lines"] == ["let calm = exp(-abs(spin))", "objective = reward + 2*calm"]
+    assert [text for text, _ in one["terms"]] == ["reward", "2*calm"]
+    assert [text for text, _ in other["terms"]] == ["-abs(position)", "0.5*right"]
     for view in (one, other):
-        assert (view.is_best, len(view.groups)) == (context.best is context.attempts[view.number], len(view.total))
-        assert view.total == pytest.approx([sum(column) for column in zip(*(s for _, s in view.terms), strict=True)])
-        assert view.groups[-1][0] == "the best policy's" or view.is_best
-    assert one.terms[0][1] == pytest.approx([mean for _, _, mean in one.groups])  # `reward` sums to the return
+        assert (view["is_best"], len(view["groups"])) == (
+            context.best is context.attempts[view["number"]],
+            len(view["total"]),
+        )
+        assert view["total"] == pytest.approx(
+            [sum(column) for column in zip(*(s for _, s in view["terms"]), strict=True)]
+        )
+        assert view["groups"][-1][0] == "the best policy's" or view["is_best"]
+    assert one["terms"][0][1] == pytest.approx([mean for _, _, mean in one["groups"]])  # `reward` sums to the return
     _, request = texts(render_prompt(context, config))
     told = request.split("## What tuning was for\n")[1].split("\n## ")[0]
-    assert f"Attempt 1{', the best policy' * one.is_best}:\n```\nlet calm = exp(-abs(spin))\nobjective = " in told
+    assert f"Attempt 1{', the best policy' * one['is_best']}:\n```\nlet calm = exp(-abs(spin))\nobjective = " in told
     assert "for its objective (" in told
     assert "\n- 2*calm: " in told
     assert "\n- in all: " in told

@@ -58,7 +58,7 @@ def untuned(kind: str = "linear", **settings: Any) -> tuple[Context, RunConfig]:
 
 
 def after(context: Context, *attempts: Attempt) -> Context:
-    """The context with more attempts, each numbered by its place."""
+    """Return the context with more attempts, numbered in order."""
     numbered = [replace(attempt, number=k) for k, attempt in enumerate(attempts, len(context.attempts))]
     return replace(context, attempts=(*context.attempts, *numbered))
 
@@ -113,7 +113,6 @@ def test_the_example_of_a_plant_can_be_read() -> None:
     parsed = parse(f"```\n{policy}{plant}```", HEATER)
     assert parsed.problems == ()
     assert parsed.policy is not None
-    assert parsed.plant is not None
     assert [name for name, _ in parsed.plant.next] == ["temperature", "drift"]
 
 
@@ -136,9 +135,8 @@ def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> Non
     context, config = untuned()
     context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=FITTED)), Attempt(2, None, None))
     view = plant_view(context)
-    assert view is not None
-    assert view.regressed == ("next velocity", "next spin")  # the reward is the task's
-    assert [error.name for error in view.errors] == ["spin", "velocity"]
+    assert view["regressed"] == ("next velocity", "next spin")  # the reward is the task's
+    assert [error.name for error in view["errors"]] == ["spin", "velocity"]
     _, request = words(context, config)
     assert f"``` {' '.join(FITTED.text.split())} ``` Fitted to the 330 steps played." in request
     assert f"one step / {AHEAD} steps ahead" in request
@@ -196,14 +194,11 @@ def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytes
     attempts, _, context, config = replied([both, fenced(mended)], monkeypatch)
     first, second = attempts[-2:]
     assert first.plant is not None
-    assert second.plant is not None
     assert not first.problems
     assert not second.problems
     assert dict(second.plant.next) == {"velocity": "velocity + 0.39*right - 0.195"}
     assert second.proposed is not None
-    assert context.best is not None
     account = second.tuned.fitted_plant
-    assert account is not None
     _, request = texts(render_prompt(context, config))
     assert account.text in request
     assert "push" in account.text  # of the line that stayed
@@ -218,5 +213,4 @@ def test_a_problem_in_a_line_of_the_plant_is_shown_and_corrected(monkeypatch: py
     assert "unknown observation `angel`" in repair
     assert "line 3 was: `next angel = angle + 0.02*spin`" in repair
     assert "repeat the other lines of your policy and your plant as they were, inside one fenced code block" in repair
-    assert attempts[1].plant is not None
     assert dict(attempts[1].plant.next) == {"angle": "angle + 0.02*spin"}

@@ -36,7 +36,7 @@ def small() -> tuple[Context, RunConfig]:
 
 
 def refused(search: tuple[Context, RunConfig], text: str) -> str:
-    """What is said of a template that does too much."""
+    """Return the error message for a template that does too much."""
     written(text)
     with pytest.raises(TemplateError) as failure:
         render_prompt(*search)
@@ -52,7 +52,7 @@ PLAIN = (str, int, float, bool, type(None))
 
 
 def reachable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Everything that a template can get at from `value`: items, keys, and every public attribute."""
+    """Yield everything that a template can reach from `value`: items, keys, and every public attribute."""
     yield path, value
     if type(value) in PLAIN:
         return
@@ -149,7 +149,7 @@ ENDED = "the template makes more than [0-9,]+ characters, items and turns|takes 
 
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the limits, so that the tests take a tenth of the time."""
+    """Set the limits to a tenth, so that the tests take a tenth of the time."""
     monkeypatch.setattr(allowance, "MOST", allowance.MOST // 10)
     monkeypatch.setattr(allowance, "LARGEST", allowance.LARGEST // 10)
 

@@ -1,4 +1,4 @@
-"""Templates: where they are found, what they reach, what happens when they are broken or do too much."""
+"""Templates: the search for their files, their includes, and the messages about broken ones."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
     [
         ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
         ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined: nearest is `task`, the others are account, attempts, "),
-        ("{{ task.nmae }}", 1, "has no attribute 'nmae': nearest is `name`, the others are about, action_space, "),
+        ("{{ task.nmae }}", 1, "has no attribute 'nmae': nearest is `name`, the others are gym_id, observations, "),
         ("{{ grid[0].lable }}", 1, "has no attribute 'lable': there are name, bins, plain"),
-        ("{{ best['" + "x" * 9_000 + "'] }}", 1, "': there are at_an_end, compared_mean, exact, "),
+        ("{{ best['" + "x" * 9_000 + "'] }}", 1, "': there are number, text, lines, score, "),
         ("\n{{ ''.__class__ }}", 2, "unsafe"),
         ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
         ("{{ task.__init__.__globals__ }}", 1, "unsafe"),

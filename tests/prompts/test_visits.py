@@ -1,4 +1,4 @@
-"""Visits: how often each cell was met and each action taken in it."""
+"""Counts of visits of cells, and of the actions taken there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def counted(episodes: collections.abc.Iterable[Any], policy: policygen.TablePolicy) -> tuple[Any, Any, Any]:
-    """Visits, visits before a fall, and the returns to go from first visits, of each (bins, action)."""
+    """Return visits, visits before a fall, and the returns to go from first visits, by (bins, action)."""
     counts: collections.Counter[Any] = collections.Counter()
     ends: collections.Counter[Any] = collections.Counter()
     returns: collections.defaultdict[Any, list[float]] = collections.defaultdict(list)
@@ -42,7 +42,6 @@ def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not
     context, config = searched("cartpole", "table", iterations=6, episodes=20, warmup_episodes=40)
     policy = context.incumbent
     assert isinstance(policy, policygen.TablePolicy)
-    assert context.best is not None
     counts, ends, returns = counted(context.buffer.of_attempt(context.best.number), policy)
     _, _, anywhere = counted(context.buffer, policy)
     views = template_variables(context, config)["visits"]
@@ -53,26 +52,25 @@ def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not
         return np.mean(values) - half, np.mean(values) + half
 
     for view in views:
-        key = (view.bins, view.action)
-        assert (view.visits, view.ends_soon, view.episodes) == (counts[key], ends[key], len(returns[key]))
-        assert view.mean_return == pytest.approx(np.mean(returns[key]))
+        key = (view["bins"], view["action"])
+        assert (view["visits"], view["ends_soon"], view["episodes"]) == (counts[key], ends[key], len(returns[key]))
+        assert view["mean_return"] == pytest.approx(np.mean(returns[key]))
         low, high = interval(returns[key])
-        assert view.error == pytest.approx((high - low) / 4)
-        other = (view.bins, {"left": "right", "right": "left"}[view.action])
+        assert view["error"] == pytest.approx((high - low) / 4)
+        other = (view["bins"], {"left": "right", "right": "left"}[view["action"]])
         if len(anywhere[other]) >= LEAST_EPISODES:
-            assert view.other == other[1]
-            assert view.other_return == pytest.approx(np.mean(anywhere[other]))
+            assert view["other"] == other[1]
+            assert view["other_return"] == pytest.approx(np.mean(anywhere[other]))
             below, above = interval(anywhere[other])
             assert above < low + 1e-9 or below > high - 1e-9
         else:
-            assert view.other == ""
-    order = [(-view.ends_soon, -view.visits) for view in views]
+            assert view["other"] == ""
+    order = [(-view["ends_soon"], -view["visits"]) for view in views]
     assert order == sorted(order)
 
 
 def test_noise_is_not_told() -> None:
     task = policygen.load_task("cartpole")
-    assert task.grid is not None
     rng = np.random.default_rng(1)
     buffer = ReplayBuffer()
     for seed in range(20):  # one step each, in one cell, an action and a reward by chance
@@ -87,7 +85,6 @@ def test_noise_is_not_told() -> None:
 @pytest.mark.parametrize("name", ["Pendulum-v1", "pair"])
 def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> None:
     task = PAIR if name == "pair" else policygen.load_task(name)
-    assert task.grid is not None
     rng = np.random.default_rng(0)
     reader = cell_reader(task, task.grid)
     buffer = ReplayBuffer(2_000)
@@ -110,7 +107,7 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
         assert np.allclose(mine[1], theirs[1])
         assert mine[1][0].sum() == buffer.transitions
         views = visit_views(reader, *mine, 8)
-        assert [view.visits for view in views] == [view.visits for view in visit_views(reader, *theirs, 8)]
+        assert [view["visits"] for view in views] == [view["visits"] for view in visit_views(reader, *theirs, 8)]
     assert buffer.evictions > 3
     assert len(mine[0]) == 4
 

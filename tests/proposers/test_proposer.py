@@ -1,4 +1,4 @@
-"""Asking for a policy: repairs while they can help, every request charged and recorded, no budget exceeded."""
+"""Proposals of a language model: repairs, budgets, and the sentence that describes an attempt."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
-from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
+from policygen.llm.messages import Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal, first_sentence
+from policygen.proposers.proposer import CUT_OFF, Proposal, Proposer, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
@@ -31,7 +31,7 @@ def config(**more: Any) -> RunConfig:
 
 @dataclass(frozen=True)
 class Asked:
-    """A provider, and what its run has asked it."""
+    """A provider, and the log of its requests."""
 
     provider: Any
     request_log: RequestLog
@@ -42,7 +42,7 @@ class Asked:
 
 
 def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
-    return LanguageModel(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
+    return Proposer(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
 
 
 def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
@@ -54,7 +54,7 @@ def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig
 
 
 class Said(Written):
-    """Says whole replies, or raises what is an exception."""
+    """A provider that gives these replies, and raises those that are exceptions."""
 
     def __init__(self, *replies: Reply | Exception | str) -> None:
         super().__init__(())
@@ -124,54 +124,11 @@ def test_a_fixed_grid_is_said_to_be_fixed() -> None:
         assert (proposal.parsed.policy is not None) is stands
 
 
-# --- what is charged and recorded ------------------------------------------------------------------------------------
-
-
-def test_retries_are_charged_to_the_exchange_they_led_to() -> None:
-    busy = TransientProviderError("busy", 0)
-    asked, context, prompt, chosen, seen = start(Said(busy, busy, ALWAYS_DOWN))
-    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
-    assert exchange.requests == asked.ledger.calls == 3
-    assert (exchange.tokens_in, exchange.tokens_out) == (1000, 50)
-    assert seen == [exchange]
-
-
-@pytest.mark.parametrize("fault", [ProviderError("no"), KeyboardInterrupt()])
-def test_a_request_that_was_never_answered_is_recorded_before_the_error_goes_on(fault: BaseException) -> None:
-    class Failing(Said):
-        def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-            raise fault
-
-    asked, context, prompt, chosen, seen = start(Failing())
-    with pytest.raises(type(fault)):
-        propose(asked, 3, prompt, context, chosen)
-    assert seen == [FailedExchange(3, 0, prompt, 1, str(fault) or "interrupted")]
-
-
-def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
-    chosen = config()
-    context = new_search(TASK, chosen).context(1, chosen)
-    prompt = render_prompt(context, chosen)
-    recorded = [
-        FailedExchange(1, 0, prompt, 2, "refused"),
-        Exchange(1, 0, prompt, Reply(MALFORMED_LAKE, "by-hand", 10, 5), 1),
-    ]
-    provider, ledger = Said(ALWAYS_DOWN), Ledger(chosen)
-    seen: list[Exchange | FailedExchange] = []
-    asked = Asked(provider, RequestLog(ledger, recorded=recorded, on_exchange=seen.append))
-    proposal = propose(asked, 1, prompt, context, chosen)
-    assert proposal.parsed.policy is not None
-    assert [e.requests for e in proposal.exchanges] == [3, 1]
-    assert ledger.calls == 4
-    assert len(provider.prompts) == 1
-    assert [e.requests for e in seen] == [1]  # the failed requests stand in the log already
-
-
 # --- budgets, whatever happens ---------------------------------------------------------------------------------------
 
 
 class Greedy(Written):
-    """Bills as much as an honest server may: the margin on the prompt, and every token it was allowed."""
+    """A provider that bills the maximum: the margin on the prompt, and every allowed token of the reply."""
 
     def __init__(self, events: list[str]) -> None:
         super().__init__(())
@@ -225,30 +182,6 @@ def test_no_budget_is_exceeded(
     assert ledger.usd is not None
     assert max_usd is None or ledger.usd <= max_usd
     assert all(allowed >= 256 for allowed in provider.asked)
-
-
-def unpriced(tokens_in: int, tokens_out: int) -> None:
-    return None
-
-
-def test_the_reply_may_have_what_the_budget_leaves() -> None:
-    ledger = Ledger(config(max_tokens=3000))
-    hold = ledger.hold(BLANK, unpriced)
-    assert hold.tokens_out == 3000 - round(1000 * ESTIMATE_MARGIN)
-    ledger.charge_reply(BLANK, Reply("", "m", 1000, 100), hold)
-    assert ledger.hold(BLANK, unpriced).tokens_out == 3000 - 1100 - ledger.expected_tokens(BLANK)
-    with pytest.raises(BudgetExhausted, match="--max-tokens"):
-        Ledger(config(max_tokens=1000)).hold(BLANK, unpriced)
-
-
-def test_an_unknown_price_stays_unknown() -> None:
-    ledger = Ledger(config())
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=None))
-    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
-    assert ledger.usd is None
-    with pytest.raises(BudgetExhausted, match="price is unknown"):
-        replace(ledger, config=config(max_usd=9)).hold(BLANK, lambda *tokens: 0.1)
 
 
 @pytest.mark.parametrize(

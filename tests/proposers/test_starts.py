@@ -1,4 +1,4 @@
-"""When the embedded search begins anew: after a stall, and never while it climbs."""
+"""The search `builtin` starts a new search after a stall, and not while scores rise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM = -10.0
 
 
 def attempted(task: str, random: float, *steps: tuple[str, str | None, float]) -> list[Attempt]:
-    """Attempts: the policy as proposed, as tuned (None: not tuned), and its score; before them random actions."""
+    """Return attempts after random actions; a step is a policy as proposed, as tuned (None: not tuned), and a score."""
     attempts = [Attempt(0, None, Score(random, 0.0, (random, random), False, "copies"))]
     for number, (before, after, mean) in enumerate(steps, start=1):
         proposed = saved(policygen.parse(before, task))
@@ -28,14 +28,14 @@ def attempted(task: str, random: float, *steps: tuple[str, str | None, float]) -
 
 
 def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
-    """Attempts of a push: as proposed (0 is where every search begins), as tuned, and its score."""
+    """Return attempts; a step is a weight as proposed (0 starts a search), as tuned, and a score."""
     texts = (tuple(None if x is None else f"force = {x:g}*velocity" for x in step[:2]) for step in steps)
     pairs = zip(texts, steps, strict=True)
     return attempted("mountaincar-continuous", RANDOM, *((*some, step[2]) for some, step in pairs))  # type: ignore[misc]
 
 
 def push(attempts: Sequence[Attempt]) -> str | None:
-    """The policy to continue, as text."""
+    """Return the policy to continue, as text."""
     policy = policy_to_continue(attempts)
     return None if policy is None else policy.to_text()
 
@@ -86,7 +86,7 @@ STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
 
 
 def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
-    """Attempts of a choice among three."""
+    """Return attempts for a task with a choice among three labels."""
     return attempted("mountaincar", -200.0, *steps)
 
 
@@ -103,7 +103,7 @@ STALLED = (
 
 
 def exchanged_in(attempts: list[Attempt]) -> str | None:
-    """What is proposed for the best policy, as in a run: the one accepted last."""
+    """Return the proposal after these attempts; the best policy is the one accepted last."""
     best = next((one.policy for one in reversed(attempts) if one.accepted), None)
     policy = with_labels_exchanged(attempts, best, np.random.default_rng(0))
     return None if policy is None else policy.to_text()
@@ -116,7 +116,6 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
         attempts = chosen(*steps)
         assert policy_to_continue(attempts) is None
         exchanged = exchanged_in(attempts)
-        assert exchanged is not None
         tried.append(exchanged)
         steps.append((exchanged, exchanged.replace("3", "6"), -190.0))
     assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
@@ -128,7 +127,6 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
 
 def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
-    assert exchanged is not None
     after = exchanged.replace("3", "6")
     assert policy_to_continue(chosen(*STALLED, (exchanged, after, -149.0))) is None
     # What was proposed beside it does not matter.
@@ -138,7 +136,6 @@ def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
 
 def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_before_it() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
-    assert exchanged is not None
     behind = (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0)
     assert push(chosen(*STALLED, *behind)) == parsed(of_right(7))
 

@@ -1,7 +1,4 @@
-"""Several models take turns in real runs: recorded, resumed alike, and told.
-
-It tests `proposers.make`.
-"""
+"""Runs in which several models take turns: their records, resuming, and output."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 
 
 
 class Speaker:
-    """A model that always says the same."""
+    """A model that gives these replies in order, and then repeats the last."""
 
     is_language_model = True
 

@@ -1,4 +1,4 @@
-"""Attempts: what each keeps of its policy and episodes, and what is read of a long run that goes on."""
+"""Attempts: the saved form of policies and episodes, and reading the attempts of an unfinished run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policygen.policies.parse import parse
 from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import attempt_from_record, attempt_to_record
-from policygen.search.resume import load_run, resume
+from policygen.search.resume import load_run
 
 LINES = "left = 0\nright = {}*angle + 0.25*spin"
 
@@ -55,7 +55,7 @@ def test_episodes_in_short_are_arrays_and_read_back() -> None:
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that goes on."""
+    """Return the folder of an unfinished run."""
     provider = Written([fenced(LINES.format(2 + n)) for n in range(4)])
     small = {"episodes": 2, "warmup_episodes": 2, "final_episodes": 2, "fragility": False}
     out = tmp_path_factory.mktemp("runs")
@@ -77,7 +77,6 @@ def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path)
     try:
         (run_folder / "attempts.jsonl").write_text("\n".join(lines) + "\n")
         loaded = load_run(run_folder)
-        assert loaded.search.best is not None
         assert loaded.search.best.number == best
         other = next(one for one in loaded.search.attempts[1:] if one.number != best)
         with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: .* policygen resume|resume") as failure:
@@ -87,15 +86,6 @@ def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path)
         assert not other.failed
     finally:
         (run_folder / "attempts.jsonl").write_bytes(whole)
-
-
-def test_lines_of_an_unfinished_round_go_without_a_policy_being_read(run_folder: Path) -> None:
-    log = run_folder / "attempts.jsonl"
-    whole = log.read_text()
-    log.write_text(whole + '{"torn')
-    run = resume(run_folder, Written([]))
-    run.logbook.release()
-    assert log.read_text() == whole
 
 
 def test_an_attempt_without_a_text_of_its_policy_is_read() -> None:

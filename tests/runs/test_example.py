@@ -1,4 +1,4 @@
-"""A policy of another task as a worked example: what is said of it, when it is read, and that it stays what it was."""
+"""A policy of another task as a worked example: its text in prompts, its sources, and its copy in the run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def saved(text: str = LAW, task: str = "cartpole", path: str = "law.json") -> Pa
 
 
 def request(name: str, **options: Any) -> str:
-    """What the first prompt of a task asks."""
+    """Return the request of the first prompt of a task."""
     return preview(name, None, (), options).prompt.messages[-1].content
 
 
 def section(text: str) -> str:
-    """The example in a prompt, up to the next heading."""
+    """Return the example in a prompt, up to the next heading."""
     assert text.count(TITLE) == 1
     return text.split(TITLE)[1].split("\n## ")[0]
 
@@ -236,7 +236,7 @@ def requests_of(server: ChatServer) -> list[str]:
 
 
 def interrupted(server: ChatServer) -> tuple[Path, Path]:
-    """The source of an example, and a run that shows it and ended after its first attempt."""
+    """Return the source of an example, and a run that shows it and ended after its first attempt."""
     source = policygen.run("cartpole", **{**SMALL, "final_episodes": 3}, out="source").folder
     with pytest.raises(PolicygenError):
         policygen.run("frozenlake", llm="compatible:m", base_url=server.openai_url, iterations=2, example=source)

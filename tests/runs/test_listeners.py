@@ -1,4 +1,4 @@
-"""Listeners hear what happens in order, and one that fails loses nothing."""
+"""Listeners are called in order, and a failing one does not harm the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 
 
 
 class Diary(Listener):
-    """Writes down what it hears."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []

@@ -1,4 +1,4 @@
-"""Summaries, scores and attempts as JSON values: what is written comes back, damage is one sentence."""
+"""Summaries, scores and attempts as JSON values read back as written."""
 
 from __future__ import annotations
 
@@ -70,5 +70,4 @@ def test_what_is_no_number_is_null_in_a_summary() -> None:
     written = json.loads(json.dumps(summary_to_record(summary), allow_nan=False))
     assert (written["best_score"], written["final"]["mean"], written["final"]["ci95"]) == (None, None, [None, None])
     read = SUMMARY.validate_python(written)
-    assert read.final is not None
     assert np.isnan(read.final.mean)

@@ -1,4 +1,4 @@
-"""Exchanges are charged and recorded as they happen; those of an interrupted run come first and cost what they cost."""
+"""Requests and replies are charged and recorded as they happen; recorded ones are used first, and charged again."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def log(spent: Ledger, seen: list[Any], **options: Any) -> RequestLog:
 
 
 class Scripted(Written):
-    """Answers with replies, and raises what is an exception."""
+    """A provider that gives these replies, and raises those that are exceptions."""
 
-    def __init__(self, *script: Reply | Exception) -> None:
+    def __init__(self, *script: Reply | BaseException) -> None:
         super().__init__(())
         self.script = list(script)
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         one = self.script.pop(0)
-        if isinstance(one, Exception):
+        if isinstance(one, BaseException):
             raise one
         return one
 
@@ -49,12 +49,13 @@ def test_an_answer_is_charged_recorded_and_handed_back() -> None:
     assert (spent.calls, spent.tokens_in, spent.tokens_out, spent.usd, spent.held) == (2, 10, 5, 0.5, [])
 
 
-def test_a_request_that_was_sent_in_vain_is_recorded_and_one_that_was_not_sent_is_not() -> None:
+@pytest.mark.parametrize("fault", [ProviderError("no key"), KeyboardInterrupt()])
+def test_a_request_without_a_reply_is_recorded_and_one_that_was_not_sent_is_not(fault: BaseException) -> None:
     spent, seen = ledger(max_calls=1), []
     request_log = log(spent, seen)
-    with pytest.raises(ProviderError):
-        request_log.ask(Scripted(ProviderError("no key")), 1, 0, PROMPT)
-    assert seen == [FailedExchange(1, 0, PROMPT, 1, "no key")]
+    with pytest.raises(type(fault)):
+        request_log.ask(Scripted(fault), 1, 0, PROMPT)
+    assert seen == [FailedExchange(1, 0, PROMPT, 1, str(fault) or "interrupted")]
     with pytest.raises(BudgetExhausted):
         request_log.ask(Scripted(), 1, 0, PROMPT)
     assert (len(seen), spent.held) == (1, [])

@@ -1,4 +1,4 @@
-"""What a user says to a run: how long the model is told, what outlives an interruption, and what is refused."""
+"""The user's messages to a run: comments in prompts, pauses, resuming, and refused input."""
 
 from __future__ import annotations
 

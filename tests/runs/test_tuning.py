@@ -1,4 +1,4 @@
-"""What tuning a proposal may do, as the search keeps to it and prompts say it."""
+"""The limits of tuning, as the search keeps them and prompts state them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def test_what_is_left_is_divided_over_the_proposals_to_come() -> None:
     assert episodes_of_tuning(4, config, 3_000) == 3_000 // 2 - 40
     assert episodes_of_tuning(4, config, LEAST_SHARE) == 0
     tuning = tuning_limits(1, task, "linear", config, 0)
-    assert tuning is not None
     assert (tuning.method, tuning.left, tuning.episodes) == ("cma", 3_000, (3_000 - 10) // 5 - 40)
     assert constants_for(500) == 25
 
@@ -34,8 +33,6 @@ def test_each_kind_of_policy_has_its_method() -> None:
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"refine": "auto:500"})
     table, linear = (tuning_limits(1, task, kind, config, 0) for kind in ("table", "linear"))
-    assert table is not None
-    assert linear is not None
     assert (table.method, linear.method) == ("coordinate", "cma")
     assert method_for("auto", choices=False, constants=1_000) == "ars"
     assert method_for("ars", choices=True) == "ars"

@@ -1,4 +1,4 @@
-"""Turns of several models: everybody once, then by gain for cost, from the attempts alone."""
+"""Turns of several models: each once, then by gain per cost, computed from the attempts alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANDOM = Attempt(0, None, None, verdict="random actions")
 
 
 def played(count: int, gains: dict[str, float], prices: dict[str, float | None], **settings: object) -> list[Attempt]:
-    """Attempts of which every one of a model gains the same, whose turn it is decides."""
+    """Return `count` attempts; each is made by the model whose turn it is, and has the gain of that model."""
     attempts, models = [RANDOM], tuple(gains)
     for number in range(1, count + 1):
         model = choose_model(number, attempts, models, config(**settings))

@@ -1,4 +1,4 @@
-"""A run that gets a larger budget goes on as if it had been asked for at first, to the last bit."""
+"""A finished run with a larger budget continues as if it had this budget from the start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def finished(folder: Path, *assignments: str) -> Path:
-    """Go on with a run to its end."""
+    """Continue a run to its end, and return its folder."""
     carry_out(resume(folder, assignments=assignments))
     return folder
 

@@ -1,4 +1,4 @@
-"""The prompt a model would get, without asking one: the first of a task, the next of a run."""
+"""The preview of a prompt: the first one of a task, and the next one of a run."""
 
 from __future__ import annotations
 

@@ -36,11 +36,9 @@ def violations(violated: int, *, hard: bool = True, allowed: float = 0.01) -> tu
 
 def test_a_violating_policy_never_replaces_one_that_meets_hard_requirements() -> None:
     refused = judge_violations(violations(3), violations(0))
-    assert refused is not None
     assert not refused.accepted
     assert refused.words == "this violates `overshoot` more often: in 3 of 20 episodes"
     mended = judge_violations(violations(0), violations(3))
-    assert mended is not None
     assert mended.accepted
     assert mended.words == "the best so far violates `overshoot` more often: in 3 of 20 episodes"
 
@@ -71,7 +69,6 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     folder = the_run(Path("results"))
     first, _, drifting = Logbook(folder).attempts()
     assert [one.name for one in first.violations] == ["rail", "upright"]
-    assert drifting.score is not None
     assert drifting.score.mean > 20  # far longer than the best, and refused
     assert not drifting.accepted
     assert "this violates `rail` more often: in" in said.out
@@ -102,8 +99,6 @@ def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -
     folder = the_run(Path("results"))
     best = Logbook(folder).attempts()[1]
     assert best.violations[0].violated == 0
-    assert best.tuned.proposed_score is not None
-    assert best.score is not None
     assert best.score.mean > best.tuned.proposed_score.mean
     (folder / "summary.json").unlink()
     log = folder / "attempts.jsonl"

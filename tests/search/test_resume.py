@@ -1,4 +1,4 @@
-"""A run that was interrupted, wherever, ends as one that was not; and nothing that was answered is asked again."""
+"""An interrupted run ends like an uninterrupted one, and repeats no answered request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def finish(folder: Path) -> None:
-    """Go on with a run, in this process, to its end."""
+    """Continue a run in this process to its end."""
     carry_out(resume(folder))
 
 
@@ -141,7 +141,7 @@ STORIES = {
 
 
 def moments(folder: Path) -> Iterator[tuple[int, int]]:
-    """How many lines of the transcript and of the attempts there were after each write of a finished run."""
+    """Yield the numbers of lines of the transcript and of the attempts after each write of a finished run."""
     rounds = json.loads(json.dumps(load_run(folder).config.candidates))
     asked = [line["attempt"] for line in transcript_of(folder)]
     scored = [line["number"] for line in attempts_of(folder)]
@@ -159,7 +159,7 @@ def moments(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def broken_off(whole: Path, there: Path, lines: int, attempts: int, torn: bool) -> None:
-    """Make `there` what `whole` was when it had so many lines; `torn` adds the first half of the next ones."""
+    """Copy `whole` as it was with these numbers of lines; `torn` adds the first half of the next ones."""
     there.mkdir(parents=True)
     for name in ("config.toml", "task.json", "templates.json"):
         shutil.copy(whole / name, there)
@@ -201,7 +201,7 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
 
 
 def killed_when(enough: Callable[[], bool], *arguments: object, cwd: Path) -> bool:
-    """Start the command line and kill it as soon as `enough` says so; False if it ended by itself before."""
+    """Start the command and kill it once `enough` returns True; return False if it ended before."""
     process = start_process(*arguments, cwd=cwd)
     while process.poll() is None:
         if enough():
@@ -239,7 +239,7 @@ def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
 
 
 class Deadly(ChatServer):
-    """Kills the client while it waits for the answers with the numbers in `deadly`, which it then never gets."""
+    """A server that kills the client instead of sending the answers with the numbers in `deadly`."""
 
     deadly: set[int]
     client: Fork
@@ -300,7 +300,7 @@ def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_on
 
 
 def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
-    """A whole run, and a copy of it that was broken off after `keep` attempts."""
+    """Return a whole run, and a copy of it that was interrupted after `keep` attempts."""
     whole = made(POLE, "results", **{"iterations": 4, **FEW, **settings})
     folder = Path("interrupted") / whole.name
     broken_off(whole, folder, keep, keep + 1, torn=False)
@@ -381,14 +381,6 @@ def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
         resume(tmp_path)
     with pytest.raises(LogbookError, match="is not a run folder"):
         resume(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["config.toml", "task.json"])
-def test_damaged_settings_are_one_sentence_that_names_the_file(name: str) -> None:
-    _, folder = interrupted()
-    (folder / name).write_text("{ torn")
-    with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged[^\n]*$"):
-        resume(folder)
 
 
 def test_a_run_whose_server_is_gone_is_not_touched_by_resume() -> None:

@@ -1,4 +1,4 @@
-"""Runs that begin with a policy of the user (`--start`)."""
+"""Runs that begin with a policy given by the user (`--start`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def test_attempt_1_is_the_given_policy_and_the_model_sees_it_as_the_best(line: L
     assert "proposals from the policy given with --start, then compatible:m" in done.out
     folder = the_run(Path("results"))
     _, first, second = Logbook(folder).attempts()
-    assert first.policy is not None
     assert "# by hand" in first.policy.to_text()
     assert (first.requests.model, first.requests.calls) == ("start", 0)
     assert second.accepted
@@ -81,7 +80,6 @@ def test_a_start_may_be_a_run_a_saved_policy_or_a_policy_object(line: Line, work
         again = the_run(workplace / f"from-{source.name}")
         assert Logbook(again).attempts()[1].policy == Logbook(first).attempts()[1].policy
     own = parse(HASTY, load_task("cartpole"), "linear").policy
-    assert own is not None
     found = policygen.run("cartpole", start=own, policy="linear", iterations=1, episodes=5, final_episodes=5, jobs=1)
     assert found.policy == own
     with pytest.raises(PolicyError, match="the text cannot be read as a policy of this run"):

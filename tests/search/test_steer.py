@@ -1,4 +1,4 @@
-"""A run that is steered while it goes on: what its prompts carry, and that it is resumed as if it had not stopped."""
+"""Comments and pauses during a run: its prompts, its messages, and resuming."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import policygen
 from policygen import cli
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
@@ -26,7 +26,7 @@ REPLIES = (ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, ALWAYS_DOWN)
 
 
 class Saying(Written):
-    """Says the replies in order; before each the user may say something, or the power fails."""
+    """A provider that gives these replies in order; before each, a function may comment, pause or interrupt."""
 
     def __init__(self, texts: Any, before: dict[int, Any], folder: list[Path]) -> None:
         super().__init__(texts)
@@ -41,7 +41,7 @@ class Saying(Written):
 
 
 class Where(Listener):
-    """Remembers where the run is, and what it said that it does."""
+    """A listener that records the folder and the activities of the run."""
 
     def __init__(self) -> None:
         self.folder: list[Path] = []
@@ -51,8 +51,8 @@ class Where(Listener):
         self.folder.append(run.folder)
 
     def doing(self, activity: Activity | None) -> None:
-        if isinstance(activity, SteeringNotice):
-            self.said.append(activity.sentence)
+        if isinstance(activity, str):
+            self.said.append(activity)
 
 
 def a_run(out: Path, before: dict[int, Any], **settings: Any) -> tuple[Saying, Where, Path]:
@@ -65,7 +65,7 @@ def a_run(out: Path, before: dict[int, Any], **settings: Any) -> tuple[Saying, W
 
 
 def carrying(provider: Written, words: str = WORDS) -> list[int]:
-    """The prompts, counted from 1, that carry the words."""
+    """Return the numbers, from 1, of the prompts with these words."""
     return [i for i, prompt in enumerate(provider.prompts, start=1) if words in prompt.messages[-1].content]
 
 
@@ -122,11 +122,11 @@ def test_a_paused_run_waits_before_its_next_prompt_and_goes_on(tmp_path: Path) -
 
 
 class PowerFailure(BaseException):
-    """Nothing of ours catches it."""
+    """An exception that policygen does not catch."""
 
 
 def test_a_resumed_run_tells_what_it_told_before_and_what_was_said_since(tmp_path: Path) -> None:
-    """Interrupted after the second reply, which is on the disk, with a comment made while the run stood still."""
+    """The run is interrupted after its second reply, which is recorded; the user comments before it is resumed."""
     whole, _, _ = a_run(tmp_path / "whole", {1: lambda s: s.say(WORDS), 2: lambda s: s.say("later")})
 
     where = Where()
@@ -162,7 +162,7 @@ def test_a_paused_run_that_is_resumed_goes_on(tmp_path: Path) -> None:
 
 
 def broken_off(out: Path, **settings: Any) -> Path:
-    """The folder of a run that a crash ended while its last prompt waited for its reply."""
+    """Return the folder of a run that crashed while its last prompt waited for its reply."""
 
     def stop(steering: Steering) -> None:
         raise PowerFailure

@@ -218,7 +218,9 @@ def read_run(folder: Path) -> RunContent:
     logbook = Logbook(folder)
     config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
     best = best_of(attempts)
-    turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
+    turns = turns_of(
+        logbook.transcript.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted)
+    )
     user = Steering(folder).read()
 
     def comments_of(number: int) -> tuple[str, ...]:

@@ -28,9 +28,8 @@ from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, r
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.runs.config import BUDGETS, RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary, curve_csv
+from policygen.runs.records import FinalScore, Summary, curve_csv, templates_identity
 from policygen.runs.steering import Steering
-from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import KIND_WORDS, Task
 

@@ -19,7 +19,7 @@ from policygen.llm import Provider, ProviderPool, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.llm.transcript import Transcript
-from policygen.proposers.proposer import LanguageModel
+from policygen.proposers.proposer import Proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
@@ -118,7 +118,7 @@ class ModelSession(ABC, Generic[ResultT]):
                 tell(activity)
 
         if provider.is_language_model:
-            LanguageModel(provider, config).check(task)
+            Proposer(provider, config).check(task)
         self.folder, self.config, self.provider, self.result = folder, config, provider, result
         make_folder(folder, "choose another --out")
         try:

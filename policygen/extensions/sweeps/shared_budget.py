@@ -100,9 +100,8 @@ class SharedLedger(Ledger):
             tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
             unknown = any(entry["usd"] is None for entry in entries)
             usd = None if unknown else sum(entry["usd"] + entry["aside_usd"] for entry in entries)
-            hold = affordable_hold(
-                self._limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
-            )
+            limits, error = (self._limits.max_tokens, self._limits.max_usd), SharedBudgetExhausted
+            hold = affordable_hold(*limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=error)
             account[self._key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
         return hold
 
@@ -137,7 +136,7 @@ def _spent_in(logbook: Logbook) -> tuple[int, int, float | None] | None:
         return None
     ledger = Ledger(logbook.config())
     used_model = False
-    for exchange in logbook.exchanges():
+    for exchange in logbook.transcript.exchanges():
         ledger.calls += exchange.requests
         reply = getattr(exchange, "reply", None)
         used_model = used_model or reply is None or reply.model != NO_MODEL

@@ -25,10 +25,10 @@ from policygen.extensions.trackers import trackers
 from policygen.llm import read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
-from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
-from policygen.runs.listeners import Activity, Listener, RunView, SteeringNotice
+from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -146,7 +146,7 @@ def begin(order: Order) -> Run:
         if run.proposer.is_language_model:
             if order.limits.max_usd is not None and run.config.max_usd is None:
                 limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})
-                make_proposer(run.provider, limited).check(run.task)  # raises if a price is unknown
+                Proposer(run.provider, limited).check(run.task)  # raises if a price is unknown
             run.ledger = SharedLedger(run.ledger, order.folder, order.limits, cell.key)
     except BaseException:
         run.logbook.release()
@@ -262,7 +262,7 @@ class _Reporter(Listener):
 
     def doing(self, activity: Activity | None) -> None:
         """Report waits after errors, and the effects of the user's comments."""
-        if isinstance(activity, SteeringNotice) or (isinstance(activity, Wait) and activity.reason):
+        if isinstance(activity, str) or (isinstance(activity, Wait) and activity.reason):
             self.tell(Note(self.key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:

@@ -22,7 +22,7 @@ from policygen.proposers.proposer import read
 from policygen.runs.attempt import best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.state import Context, TriedPolicies
+from policygen.runs.state import Context
 from policygen.runs.steering import Steering
 
 Form = Literal["sft", "dpo", "grpo"]
@@ -93,7 +93,7 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
     carried = Steering(folder).read().carried
     commented = min((number for number, some in carried.items() if some and not comments), default=math.inf)
     found: dict[int, list[Exchange]] = {}
-    for exchange in logbook.exchanges():
+    for exchange in logbook.transcript.exchanges():
         if not isinstance(exchange, Exchange) or not 0 < exchange.attempt < len(attempts):
             left_out["without a reply or a result"] += 1
         elif exchange.attempt >= commented:  # later prompts show policies that the comment influenced
@@ -102,12 +102,12 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
             found.setdefault(exchange.attempt, []).append(exchange)
     for exchange in (exchange for some in found.values() for exchange in some):
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
-        round_start = exchange.attempt - (exchange.attempt - 1) % config.candidates
-        rest = (None, (), TriedPolicies(), ReplayBuffer())  # the parts of a context that reading a reply does not use
-        revised = best_of(attempts[:round_start])
+        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # the first attempt of its round
+        revised = best_of(attempts[:first])
         if attempt.lineage:
             revised = attempts[attempt.parent] if attempt.parent is not None else None
-        context = Context(task, config.policy, round_start, config.seed, revised, *rest)
+        # Reading a reply uses no scores, attempts or episodes.
+        context = Context(task, config.policy, first, config.seed, revised, None, (), {}, ReplayBuffer())
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
         mean = score.mean if score is not None and last and math.isfinite(score.mean) else None
         # The run keeps the problems of an attempt's last reply only; the others are read again.

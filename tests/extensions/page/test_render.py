@@ -101,7 +101,7 @@ def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str
 
 def test_every_prompt_and_reply_is_on_the_page_with_repairs_folded(page: str, a_run: Path) -> None:
     text = unescape(page)
-    for exchange in Logbook(a_run).exchanges():
+    for exchange in Logbook(a_run).transcript.exchanges():
         assert exchange.reply.text.splitlines()[-1].replace(SECRET, "***") in text  # type: ignore[union-attr]
         assert exchange.prompt.messages[-1].content[-200:] in text
     assert page.count("You design small, readable control policies") == 1
