@@ -127,7 +127,7 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
             "problems": "\n".join(map(str, problems)),  # a text, because an empty list has no type
         }
         malformed = not last or bool(attempt.problems)
-        yield Request(folder, config, round_start, exchange.request == 0, malformed, row)
+        yield Request(folder, config, first, exchange.request == 0, malformed, row)
 
 
 def _good_replies(requests: Sequence[Request], top: float | None, left_out: Counter[str]) -> list[Request]:
