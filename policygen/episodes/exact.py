@@ -223,12 +223,12 @@ def improved_table(
     max_steps: int,
     enough: float = math.inf,
 ) -> tuple[npt.NDArray[np.int64], float]:
-    """Improve a table until no change of one entry helps, or its expected return is `enough`; return both.
+    """Improve a table until no change of one entry helps, or its expected return is `enough`; return it and the return.
 
     Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
-    highest advantage, weighted by the visits to the cell's states. A step limit, or a cell with several states, can
-    make the table worse; then one entry changes at a time, the highest advantage first, until `MOST_TRIED` changes in
-    a row fail.
+    highest advantage, weighted by the visits to the cell's states. Under a step limit, or if a cell has several states,
+    this can make the table worse. Then one entry changes at a time, the highest advantage first, until `MOST_TRIED`
+    changes in a row fail.
 
     Args:
         entries: the action of each cell, shape (cells,).

@@ -43,7 +43,7 @@ KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as
 FORMATS = ("html", "md", "json", "png")  # a page is written by `page.render`
 LINES = "Mean return over the size of each perturbation, with 95% intervals. Dotted: a policy fails below this score."
 HEAT = "Mean return for each combination; in brackets: the policy fails."
-# The sizes that are tried where none are given, from the nominal one outwards.
+# The sizes that are tried where none are given.
 SIZES: Mapping[str, Sequence[float]] = {
     "action_delay": (1, 2, 3, 5),
     "sensor_noise": (0.02, 0.05, 0.1, 0.2),

@@ -113,7 +113,7 @@ def play_in_plant(
 
 
 class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
-    """A plant as an environment, with the episodes that tuning plays.
+    """A plant as an environment, with the rules of the episodes that tuning plays.
 
     An observation holds the task's numbers, float32 of shape (d,), clipped to the bounds that the task states. An
     action has the form that a policy returns: a choice, or the row of all actuators (a Box if any is a number; a choice

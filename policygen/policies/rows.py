@@ -121,7 +121,7 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
 
 
 def join_leaves(leaves: list[Leaf]) -> list[Leaf]:
-    """Join leaves with the same action that differ in a single dimension, until none are left."""
+    """Join leaves with the same action that differ in a single dimension, until no two such leaves remain."""
     count = math.inf
     while len(leaves) < count:
         count = len(leaves)

@@ -61,7 +61,7 @@ def wrong_length(row: Any, expected: int) -> EnvironmentFault:
 
 
 def number_of(reward: Any) -> float:
-    """Convert a reward to a float; raise EnvironmentFault if it is no number, nor an array of one number."""
+    """Convert a reward to a float; raise EnvironmentFault if it is neither a number nor a 0-d array."""
     if type(reward) in _NUMBERS:
         return float(reward)
     with suppress(Exception):  # the environment's code

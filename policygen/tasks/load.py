@@ -209,7 +209,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         assumed=(*assumed, *[UNSEEDED] * unseeded),
         unseeded=unseeded,
     )
-    _ = task.parsed_features  # report a feature that does not parse now
+    _ = task.parsed_features  # a mistake in a feature is reported now
     return replace(task, requirements=_stated_requirements(stated, task, env)) if stated.requirements else task
 
 

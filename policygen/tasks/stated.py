@@ -81,7 +81,7 @@ def _outcome_probabilities(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def with_limits(observation: Observation) -> Observation:
-    """Add an observation's limits to its meaning, unless it has none or the meaning implies them."""
+    """Add the limits of a real number to its meaning, unless they are infinite or the meaning implies them."""
     low, high, about = observation.low, observation.high, observation.about
     if observation.integer or about.startswith("1 while") or not (math.isfinite(low) and math.isfinite(high)):
         return observation

@@ -100,7 +100,7 @@ class SlurmExecutor:
     def events(self) -> list[worker.Event]:
         """Submit waiting orders, read messages of jobs, and check which have ended; return the new events.
 
-        Raises ClusterError if Slurm refuses the first submission.
+        Raises ClusterError if Slurm refuses a submission while no cell is queued or running.
         """
         if self._waiting and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()

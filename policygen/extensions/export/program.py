@@ -21,7 +21,7 @@ from policygen.quantities.text import slug
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task, outputs_by_actuator
 
-MOST_ROWS = 200  # lines of a policy's text that a comment repeats
+MOST_LINES = 200  # of a policy's text that a comment repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ def consecutive(bins: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def text_lines(program: Program) -> list[str]:
-    """Return the lines of the policy's own text; of a long table only the first `MOST_ROWS`."""
+    """Return the lines of the policy's own text; of a long table only the first `MOST_LINES`."""
     lines = program.policy.to_text(whole=True).splitlines()
-    if len(lines) > MOST_ROWS:
-        return [*lines[:MOST_ROWS], f"... and {len(lines) - MOST_ROWS} more rows"]
+    if len(lines) > MOST_LINES:
+        return [*lines[:MOST_LINES], f"... and {len(lines) - MOST_LINES} more rows"]
     return lines

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policygen.extensions.export.program import MOST_ROWS, Program, consecutive, interval_rows, short_name, table_data
+from policygen.extensions.export.program import Program, consecutive, interval_rows, short_name, table_data
 from policygen.extensions.export.source import PolicySource, number_of_cell
 from policygen.extensions.export.writing import comment_text, double
 from policygen.policies.table import TablePolicy
@@ -24,6 +24,7 @@ from policygen.quantities.compiled import INFINITE
 from policygen.quantities.grid import Dimension
 
 _SHORT_REAL = re.compile(r"(?<![\w.])(\d+)(?=e[+-]?\d)")  # 1e-05, which is not a number in Structured Text
+_MOST_CONDITIONS = 200  # rows of a table; with more, it is written as a CASE over its cells
 _PI, _MOST = math.pi, sys.float_info.max
 
 
@@ -185,7 +186,7 @@ class PolicyInST(PolicySource):
         bins, rows = list(map(self._bin, dimensions)), interval_rows(policy, cells.codes)
         kinds = [[code] for code in range(cells.codes.max() + 1)] if cells.actions is None else cells.actions.tolist()
         actions = [[self._literal(int(v) if c else v) for v, c in zip(kind, choices, strict=True)] for kind in kinds]
-        if len(rows) > MOST_ROWS:
+        if len(rows) > _MOST_CONDITIONS:
             self._write(f"CASE {number_of_cell(bins, policy.grid.shape)} OF")
             for code in np.unique(cells.codes).tolist():
                 ranges = consecutive(np.flatnonzero(cells.codes == code).tolist())

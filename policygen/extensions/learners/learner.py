@@ -38,7 +38,8 @@ CAUTION = 0.5  # standard errors subtracted from values, and added for the advic
 ADVICE_ADVANTAGE = 2.0
 SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
 SETTLED = 1e-4  # ... which means that none changes by more than this share of the largest
-LEAST_DEVIATION = 0.01  # of a step's outcome, in units of the largest reward, so that equal values still explore
+# Of a step's outcome, in units of the largest reward, so that actions with a constant outcome get a bonus, too.
+LEAST_DEVIATION = 0.01
 
 
 class Step(NamedTuple):
@@ -62,8 +63,8 @@ class TransitionCounts:
     Attributes:
         tried: number of trials, shape (pairs,).
         rewards, squares: sums of rewards and of their squares, shape (pairs,).
-        pairs, after, counts: of each link, an observed transition from a pair to a next cell, the pair, the next cell
-            and how often it was observed, shape (links,); an ending has no link.
+        pairs, after, counts: the pair, the next cell and the number of trials of each link, shape (links,). A link is
+            an observed transition from a pair to a next cell; the end of an episode is no link.
         largest: largest absolute reward.
     """
 

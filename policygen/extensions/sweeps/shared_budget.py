@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import SweepLimits
@@ -28,12 +28,28 @@ class SharedBudgetExhausted(PolicygenError):
 def open_account(folder: Path) -> None:
     """Write the account of a sweep, with the spending of each run so far; raise LogbookError if that is impossible."""
     spent = spent_so_far(folder)
-    with _lock(folder):
+    with _locked(_lock(folder)):
         write_atomically(folder / FILE, json.dumps({key: _entry(*amounts) for key, amounts in spent.items()}))
 
 
 def _lock(folder: Path) -> FileLock:
     return FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)
+
+
+@contextmanager
+def _locked(lock: FileLock) -> Iterator[None]:
+    """Hold the lock of an account; raise LogbookError if another process does not release it in time."""
+    try:
+        lock.acquire()
+    except Timeout:
+        raise LogbookError(
+            f"{lock.lock_file} stayed locked for {SECONDS_TO_WAIT:g} s by another process; stop that process, and "
+            "resume the sweep"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _entry(calls: int, tokens: int, usd: float | None) -> dict[str, Any]:
@@ -63,7 +79,7 @@ class SharedLedger(Ledger):
     @contextmanager
     def _account(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Lock the account for a change; write it unless the change raises."""
-        with self._lock:
+        with _locked(self._lock):
             try:
                 account = json.loads(read_plain(self._path))
             except (FileNotFoundError, ValueError):

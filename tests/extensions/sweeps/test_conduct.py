@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from attacks import amount
 from chat_server import ChatServer, Scripted
+from filelock import FileLock
 from support import (
     ALWAYS_DOWN,
     ALWAYS_RIGHT,
@@ -34,6 +35,7 @@ from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.contenders import read_scores
+from policygen.extensions.sweeps import shared_budget
 from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.plan import SweepLimits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
@@ -365,3 +367,9 @@ def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
     less = line("resume", "swept", "--max-episodes", 500)
     assert less.code == 1
     assert less.err.count("the run has no such limit; a resumed run can only have more") == 2
+
+
+def test_an_account_that_stays_locked_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_budget, "SECONDS_TO_WAIT", 0.01)
+    with FileLock(tmp_path / ".spent.lock"), pytest.raises(LogbookError, match=r"stayed locked for 0\.01 s"):
+        shared_budget.open_account(tmp_path)
