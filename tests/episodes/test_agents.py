@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,10 +12,11 @@ from policygen.errors import PolicyError, UsageError
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
-POLICIES = {
-    "cartpole": "left = 0\nright = angle + 0.1*spin + 0.3*position",
-    "inverted-pendulum": "force = 2*angle + 0.1*spin + 0.01*position",  # EnvPool never plays it
-}
+POLICIES = [
+    ("cartpole", "left = 0\nright = angle + 0.1*spin + 0.3*position"),
+    ("cartpole", "let phase = mod(prev(phase, 0) + 0.25, 1)\nleft = 0\nright = phase - 0.6"),
+    ("inverted-pendulum", "force = 2*angle + 0.1*spin + 0.01*position"),  # EnvPool never plays it
+]
 
 
 class Model:
@@ -34,31 +34,27 @@ class Model:
         return self.policy.predict(observation, state, episode_start)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_function_and_a_model_meet_the_episodes_of_our_own_policies(name: str) -> None:
-    policy = policygen.parse(POLICIES[name], name, "linear")
+@pytest.mark.parametrize(("name", "text"), POLICIES)
+def test_a_function_and_a_model_meet_the_episodes_of_our_own_policies(name: str, text: str) -> None:
+    policy = policygen.parse(text, name, "linear")
     own = policygen.score(policy, episodes=6, seed=3)
     model = Model(policy)
-    for agent in (policy.controller(), model, lambda observation: policy.act_one(observation)):
+    for agent in (policy.controller(), model):  # both begin every episode anew: `reset`, `episode_start`
         score = policygen.score(agent, name, episodes=6, seed=3)
         assert (score.returns, score.seeds, score.exact) == (own.returns, own.seeds, False)
     assert sum(model.starts) == 6
 
 
-def test_a_model_that_remembers_begins_every_episode_anew() -> None:
-    text = "let phase = mod(prev(phase, 0) + 0.25, 1)\nleft = 0\nright = phase - 0.6"
-    policy = policygen.parse(text, "cartpole", "linear")
-    own = policygen.score(policy, episodes=5)
-    assert policygen.score(Model(policy), "cartpole", episodes=5).returns == own.returns
-    assert policygen.score(policy.controller(), "cartpole", episodes=5).returns == own.returns  # it has `reset`
+class Plain:
+    """Its `predict` takes the observation alone."""
+
+    def predict(self, observation: Any) -> Any:
+        return [0]
 
 
-def test_a_predict_that_takes_the_observation_alone_will_do() -> None:
-    class Plain:
-        def predict(self, observation: Any) -> Any:
-            return [0]
-
-    assert policygen.score(Plain(), "cartpole", episodes=2).mean < 12
+@pytest.mark.parametrize("agent", [Plain(), lambda observation: 0])
+def test_a_function_of_the_observation_alone_is_an_agent(agent: Any) -> None:
+    assert policygen.score(agent, "cartpole", episodes=2).mean < 12
 
 
 def test_our_policy_may_be_scored_on_another_task() -> None:
@@ -85,23 +81,10 @@ def test_what_cannot_act_is_one_sentence(agent: Any, sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-class Tap(gym.Env[Any, Any]):
-    """Water that is on or off, and how far."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Dict(on=gym.spaces.Discrete(2), far=gym.spaces.Box(0, 1, (1,), np.float32))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), 0.0, False, True, {}
-
-
+@pytest.mark.usefixtures("mixer")
 def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
     with pytest.raises(UsageError, match=r"^only policies of policygen can be scored with the action space of [^\n]*$"):
-        policygen.score(lambda observation: {"on": 1, "far": [0.5]}, Tap, episodes=2)
+        policygen.score(lambda observation: {"valve": 1, "flow": [0.5, 0]}, "Mixer-v0", episodes=2)
 
 
 def test_an_agent_needs_a_task() -> None:

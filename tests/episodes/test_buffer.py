@@ -52,7 +52,7 @@ def test_episodes_are_found_by_the_attempt_that_played_them():
     assert (len(buffer), buffer.transitions) == (3, 9)
 
 
-@pytest.mark.parametrize("capacity", [1, 1_000, 1_800, 4_000])
+@pytest.mark.parametrize("capacity", [1, 1_800, 4_000])
 @pytest.mark.parametrize("order", ["drawn", "rising", "falling"])
 def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
     rng = np.random.default_rng(capacity)
@@ -84,7 +84,7 @@ def test_the_oldest_middling_episodes_go_first():
     assert all(seeds(buffer.of_attempt(i)) == ([] if i in gone else [i]) for i in range(80))
 
 
-@pytest.mark.parametrize("length", [1, 30, 100])
+@pytest.mark.parametrize("length", [1, 100])
 def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are(length):
     capacity = 10_000
     tracemalloc.start()
@@ -97,12 +97,6 @@ def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are
         tracemalloc.stop()
     assert buffer.evictions
     assert used < 40 * capacity
-
-
-def test_a_loaded_buffer_frees_what_it_forgets(tmp_path):
-    filled([1.0] * 100, length=50).save(tmp_path / "buffer.npz")
-    loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
-    assert all(array.base is None for e in loaded for array in (e.trajectory.observations, e.trajectory.rewards))
 
 
 @pytest.mark.parametrize("name", ["frozenlake", "pendulum"])
@@ -120,11 +114,10 @@ def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
     for mine, theirs in zip(buffer, loaded, strict=True):
         assert mine.attempt == theirs.attempt
         assert_same(mine.trajectory, theirs.trajectory)
-
-
-def test_an_empty_buffer_is_saved_and_loaded(tmp_path):
-    ReplayBuffer().save(tmp_path / "buffer.npz")
-    assert len(ReplayBuffer.load(tmp_path / "buffer.npz")) == 0
+        arrays = theirs.trajectory.observations, theirs.trajectory.actions, theirs.trajectory.rewards
+        assert all(array.base is None for array in arrays), "a view would keep evicted episodes in memory"
+    ReplayBuffer().save(tmp_path / "empty.npz")
+    assert len(ReplayBuffer.load(tmp_path / "empty.npz")) == 0
 
 
 def saved(folder: Path) -> bytes:
@@ -135,27 +128,22 @@ def saved(folder: Path) -> bytes:
 def with_arrays(folder: Path, **changes) -> bytes:
     with np.load(io.BytesIO(saved(folder))) as stored:
         arrays = {name: stored[name] for name in stored.files} | changes
-    data = io.BytesIO()
-    np.savez(data, **{name: value for name, value in arrays.items() if value is not None})
-    return data.getvalue()
+    np.savez(folder / "changed.npz", **{name: value for name, value in arrays.items() if value is not None})
+    return (folder / "changed.npz").read_bytes()
 
 
-def single_array() -> bytes:
-    data = io.BytesIO()
-    np.save(data, np.zeros(3))
-    return data.getvalue()
+def single_array(folder: Path) -> bytes:
+    np.save(folder / "one.npy", np.zeros(3))
+    return (folder / "one.npy").read_bytes()
 
 
 DAMAGED = {
-    "empty": lambda folder: b"",
     "text": lambda folder: b"not an archive at all",
     "cut short": lambda folder: saved(folder)[:-60],
-    "cut in half": lambda folder: saved(folder)[:400],
     "flipped bits": lambda folder: bytes(b ^ 255 if 200 < i < 260 else b for i, b in enumerate(saved(folder))),
-    "one array alone": lambda folder: single_array(),
+    "one array alone": single_array,
     "an array missing": lambda folder: with_arrays(folder, rewards=None),
     "steps missing": lambda folder: with_arrays(folder, rewards=np.zeros(5, np.float32)),
-    "observations missing": lambda folder: with_arrays(folder, observations=np.zeros((3, 2), np.float32)),
     "seeds missing": lambda folder: with_arrays(folder, seeds=np.zeros(1, np.int64)),
     "another mark": lambda folder: with_arrays(folder, format=np.array("something/1")),
     "a mark of numbers": lambda folder: with_arrays(folder, format=np.zeros(3)),
@@ -170,11 +158,6 @@ def test_a_damaged_buffer_is_refused_in_one_sentence(tmp_path, damage):
     with pytest.raises(LogbookError, match=r"buffer\.npz is damaged") as refusal:
         ReplayBuffer.load(path)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_missing_buffer_is_named(tmp_path):
-    with pytest.raises(LogbookError, match=r"there is no replay buffer .*none\.npz"):
-        ReplayBuffer.load(tmp_path / "none.npz")
 
 
 def test_what_follows_from_an_attempts_episodes_is_made_once_until_episodes_are_left_out():
@@ -200,3 +183,5 @@ def test_the_form_of_a_buffer_is_marked_and_one_from_before_there_were_marks_is_
     (tmp_path / "later.npz").write_bytes(with_arrays(tmp_path, format=np.array("policygen-episodes/2")))
     with pytest.raises(LogbookError, match=r"later\.npz was written by a later version of policygen"):
         ReplayBuffer.load(tmp_path / "later.npz")
+    with pytest.raises(LogbookError, match=r"there is no replay buffer .*none\.npz"):
+        ReplayBuffer.load(tmp_path / "none.npz")

@@ -9,15 +9,14 @@ import pickle
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from played import assert_same, policy_for
+from played import assert_equal, policy_for
 from support import Line, Written, attempts_of, outcome, summary_of, the_run, transcript_of
 
 import policygen
@@ -67,9 +66,8 @@ def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
     episodes = episodes_of(task)
     episodes[-1] = replace(episodes[-1], terminated=True, truncated=True)  # at the last step allowed
     folder = write_minari(episodes, task, "test/some-v0")
-    for one, other in zip(episodes, read_minari("test/some-v0", task), strict=True):
-        assert_same(one, other)
-    assert len(read_minari(str(folder), task)) == len(episodes)  # by its folder, too
+    for name_or_folder in ("test/some-v0", str(folder)):
+        assert_equal(read_minari(name_or_folder, task), episodes, rel=1e-6)
     theirs = minari.load_dataset("test/some-v0")
     assert theirs.total_episodes == len(episodes)
     assert theirs.total_steps == sum(episode.length for episode in episodes)
@@ -78,46 +76,16 @@ def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
     assert theirs.action_space.contains(first.actions[0])
 
 
-class _Mixer(gym.Env[Any, Any]):
-    """Its action is a Dict of a choice, counted from 1, and two numbers."""
-
-    observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
-    action_space = gym.spaces.Dict(valve=gym.spaces.Discrete(3, start=1), flow=gym.spaces.Box(-1, 1, (2,), np.float32))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
-        return action["flow"], float(action["valve"]), False, False, {}
-
-
-@pytest.fixture
-def mixer() -> Iterator[Task]:
-    """A task whose actions are a Dict with a choice and numbers."""
-    gym.register("Mixer-v0", _Mixer, max_episode_steps=5)
-    yield load_task("Mixer-v0")
-    gym.registry.pop("Mixer-v0")
-
-
-def test_actions_that_nest_are_written_as_rows_of_numbers_and_read_back(mixer: Task) -> None:
+def test_actions_that_nest_are_rows_of_numbers_of_which_only_the_choices_must_be_indices(mixer: Task) -> None:
     episodes = episodes_of(mixer)
     write_minari(episodes, mixer, "nested-v0")
-    for one, other in zip(episodes, read_minari("nested-v0", mixer), strict=True):
-        assert_same(one, other)
+    assert_equal(read_minari("nested-v0", mixer), episodes, rel=1e-6)
     assert minari.load_dataset("nested-v0").action_space.shape == (3,)
-
-
-def test_of_mixed_actions_only_the_choices_must_be_indices(mixer: Task, tmp_path: Path) -> None:
-    [one] = episodes_of(mixer, 1)
     choice = [actuator.is_choice for actuator in mixer.actuators].index(True)
-    [same] = read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)
-    assert_same(one, same.trajectory)
     for wrong in (0.5, 3, -1):
-        one.actions[-1, choice] = wrong
+        episodes[0].actions[-1, choice] = wrong
         with pytest.raises(UsageError, match="do not fit Mixer-v0: choices are 0 to 2"):
-            read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)
+            checked_trajectory(mixer, episodes[0], "x")
 
 
 def test_a_dataset_is_not_overwritten_and_its_name_leads_nowhere_else(tmp_path: Path) -> None:
@@ -157,12 +125,11 @@ def test_reading_a_dataset_imports_and_makes_nothing_that_it_names(
 
 
 def put(name: str, value: Any) -> Callable[[Any, Path], None]:
-    """Replace an array of an episode by a value, or by what a function makes of the array."""
+    """Return a function that replaces an array of an episode."""
 
     def damage(group: Any, other: Path) -> None:
-        array = group[name][()]
         del group[name]
-        group[name] = value(array) if callable(value) else value
+        group[name] = value
 
     return damage
 
@@ -173,26 +140,11 @@ def link(group: Any, other: Path) -> None:
     group["observations"] = h5py.ExternalLink(str(other), "/episode_1/observations")
 
 
-def end_at_once(group: Any, other: Path) -> None:
-    put("observations", lambda array: array[:1])(group, other)
-    for name in ("actions", "rewards", "terminations", "truncations"):
-        put(name, np.zeros(0))(group, other)
-
-
-def odd(value: float) -> Callable[[Any, Path], None]:
-    return put("observations", lambda array: array * value)
-
-
 DAMAGES = {
     "link": link,
     "text": put("rewards", ["evil"]),
     "shape": put("observations", np.zeros((3, 7))),
-    "choice": put("actions", lambda array: array + 7),
     "missing": lambda group, other: group.pop("actions"),
-    "nan": odd(np.nan),
-    "inf": odd(np.inf),
-    "empty": end_at_once,
-    "no reward": put("rewards", lambda array: np.full(len(array), 1e300)),
 }
 
 
@@ -242,13 +194,28 @@ def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # kB
 
 
+STEPS = Trajectory(np.zeros((3, 4)), np.array([0, 1]), np.ones(2), 2.0, 0, True, False)
+
+
 @pytest.mark.parametrize(
-    ("actions", "rewards"), [([0, 2], [1, 1]), ([0.5, 0], [1, 1]), ([0, -1], [1, 1]), ([0, 1], [1, np.nan])]
+    ("wrong", "words"),
+    [
+        ({"actions": [0, 2]}, "its actions do not fit CartPole-v1: choices are 0 to 1"),
+        ({"actions": [0.5, 0]}, "choices are 0 to 1"),
+        ({"actions": [0, -1]}, "choices are 0 to 1"),
+        ({"actions": [0, np.nan]}, "its actions or rewards do not fit CartPole-v1"),
+        ({"rewards": [1, np.nan]}, "its actions or rewards do not fit CartPole-v1"),
+        ({"rewards": [1, 1e300]}, "its actions or rewards do not fit CartPole-v1"),
+        ({"observations": np.full((3, 4), np.nan)}, "its observations hold a value that is not a finite number"),
+        ({"observations": np.full((3, 4), np.inf)}, "its observations hold a value that is not a finite number"),
+        ({"observations": np.zeros((3, 3))}, "3 observations of 3 numbers"),
+        ({"observations": np.zeros((1, 4)), "actions": [], "rewards": []}, "it has no steps"),
+    ],
 )
-def test_numbers_that_are_no_actions_are_refused(actions: list[float], rewards: list[float]) -> None:
-    episode = Trajectory(np.zeros((3, 4)), np.array(actions), np.array(rewards), 0.0, 0, True, False)
-    with pytest.raises(UsageError, match="do not fit CartPole-v1"):
-        checked_trajectory(CARTPOLE, episode, "x")
+def test_an_episode_that_does_not_fit_the_task_is_refused(wrong: dict[str, Any], words: str) -> None:
+    checked_trajectory(CARTPOLE, STEPS, "x")
+    with pytest.raises(UsageError, match=f"^x.*{words}"):
+        checked_trajectory(CARTPOLE, replace(STEPS, **{name: np.array(value) for name, value in wrong.items()}), "x")
 
 
 # --- demonstrations --------------------------------------------------------------------------------------------------
@@ -270,23 +237,12 @@ def test_the_best_episodes_of_a_source_are_kept(tmp_path: Path) -> None:
     assert len(read_demonstrations(str(tmp_path), CARTPOLE)) == 16  # a folder with that file
 
 
-def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
+def test_saved_episodes_that_do_not_fit_the_task_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "episodes.npz", episodes_of(load_task("pendulum")))
-    with pytest.raises(UsageError, match="CartPole-v1 has observations of 4 numbers"):
+    with pytest.raises(UsageError, match=r"episodes\.npz, episode 1.* CartPole-v1 has observations of 4 numbers"):
         read_demonstrations(str(path), CARTPOLE)
     with pytest.raises(UsageError, match=r"there is no file .*none\.npz"):
         read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
-
-
-def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> None:
-    one = episodes_of(CARTPOLE, 1)[0]
-    empty = replace(one, observations=one.observations[:1], actions=one.actions[:0], rewards=one.rewards[:0])
-    for bad in (empty, *(replace(one, observations=one.observations * odd) for odd in (np.nan, np.inf))):
-        path = saved(tmp_path / "episodes.npz", [one, bad])
-        with pytest.raises(
-            UsageError, match=r"episode 2: (it has no steps|its observations hold a value that is not a finite number)"
-        ):
-            read_demonstrations(str(path), CARTPOLE)
 
 
 def own(path: Path, episodes: list[Trajectory], **more: Any) -> Path:
@@ -307,8 +263,7 @@ def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> Non
     task = load_task(name)
     episodes = sorted(episodes_of(task), key=lambda one: -one.episode_return)
     found = read_demonstrations(str(own(tmp_path / "own.npz", episodes)), task)
-    for one, other in zip(found, episodes, strict=True):
-        assert_same(one.trajectory, replace(other, seed=-1))
+    assert_equal([one.trajectory for one in found], [replace(one, seed=-1) for one in episodes], rel=1e-6)
     seeds = [one.seed for one in episodes]
     [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds, returns=[1e9])), task)
     assert first.trajectory.seed == seeds[0]
@@ -321,7 +276,6 @@ NOT_OURS = {
     "`observations` has the type float64 and the shape (5, 4); 3 episodes of": {"observations": np.zeros((5, 4))},
     "`lengths` must be whole numbers": {"lengths": [-1, 1, 2]},
     "`rewards` has the type <U1 and the shape (1,)": {"rewards": ["a"]},
-    "episode 1: its observations hold a value that is not a finite number": {"observations": lambda one: one * np.nan},
     "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": lambda one: one + 1},
     "cannot be read (the size of actions.npy differs from its header)": {"actions": np.array([{}], object)},
 }
@@ -431,7 +385,6 @@ def test_a_run_shows_them_records_them_and_counts_them_not(tmp_path: Path) -> No
         load_run(shown.folder)
 
 
-@pytest.mark.usefixtures("datasets")
 def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(tmp_path: Path, line: Line) -> None:
     few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
     first = line("run", "cartpole", *few, "--out", "a")

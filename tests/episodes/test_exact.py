@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from played import CLUMSY, policy_for
 from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 
@@ -24,16 +24,6 @@ CLIFF = replace(load_task("CliffWalkingSlippery-v1"), max_steps=100)
 BEST_CLIFF = ([0] + [1] * 11) * 2 + [0] * 11 + [1] + [3] + [0] * 11
 
 
-def test_the_best_table_of_the_frozen_lake_has_its_known_value():
-    score = evaluate(TablePolicy.from_actions(LAKE, BEST_LAKE), ())
-    assert score.exact
-    assert score.mean == pytest.approx(0.740165, abs=1e-6)
-    assert score.ci95 == (score.mean, score.mean)
-    assert (score.returns, score.seeds, score.episodes, score.engine) == ((), (), 0, "exact")
-    assert score.std == pytest.approx(math.sqrt(score.mean * (1 - score.mean)))  # the goal pays 1: a coin
-    assert str(score) == "0.7402 (exact)"
-
-
 STRAIGHT = [1] * 35 + [2, 0] + [1] * 11  # up, along the cliff, down
 DRY_CLIFF = replace(discovered("CliffWalking-v1"), max_steps=100)
 
@@ -41,6 +31,7 @@ DRY_CLIFF = replace(discovered("CliffWalking-v1"), max_steps=100)
 @pytest.mark.parametrize(
     ("task", "actions", "mean", "std"),
     [
+        (LAKE, BEST_LAKE, 0.740165, 0.4385),  # the goal pays 1: a coin
         (CLIFF, BEST_CLIFF, -63.022467, 20.3),
         (DRY_CLIFF, STRAIGHT, -13.0, 0.0),
         (replace(LAKE, max_steps=20_000), BEST_LAKE, 14 / 17, math.sqrt(14 / 17 * 3 / 17)),  # nearly without a limit
@@ -49,17 +40,13 @@ DRY_CLIFF = replace(discovered("CliffWalking-v1"), max_steps=100)
 def test_tables_have_their_known_values(task, actions, mean, std):
     score = evaluate(TablePolicy.from_actions(task, actions), ())
     assert score.mean == pytest.approx(mean, abs=1e-6)
-    assert score.std == pytest.approx(std, abs=0.1)
+    assert score.std == pytest.approx(std, rel=1e-2)
+    assert (score.exact, score.ci95, score.engine) == (True, (score.mean, score.mean), "exact")
+    assert (score.returns, score.seeds, score.episodes) == ((), (), 0)
+    assert str(score) == f"{score.mean:.4f} (exact)"
 
 
-@pytest.mark.parametrize(
-    ("task", "actions", "count"),
-    [
-        (LAKE, BEST_LAKE, 2_000),
-        (LAKE, tuple(np.random.default_rng(3).integers(4, size=16)), 5_000),
-        (CLIFF, BEST_CLIFF, 1_000),
-    ],
-)
+@pytest.mark.parametrize(("task", "actions", "count"), [(LAKE, BEST_LAKE, 2_000), (CLIFF, BEST_CLIFF, 1_000)])
 def test_mean_and_deviation_of_the_exact_score_are_those_of_episodes_in_gymnasium(task, actions, count):
     policy, mdp = TablePolicy.from_actions(task, actions), finite_mdp(task)
     exact = exact_score(policy, mdp)
@@ -93,8 +80,7 @@ def test_the_horizon_is_that_of_the_task_that_is_asked_about():
 
 
 def test_a_sampled_score_keeps_the_seeds_it_was_played_on():
-    task = load_task("cartpole")
-    policy = parse("left = 0\nright = angle", task).policy
+    policy = policy_for("cartpole", CLUMSY)
     seeds = episode_seeds(0, "final", 12)
     score = evaluate(policy, seeds)
     assert (score.seeds, score.engine, score.exact, score.episodes) == (seeds, "vector", False, 12)
@@ -127,7 +113,7 @@ def value_of(mdp: FiniteMDP, actions: tuple[int, ...], steps: int) -> float:
     return float(mdp.start @ value)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("steps", [1, 3, 12])
 def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better_entry(seed, steps):
     mdp = random_mdp(seed)
@@ -154,7 +140,4 @@ def test_known_environments(name, steps, table, any_policy):
     best = best_return(mdp, steps)
     assert (best.by_table, best.value) == pytest.approx((table, any_policy), abs=1e-4)
     assert best.table_reaches_it == (table == any_policy)
-    # The table is one like any other, and its exact score is what was promised.
-    assert task.grid is not None
-    policy = TablePolicy.from_actions(task, best.actions)
-    assert exact_score(policy, mdp, steps).mean == pytest.approx(best.by_table)
+    assert exact_score(TablePolicy.from_actions(task, best.actions), mdp, steps).mean == pytest.approx(best.by_table)

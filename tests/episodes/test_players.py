@@ -14,7 +14,7 @@ import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from loky import get_reusable_executor
 from played import assert_equal, policy_for
-from support import discovered, environment
+from support import environment
 
 import policygen.episodes.simulator
 from policygen.episodes import players as workers
@@ -23,9 +23,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
-from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.tasks.load import load_task
 
 SEEDS = episode_seeds(0, "test", 7)
 
@@ -48,14 +46,6 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("sharing")
-def test_random_actions_stay_in_this_process_where_their_generator_is() -> None:
-    task = load_task("hopper")
-    with Players(task, jobs=2, use_pool=False) as players, Simulator(task) as simulator:
-        players.play(hopper_policy(), SEEDS[:1])
-        assert_equal(players.play(RandomActor(task, 3), SEEDS[:3]), simulator.play(RandomActor(task, 3), SEEDS[:3]))
-
-
-@pytest.mark.usefixtures("sharing")
 @pytest.mark.parametrize(
     "made", [hopper_policy, lambda scale: policy_for("cartpole", f"left = 0\nright = {scale}*angle - 0.02")]
 )
@@ -71,13 +61,16 @@ def test_workers_and_copies_play_the_same_episodes_in_order(
         "distribute",
         lambda play, work, jobs: shared.append(len(work)) or distribute(play, work, jobs),
     )
-    task = policies[0].task
+    task = replace(policies[0].task, max_steps=40)  # the task asked for, not the policies' own
     with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
         expected = [copies.play(policy, SEEDS) for policy in policies]
         assert_equal(players.play(policies[0], SEEDS), expected[0])
         for played, alone in zip(players.play_many(policies, SEEDS), expected, strict=True):
             assert_equal(played, alone)
+        # Random actions are drawn in this process, where their generator is.
+        assert_equal(players.play(RandomActor(task, 3), SEEDS), copies.play(RandomActor(task, 3), SEEDS))
     assert shared == [2, 3]
+    assert max(episode.length for played in expected for episode in played) == 40
 
 
 SCRIPT = """
@@ -131,9 +124,8 @@ def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = replace(gym.registry["Pendulum-v1"], entry_point=Backwards)
-    task = replace(discovered("Pendulum-v1"), max_steps=20)
-    policy = parse("action = 0.5", task, "linear").policy
-    assert policy is not None
+    policy = policy_for("pendulum", "torque = 0.5")
+    task = replace(policy.task, max_steps=20)
     monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
     monkeypatch.setattr(workers, "_local_ids", set())
     with Players(task, jobs=2) as players, Simulator(task) as simulator:
@@ -163,20 +155,10 @@ def test_a_process_that_dies_is_answered_with_a_sentence(tmp_path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PLAYING_HERE", str(os.getpid()))
     get_reusable_executor().shutdown(kill_workers=True)  # those there are look for modules where they did
-    task = replace(discovered("Pendulum-v1"), gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
-    policy = parse("action = 0.5", task, "linear").policy
-    assert policy is not None
+    policy = policy_for("pendulum", "torque = 0.5")
+    task = replace(policy.task, gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
     with Players(task, jobs=2) as players:
         players.play(policy, SEEDS[:1])
         with pytest.raises(TaskError, match=r"a process that played .* was killed.* --jobs 1"):
             players.play(policy, SEEDS)
     gym.registry.pop("policygen-tests/Dying-v0")
-
-
-@pytest.mark.usefixtures("sharing")
-def test_other_processes_play_the_task_that_is_asked_for_and_not_the_policys_own() -> None:
-    policy = hopper_policy()
-    task = replace(policy.task, max_steps=9)
-    with Players(task, jobs=2, use_pool=False) as players:
-        players.play(policy, SEEDS[:1])
-        assert max(t.length for t in players.play(policy, SEEDS)) == 9

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from policygen.episodes.score import Difference, Score, difference, episode_seeds, score_of_returns
+from policygen.episodes.score import Score, difference, episode_seeds, score_of_returns
 
 
 @pytest.mark.parametrize("n", [2, 3, 20, 500])
@@ -23,7 +23,7 @@ def test_a_single_episode_has_no_interval_and_equal_returns_a_point():
     assert score_of_returns(np.full(5, 500.0), tuple(range(5)), "vector").ci95 == (500.0, 500.0)
 
 
-@pytest.mark.parametrize("shift", [-3.0, 0.0, 0.5, 3.0, 200.0])
+@pytest.mark.parametrize("shift", [-3.0, 0.5, 200.0])
 def test_the_paired_comparison_is_students_paired_test(shift):
     rng = np.random.default_rng(8)
     old = rng.normal(50, 20, size=30)
@@ -41,20 +41,27 @@ def test_a_paired_comparison_needs_the_same_seeds():
         difference(*scores)
 
 
+def exact(mean):
+    return Score(mean, 0.1, (mean, mean), True, "exact")
+
+
+def sampled(*returns):
+    return score_of_returns(np.array(returns), tuple(range(len(returns))), "vector")
+
+
 @pytest.mark.parametrize(
-    ("new", "old", "outcome"), [(0.5, 0.4, (0.1, 0.0, 0.0)), (0.4, 0.5, (-0.1, 0.0, 1.0)), (0.5, 0.5, (0.0, 0.0, 1.0))]
+    ("new", "old", "gain", "p"),
+    [
+        (exact(0.5), exact(0.4), 0.1, 0.0),
+        (exact(0.4), exact(0.5), -0.1, 1.0),
+        (exact(0.5), exact(0.5), 0.0, 1.0),
+        (sampled(2.0, 6.0, 10.0), sampled(1.0, 5.0, 9.0), 1.0, 0.0),
+        (sampled(1.0, 5.0, 9.0), sampled(1.0, 5.0, 9.0), 0.0, 1.0),
+    ],
 )
-def test_exact_scores_are_compared_without_doubt(new, old, outcome):
-    scores = [Score(mean, 0.1, (mean, mean), True, "exact") for mean in (new, old)]
-    found = difference(*scores)
-    assert (found.gain, found.half, found.p) == pytest.approx(outcome)
-
-
-def test_equal_differences_leave_no_doubt():
-    old = score_of_returns(np.array([1.0, 5.0, 9.0]), (1, 2, 3), "vector")
-    higher = score_of_returns(np.array([2.0, 6.0, 10.0]), (1, 2, 3), "vector")
-    assert difference(higher, old) == Difference(1.0, 0.0, 0.0)
-    assert difference(old, old) == Difference(0.0, 0.0, 1.0)
+def test_equal_differences_leave_no_doubt(new, old, gain, p):
+    found = difference(new, old)
+    assert (found.gain, found.half, found.p) == pytest.approx((gain, 0.0, p))
 
 
 def test_a_longer_list_of_seeds_starts_with_the_shorter():
@@ -66,15 +73,9 @@ def test_a_longer_list_of_seeds_starts_with_the_shorter():
 
 
 def test_purposes_and_runs_have_streams_of_their_own():
-    streams = [
-        set(episode_seeds(run, purpose, 500))
-        for run in (0, 1, 2, 100)
-        for purpose in ("search", "final", "warm-up", "s")
-    ]
-    assert all(len(stream) == 500 for stream in streams)
-    for i, one in enumerate(streams):
-        for other in streams[:i]:
-            assert not one & other
+    purposes = ("search", "final", "warm-up", "s")
+    streams = [episode_seeds(run, purpose, 500) for run in (0, 1, 2, 100) for purpose in purposes]
+    assert len(set().union(*streams)) == 16 * 500
 
 
 def test_scores_on_the_same_seeds_keep_one_list_of_them():
