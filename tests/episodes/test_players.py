@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import faulty
 import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-from loky import get_reusable_executor
 from played import assert_equal, policy_for
-from support import environment
+from support import discovered, environment
 
 import policygen.episodes.simulator
 from policygen.episodes import players as workers
@@ -23,6 +23,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
+from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 
 SEEDS = episode_seeds(0, "test", 7)
@@ -134,31 +135,11 @@ def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
         assert [len(played) for played in players.play_many([policy, policy], SEEDS)] == [7, 7]
 
 
-DYING = """
-import os
-import gymnasium as gym
-from gymnasium.envs.classic_control.pendulum import PendulumEnv
-
-class Dying(PendulumEnv):
-    def step(self, u):
-        if os.getpid() != int(os.environ.get("PLAYING_HERE", "0")):
-            os._exit(1)
-        return super().step(u)
-
-gym.register("policygen-tests/Dying-v0", "dying_here:Dying", max_episode_steps=20)
-"""
-
-
-@pytest.mark.usefixtures("sharing")
-def test_a_process_that_dies_is_answered_with_a_sentence(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "dying_here.py").write_text(DYING)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PLAYING_HERE", str(os.getpid()))
-    get_reusable_executor().shutdown(kill_workers=True)  # those there are look for modules where they did
-    policy = policy_for("pendulum", "torque = 0.5")
-    task = replace(policy.task, gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
+def test_a_process_that_dies_is_answered_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(faulty.__file__).parent), prepend=":")
+    task = replace(discovered("faulty:Zoo-calm-v0"), gym_id="faulty:Zoo-is-killed-v0")
+    policy = parse("action_0 = 0\naction_1 = 1", task, "linear").policy
     with Players(task, jobs=2) as players:
-        players.play(policy, SEEDS[:1])
+        players.isolated = True
         with pytest.raises(TaskError, match=r"a process that played .* was killed.* --jobs 1"):
             players.play(policy, SEEDS)
-    gym.registry.pop("policygen-tests/Dying-v0")

@@ -66,24 +66,12 @@ def test_no_seeds_are_no_episodes(name):
         assert simulator.play(RandomActor(task, 0), []) == []
 
 
-class Wrong:
-    """Chooses an action that there is not."""
-
-    independent = True
-
-    def begin(self, episodes):
-        return self
-
-    def decide(self, observations, rows):
-        return np.full(len(rows), 7)
-
-
 def test_an_environment_that_refuses_an_action_is_named():
     with (
         Simulator(CARTPOLE) as simulator,
         pytest.raises(TaskError, match=r"CartPole-v1 failed in `step` .*cartpole.py, line .*there is no such action"),
     ):
-        simulator.play(Wrong(), [1])
+        simulator.play(RandomActor(load_task("mountaincar"), 0), [1])  # of three actions
 
 
 def test_an_episode_does_not_depend_on_those_that_its_environment_played_before() -> None:

@@ -67,14 +67,6 @@ def test_numbers_are_less_certain_with_fewer_steps() -> None:
     assert away(many, [0.9, 0.5]) < 0.05
 
 
-def test_numbers_of_what_is_remembered_are_fitted() -> None:
-    data = driven(300, delay=1)
-    delayed = fitted("next x = 0.5*x + 0.1*prev(u)", data)
-    assert away(delayed, [0.9, 0.5]) < 1e-4
-    assert delayed.error[0] < 1e-4
-    assert fitted("next x = 0.5*x + 0.1*u", data).error[0] > 0.5
-
-
 @pytest.mark.parametrize(
     "episodes",
     [
@@ -172,16 +164,24 @@ def test_noise_misleads_predictions_of_several_steps_less() -> None:
     assert abs(np.linalg.lstsq(np.column_stack([noisy, exact.actions]), after, rcond=None)[0][0, 0] - 0.9) > 0.1
 
 
-def test_a_threshold_is_found_though_it_has_no_slope() -> None:
-    data = Transitions.of(LINE, [moved(lambda x, u, t: 0.8 * x + (0.5 * u if abs(u) > 0.4 else 0.0), 400)])
-    assert away(fitted("next x = 0.6*x + 0.3*where(abs(u) > 0.25, u, 0)", data), [0.8, 0.5, 0.4]) < 0.01
+DEEP = ["let a0 = 0.5*x", *(f"let a{i} = fixed(0.5)*(a{i - 1} + a{i - 1})" for i in range(1, 21))]
 
 
-def test_a_number_deep_inside_quantities_of_quantities_is_fitted() -> None:
-    """Written out, the line has a million terms."""
-    lets = ["let a0 = 0.5*x", *(f"let a{i} = fixed(0.5)*(a{i - 1} + a{i - 1})" for i in range(1, 21))]
-    made = equations("\n".join([*lets, "next x = a20 + 0.1*u"]), LINE)
-    assert made.definitions
-    found = fitted(made, driven(200))
-    assert away(found, [0.9, 0.5]) < 1e-4
-    assert found.error_ahead.max() < 1e-3
+@pytest.mark.parametrize(
+    ("data", "text", "expected", "tolerance"),
+    [
+        (driven(300, delay=1), "next x = 0.5*x + 0.1*prev(u)", [0.9, 0.5], 1e-4),
+        (
+            Transitions.of(LINE, [moved(lambda x, u, t: 0.8 * x + (0.5 * u if abs(u) > 0.4 else 0.0), 400)]),
+            "next x = 0.6*x + 0.3*where(abs(u) > 0.25, u, 0)",
+            [0.8, 0.5, 0.4],
+            0.01,
+        ),
+        (driven(200), "\n".join([*DEEP, "next x = a20 + 0.1*u"]), [0.9, 0.5], 1e-4),
+    ],
+    ids=["what is remembered", "a threshold, which has no slope", "a line of a million terms if written out"],
+)
+def test_numbers_are_found(data: Transitions, text: str, expected: list[float], tolerance: float) -> None:
+    found = fitted(text, data)
+    assert away(found, expected) < tolerance
+    assert found.error.max() < tolerance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -40,6 +41,7 @@ def test_the_pendulum_is_found() -> None:
     # The terms of the documentation, and no other; rates beyond 8 are cut.
     (later,) = (text for name, text in found.lets if name == "later_rate")
     assert later == "min(rate + 0.75*sin + 0.15*torque, 8)"
+    assert "prev(" not in found.to_text(), "there is no delay"
 
 
 def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
@@ -49,6 +51,7 @@ def test_the_cart_and_pole_are_predicted_20_steps_ahead() -> None:
     found = identify_plant(data, known_plant(task))
     assert judged(found, data).error_ahead.max() < 1e-3
     assert (found.reward, found.ends) == (task.reward, task.ends)
+    assert "prev(" not in found.to_text(), "there is no delay"
 
 
 def test_ends_and_rewards_that_nobody_stated_are_learned() -> None:
@@ -66,8 +69,8 @@ def test_the_wall_of_the_mountain_car_is_found() -> None:
     data = Transitions.of(replace(task, max_steps=400), played(replace(task, max_steps=400), (1, 2, 3), wild))
     found = identify_plant(data, known_plant(task))
     assert (data.after[:, 0] < -1.1999).sum() >= 3
-    assert "-1.2" in found.to_text()
-    assert "max(" in found.to_text() + found.to_text().replace("clip(", "max(")
+    assert re.search(r"(max|clip)\(.*-1\.2", found.to_text())
+    assert "prev(" not in found.to_text(), "there is no delay"
 
 
 @pytest.mark.parametrize("delay", [0, 3])
@@ -77,13 +80,6 @@ def test_delayed_actions_are_found(delay: int) -> None:
     assert found.lets == tuple((late, f"prev({before})") for before, late in itertools.pairwise(lags))
     assert f"*{lags[-1]}" in dict(found.next)["x"]
     assert judged(found, driven(200, seed=1, delay=delay)).error_ahead[0] < 0.05
-
-
-@pytest.mark.parametrize("name", ["cartpole", "pendulum", "mountaincar-continuous"])
-def test_no_delay_is_found_where_there_is_none(name: str) -> None:
-    task = replace(load_task(name), max_steps=200)
-    found = identify_plant(Transitions.of(task, played(task, range(4))), known_plant(task))
-    assert "prev(" not in found.to_text()
 
 
 def made_up(steps: int, columns: Sequence[str], move: Callable[[np.ndarray, float], Sequence[float]]) -> Transitions:

@@ -6,7 +6,6 @@ It tests `cli.seats` and `extensions.seats.session`.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
-from support import LEANING, PAIR, Line, files_with, lines_of, transcript_of
+from support import CHECKOUT, LEANING, PAIR, Line, files_with, lines_of, transcript_of
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
@@ -113,10 +112,10 @@ def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: Played)
 
 @pytest.mark.parametrize(("recorded", "task"), [("driving-taxi", "taxi"), ("driving-cartpole", "cartpole-coarse.toml")])
 def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: str) -> None:
-    folder = Path(__file__).parents[3] / "results" / "transcripts" / recorded
-    loaded = load_task(str(folder / task) if task.endswith(".toml") else task)
-    config = effective_config(loaded, loaded.name, options={"llm": f"replay:{folder}", "seed": 100})
-    outcome = Drive(loaded, config, replace(QUICK, episodes=1), Path("again")).carry_out()
+    folder = CHECKOUT / "results" / "transcripts" / recorded
+    loaded = str(folder / task) if task.endswith(".toml") else task
+    with ChatServer() as server:
+        outcome = driven(server, loaded, replace(QUICK, episodes=1), llm=f"replay:{folder}", seed=100).carry_out()
     assert outcome.finished
     assert outcome.repairs == outcome.fallbacks == 0
 
@@ -153,7 +152,7 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
 
 
 class Together(ChatServer):
-    """Keeps the most requests that were under way at a time, and lets the first of each round wait for another."""
+    """Answers slowly, and keeps the most requests that were under way at a time."""
 
     most = now = 0
 
@@ -161,9 +160,7 @@ class Together(ChatServer):
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
-            several = len(self.chats) > 1
-        if several:
-            threading.Event().wait(0.05)
+        time.sleep(0.05)
         with self._lock:
             self.now -= 1
         return super()._next()
