@@ -18,7 +18,6 @@ from policygen.tasks.spaces import flatten
 from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
-BALANCING = "left = 0\nright = 0.3*position + 0.9*velocity + 5*angle + 3*spin"
 CLUMSY = "left = 0\nright = angle"
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")

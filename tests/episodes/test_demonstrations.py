@@ -35,7 +35,7 @@ from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-minari = pytest.importorskip("minari")
+minari, h5py = pytest.importorskip("minari"), pytest.importorskip("h5py")
 CARTPOLE = load_task("cartpole")
 GOOD = "left = 0\nright = angle + 0.25*spin + 0.04*position + 0.08*velocity"
 
@@ -124,40 +124,30 @@ def test_reading_a_dataset_imports_and_makes_nothing_that_it_names(
     assert (tmp_path / "EVIL").exists()
 
 
-def put(name: str, value: Any) -> Callable[[Any, Path], None]:
-    """Return a function that replaces an array of an episode."""
-
-    def damage(group: Any, other: Path) -> None:
-        del group[name]
-        group[name] = value
-
-    return damage
+def put(group: Any, name: str, value: Any) -> None:
+    del group[name]
+    group[name] = value
 
 
-def link(group: Any, other: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    del group["observations"]
-    group["observations"] = h5py.ExternalLink(str(other), "/episode_1/observations")
-
-
-DAMAGES = {
-    "link": link,
-    "text": put("rewards", ["evil"]),
-    "shape": put("observations", np.zeros((3, 7))),
-    "missing": lambda group, other: group.pop("actions"),
+DAMAGES: dict[str, Callable[[Any, Path], Any]] = {
+    "it has no `observations` of its own": lambda group, other: put(
+        group, "observations", h5py.ExternalLink(other, "/episode_1/observations")
+    ),
+    "it holds values that are not numbers": lambda group, other: put(group, "rewards", ["evil"]),
+    "episode_0 has 3 observations of 7 numbers": lambda group, other: put(group, "observations", np.zeros((3, 7))),
+    "it has no `actions` of its own": lambda group, other: group.pop("actions"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_links_into_other_files_and_what_are_no_numbers_are_refused(damage: Callable[[Any, Path], Any]) -> None:
-    h5py = pytest.importorskip("h5py")
+@pytest.mark.parametrize("words", DAMAGES)
+def test_links_into_other_files_and_what_are_no_numbers_are_refused(words: str) -> None:
     good = write_minari(episodes_of(CARTPOLE), CARTPOLE, "good-v0") / "data" / "main_data.hdf5"
     bad = dataset_folder("bad-v0") / "data" / "main_data.hdf5"
     bad.parent.mkdir(parents=True)
     shutil.copy(good, bad)
     with h5py.File(bad, "a") as file:
-        damage(file["episode_0"], good)
-    with pytest.raises(UsageError, match="bad"):
+        DAMAGES[words](file["episode_0"], good)
+    with pytest.raises(UsageError, match=f"bad-v0: {words}"):
         read_minari("bad-v0", CARTPOLE)
 
 
@@ -175,7 +165,6 @@ def test_what_is_no_dataset_is_said() -> None:
 
 
 def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
-    h5py = pytest.importorskip("h5py")
     resource = pytest.importorskip("resource")
     folder = dataset_folder("large-v0") / "data"
     folder.mkdir(parents=True)

@@ -47,7 +47,6 @@ def played(*lines: str, task: str = "pendulum", steps: int = STEPS) -> tuple[lis
             "`cos` in e (changes no output by 1% of its range)",
             "`0.2*sin` in e (changes no output by 1% of its range)",
         ]),
-        (["torque = 30"], ["torque (always at a limit)"]),
         (["torque = where(cos > 0, 99, -99) + 0.001*rate"], ["torque (always at a limit)"]),
         (["torque = where(cos > 2, 5, sin + 0.0001*cos)"], ["`cos > 2` in torque (never true)"]),
         (["torque = cos*(cos < 2) + sin*(sin < 0.5)"], ["`cos < 2` in torque (always true)"]),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit
-from planted import EXACT, LINE, PENDULUM, SWINGS, driven, equations, played, policy, swings
+from planted import LINE, PENDULUM, driven, equations, policy
 from searched import made
 
 import policygen
@@ -32,16 +32,6 @@ def line_plant(text: str, data: Transitions | None = None, factors: Sequence[flo
     """A plant whose members have the numbers of the text, each times a factor."""
     own = equations(text, LINE)
     return with_errors(own, np.outer(factors, own.values), data or driven(50))
-
-
-def test_an_exact_plant_plays_as_the_environment_does() -> None:
-    exact = equations(EXACT)
-    (real,) = played(PENDULUM, (4,), policy(SWINGS))
-    inside = replace(with_errors(exact, exact.values[None], swings()), low=np.full(3, -9.0), high=np.full(3, 9.0))
-    ((found,),) = play_in_plant(inside, [policy(SWINGS)], (0,), real.observations[:1].astype(np.float64))
-    assert np.abs(found.observations - real.observations)[:20].max() < 1e-3
-    assert np.abs(found.rewards - real.rewards)[:20].max() < 1e-2
-    assert (found.length, found.terminated, found.truncated) == (60, False, True)
 
 
 def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_rest() -> None:

@@ -32,11 +32,9 @@ def said(text: str, task: Task = LAKE, **more: bool) -> tuple[float, ...]:
     ("text", "action"),
     [
         ("right", 2),
-        ("**Right**.", 2),
         ("**Action:** `right` (away from the hole)", 2),
         ("action = right", 2),
         ("Action:\nright", 2),
-        ('{"action": "right"}', 2),
         ('{"reason": "left is a hole", "action": 2}', 2),
         ("Action: right (2)", 2),
         ("Action: right, since left leads into the hole", 2),
@@ -59,7 +57,6 @@ def test_the_last_action_stated_counts(text: str, action: int) -> None:
         ("I would rather not say.", "it ends with `I would rather not say.`, and the action is one of left, down"),
         ("Action: 4", "it says `4`, expected one of left, down, right, up, or its number 0 to 3"),
         ("Action: lift", "did you mean left?"),
-        ("Action: left | down | right | up", "it says `left | down | right | up`"),
         ("Action: left or right", "it says `left or right`"),
         ("Action: 2nd", "it says `2nd`"),
         ("Between 1 and 3.", "it ends with `Between 1 and 3.`"),
@@ -79,7 +76,6 @@ def test_what_is_no_action_is_a_problem_in_words(text: str, problem: str) -> Non
         (NUMBERED, "The value is 0.12.\nAction: 1", (1,)),
         (NUMBERED, "I take 1", (1,)),
         # Numbers lie in the range and are never clipped.
-        (TORQUE, "Action: -0.5", (-0.5,)),
         (TORQUE, "Action: \N{MINUS SIGN}0.5 Nm", (-0.5,)),
         (TORQUE, "torque: 1.5", (1.5,)),
         (TORQUE, "off", (0.0,)),
