@@ -16,19 +16,15 @@ from policygen.extensions.sweeps.worker import CellResult, Note, Progress
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def drawn(terminal: SweepTerminal) -> list[str]:
-    console = Console(file=io.StringIO(), width=100)
-    console.print(terminal._table())
-    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
-
-
 def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = open_sweep(Path("swept"), plan_of("nim", "cartpole", seeds=[1, 2]))
     terminal = SweepTerminal(sweep)
     sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
     sweep.skipped["nim-builtin-s1"] = 0.5
     sweep.outcomes["nim-builtin-s2"] = finished = CellResult("nim-builtin-s2", "finished", "", 1.0, 75.0)
-    rows = drawn(terminal)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(terminal._table())
+    rows = [row for row in console.file.getvalue().splitlines() if row.strip()]  # type: ignore[attr-defined]
     assert rows[1].split() == ["nim,", "builtin", "2/2", "0.75"]
     assert rows[2].split() == ["cartpole,", "builtin", "0/2", "seed", "1:", "3/20,", "412.2"]
     assert rows[3].split()[:2] == ["all", "2/4"]
