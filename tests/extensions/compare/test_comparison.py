@@ -127,8 +127,7 @@ def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
         results("one", "A", [10] * 3), results("one", "B", [20] * 3),
         results("two", "A", [50] * 4), results("two", "B", [80] * 4),
     )  # fmt: skip
-    together = [pair for pair in pairs_of(compared) if pair.tasks == 2]
-    assert [pair.gain for pair in together] == [20.0]
+    assert [pair.gain for pair in pairs_of(compared) if pair.tasks == 2] == [20.0]
     assert normalised_scores(compared, "two", "A").tolist() == [50.0] * 4
     report = report_of(compared)
     assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in report.sentence
@@ -430,13 +429,13 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
 def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:
     folder = policygen.run("cartpole", iterations=1, seed=100, **SMALL).folder
     Path("ppo.csv").write_text("episodes,return\n1,2\n")
-    unknown = "no run has the task 'nosuch'; write PPO:TASK=ppo.csv, with TASK one of cartpole"
-    taken = "'builtin (no language model)'; write another label"
-    for label, words in (("PPO:nosuch", unknown), ("builtin (no language model):cartpole", taken)):
+    for label, words in (
+        ("PPO:nosuch", "no run has the task 'nosuch'; write PPO:TASK=ppo.csv, with TASK one of cartpole"),
+        ("builtin (no language model):cartpole", "'builtin (no language model)'; write another label"),
+    ):
         done = line("compare", folder, f"{label}=ppo.csv")
         (said,) = sentences(done.err)
         assert (done.code, words in said) == (2, True), said
-    compared = read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")
-    header = report_of(compared).sections[0].header
+    header = report_of(read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")).sections[0].header
     assert {"PPO", "PPO (published)"} <= set(header)
     assert len(set(header)) == len(header)

@@ -22,6 +22,7 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
     sweep.skipped["nim-builtin-s1"] = 0.5
     sweep.outcomes["nim-builtin-s2"] = finished = CellResult("nim-builtin-s2", "finished", "", 1.0, 75.0)
+    assert closing_words(sweep)[0] == "1 of 4 runs finished, 1 were finished before, 2 are not finished"
     console = Console(file=io.StringIO(), width=100)
     console.print(terminal._table())
     rows = [row for row in console.file.getvalue().splitlines() if row.strip()]  # type: ignore[attr-defined]
@@ -49,18 +50,3 @@ def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None
     )
     sweep.lock.release()
 
-
-def test_the_last_words_name_what_failed_and_the_way_on() -> None:
-    sweep = open_sweep(Path("swept"), plan_of("nim", seeds=[1, 2, 3]))
-    sweep.outcomes["nim-builtin-s1"] = CellResult("nim-builtin-s1", "finished", "", 1.0)
-    sweep.outcomes["nim-builtin-s2"] = CellResult("nim-builtin-s2", "failed", "no server answers")
-    assert not sweep.complete
-    assert closing_words(sweep) == [
-        "1 of 3 runs finished, 1 failed, 1 are not finished",
-        "failed: nim-builtin-s2: no server answers",
-        "continue with: policygen resume swept",
-    ]
-    for seed in (2, 3):
-        sweep.outcomes[f"nim-builtin-s{seed}"] = CellResult(f"nim-builtin-s{seed}", "finished", "", 1.0)
-    assert closing_words(sweep) == ["3 of 3 runs finished", "compare them with: policygen compare swept"]
-    sweep.lock.release()
