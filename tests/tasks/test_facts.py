@@ -104,7 +104,7 @@ def test_sentences_of_the_task_file_come_first(tmp_path):
     first, second = task_from_file(path).facts
     assert first == "The rail is oiled."
     assert second.startswith("Constants of the simulator: gravity = 9.8, ")
-    assert load_task("cartpole").facts == ()  # a file that describes its task replaces them
+    assert load_task("cartpole").facts == ()  # a file with an `about` gets no constants
 
 
 @needs_mujoco

@@ -20,7 +20,7 @@ from policygen.tasks import perturbed_env
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task, task_from_file
-from policygen.tasks.perturb import Perturbation, perturbation, read_perturbation
+from policygen.tasks.perturb import Perturbation, read_perturbation
 from policygen.tasks.perturbed_env import spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
@@ -232,6 +232,5 @@ def test_each_kind_says_what_its_size_means() -> None:
 
 
 def test_measuring_the_spread_draws_no_actions_from_the_environment() -> None:
-    task = replace(load_task("pendulum"), perturb=(perturbation("sensor_noise", 0.1, 0.2),))
     perturbed_env._spreads.clear()
-    assert not seeds_checked(task).unseeded
+    assert not seeds_checked(perturbed("sensor_noise=0.1..0.2")).unseeded
