@@ -122,7 +122,9 @@ def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> N
 )
 def test_a_seed_gives_the_same_student_and_a_table_needs_a_grid(name: str, teacher: Any, words: str) -> None:
     task = policygen.load_task(name)
-    linear, table = (effective_config(task, name, options={"policy": p, "seed": 4, "jobs": 1}) for p in ("linear", "table"))
+    linear, table = (
+        effective_config(task, name, options={"policy": p, "seed": 4, "jobs": 1}) for p in ("linear", "table")
+    )
     one, other = (distilled(teacher, task, linear, rounds=1) for _ in range(2))
     assert one.policy.to_text() == other.policy.to_text()
     assert re.search(words, str(one))

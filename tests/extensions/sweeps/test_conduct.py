@@ -208,7 +208,8 @@ def test_an_address_in_a_strangers_manifest_gets_no_key(line: Line, monkeypatch:
 
 
 def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_protocol_is_shown(line: Line) -> None:
-    done = line(*"sweep quick:nim --seeds 1 --out swept --iterations 1 --max-episodes 300 --episodes 4".split())
+    asked = ("--seeds", 1, "--out", "swept", "--iterations", 1, "--max-episodes", 300, "--episodes", 4)
+    done = line("sweep", "quick:nim", *asked)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == "suite quick: final_episodes 20"
     assert read_plan(SWEPT).settings == ("iterations=1", "episodes=4", "max_episodes=300")

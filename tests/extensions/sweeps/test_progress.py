@@ -49,4 +49,3 @@ def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None
         "--track mlflow --workers 3"
     )
     sweep.lock.release()
-
