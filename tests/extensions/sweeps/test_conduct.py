@@ -279,7 +279,10 @@ def test_tokens_and_dollars_of_all_runs_together_stay_within_the_limit(line: Lin
         (("nim", "--set", "seed=3"), "--set seed: in a sweep, use --seeds"),
         (("nim", "--seeds", "x"), "--seeds x: write a number, as in 10"),
         (("nim", "--iterations", 1, "--set", "iterations=2"), "--set iterations and --iterations set the same value"),
-        (("nim", "--iterations", 1, "--grid", "iterations=1,2"), "--iterations and --grid iterations set the same value"),
+        (
+            ("nim", "--iterations", 1, "--grid", "iterations=1,2"),
+            "--iterations and --grid iterations set the same value",
+        ),
         (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
         (("nim", "--address", "auto"), "--address is for a Ray cluster: add --on ray"),
     ],
