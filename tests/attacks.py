@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -56,3 +56,6 @@ class Tally:
     def check(self) -> None:
         """Fail if any try of `each` did."""
         assert not self.failures, f"{len(self.failures)} failures:\n" + "\n".join(self.failures[:20])
+
+
+Tallies = Callable[[str], Tally]  # begins the tally of an attack: the fixture `tally`

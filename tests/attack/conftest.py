@@ -1,15 +1,6 @@
 """Fixtures of attacks: tallies of tries and successes, and the table that `make attack` makes of all tallies.
 
-A test asks for `tally`, names what it attacks, and wraps each try:
-
-    def test_damage(tally):
-        held = tally("a damaged file ends in a sentence")
-        for damage in ...:
-            with held.one():
-                ...  # whatever fails here is counted as not held, and fails the test
-
-`attacks.amount(usual, long)` says how many to try. With POLICYGEN_ATTACK=long the tallies of all tests, added up by
-name, are written to `results/benchmarks/attack.md`.
+A test begins a tally with `held = tally("a damaged file ends in a sentence")` and wraps each try in `held.one()`.
 """
 
 from __future__ import annotations
@@ -17,13 +8,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attack.bad_server import MODES
-from attacks import LONG, SETTINGS, Tally
+from attacks import LONG, SETTINGS, Tallies, Tally
 from support import in_a_process, outcome, the_run
 
 RESULTS = Path(__file__).parents[2] / "results" / "benchmarks" / "attack.md"
@@ -40,7 +31,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Tally]]:
+def tally(request: pytest.FixtureRequest) -> Iterator[Tallies]:
     """Begin the tally of a name."""
     begun: list[Tally] = []
 

@@ -6,12 +6,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks import LONG, SETTINGS, Tally
+from attacks import LONG, SETTINGS, Tallies
 from support import command, environment, in_a_process, outcome, sentences, the_run
 
 SIZES = range(4, 124, 12) if LONG else (64,)  # KB: full at the first prompt, in the transcript, at the last episodes
@@ -19,40 +18,25 @@ SIZES = range(4, 124, 12) if LONG else (64,)  # KB: full at the first prompt, in
 
 def with_a_disk(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a shell script that may mount what no other process sees."""
-    return subprocess.run(
-        ["unshare", "-rm", "sh", "-ec", script],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def may_mount(cwd: Path) -> bool:
-    """Whether this system lets this process mount a disk of its own."""
-    if not sys.platform.startswith("linux") or shutil.which("unshare") is None:
-        return False
-    tried = with_a_disk("mkdir -p disk && mount -t tmpfs -o size=64k none disk", cwd)
-    return tried.returncode == 0
+    shell = ["unshare", "-rm", "sh", "-ec", script]
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(shell, cwd=cwd, env=environment(), timeout=300, check=False, **streams)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    """Where a script may mount a disk, seen from its working directory."""
-    if not may_mount(tmp_path):
+def disk(tmp_path: Path) -> None:
+    """Skip a test where this process may not mount a disk of its own."""
+    able = sys.platform.startswith("linux") and shutil.which("unshare") is not None
+    if not able or with_a_disk("mkdir -p disk && mount -t tmpfs -o size=64k none disk", tmp_path).returncode:
         pytest.skip("this system lets nobody mount a disk")
-    return tmp_path / "disk"
 
 
 def typed(*arguments: object) -> str:
     return shlex.join(command(*arguments))
 
 
-def test_a_full_disk_loses_nothing(
-    disk: Path, undisturbed: dict[str, Any], tmp_path: Path, tally: Callable[[str], Tally]
-) -> None:
+@pytest.mark.usefixtures("disk")
+def test_a_full_disk_loses_nothing(undisturbed: dict[str, Any], tmp_path: Path, tally: Tallies) -> None:
     held = tally("a run on a full disk ends in a sentence, and goes on elsewhere as if nothing had been")
     for size in SIZES:
         with held.one():
@@ -76,7 +60,8 @@ def test_a_full_disk_loses_nothing(
 
 
 @pytest.mark.skipif(not LONG, reason="takes its time: with `make attack`")
-def test_a_read_only_folder_is_read_and_not_resumed(disk: Path, tmp_path: Path, tally: Callable[[str], Tally]) -> None:
+@pytest.mark.usefixtures("disk")
+def test_a_read_only_folder_is_read_and_not_resumed(tmp_path: Path, tally: Tallies) -> None:
     held = tally("a read-only run folder can be looked at, and resuming it ends in a sentence")
     assert in_a_process("run", "frozenlake", *SETTINGS, "--out", "made", cwd=tmp_path).returncode == 0
     folder = the_run(tmp_path / "made")
@@ -87,11 +72,9 @@ def test_a_read_only_folder_is_read_and_not_resumed(disk: Path, tmp_path: Path, 
         with held.one():
             done = with_a_disk(prepared + typed(*line), tmp_path)
             assert done.returncode == 0, done.stderr
+    unwritable = f"cannot write to {theirs} (Read-only file system); copy the folder to where you may write"
     for line, sentence in (
-        (
-            ("resume", theirs),
-            f"cannot write to {theirs} (Read-only file system); copy the folder to where you may write",
-        ),
+        (("resume", theirs), unwritable),
         (("run", "frozenlake", *SETTINGS, "--out", "disk/out"), "Read-only file system; choose another --out"),
     ):
         with held.one():

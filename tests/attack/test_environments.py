@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import faulty
 import forks
 import pytest
-from attacks import LONG, Tally
+from attacks import LONG, Tallies
 from support import CHECKOUT, Line, Written, attempts_of, discovered, environment, fenced, the_run, transcript_of
 
 from policygen.episodes.players import Players
@@ -42,12 +41,8 @@ def search(task: Task, provider: Written, out: Path, **settings: Any) -> None:
 
 
 def strict(text: str) -> Any:
-    """JSON without the words that are no JSON."""
-
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
+    """JSON without `NaN` and `Infinity`, which are no JSON."""
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 
 def assert_held(folder: Path, fault: str) -> None:
@@ -74,7 +69,7 @@ def assert_held(folder: Path, fault: str) -> None:
     strict((folder / "best.json").read_text())
 
 
-def test_a_fault_is_a_failed_attempt_and_the_next_one_is_played(tally: Callable[[str], Tally], tmp_path: Path) -> None:
+def test_a_fault_is_a_failed_attempt_and_the_next_one_is_played(tally: Tallies, tmp_path: Path) -> None:
     held = tally("a faulty environment is a failed attempt with a sentence")
     for fault in INTERRUPTIBLE:
         with held.one():
@@ -106,22 +101,18 @@ def test_an_environment_that_changes_its_directory_moves_no_file_of_the_run(line
     assert not list(Path("moved").iterdir())
 
 
-def test_a_fault_under_random_actions_ends_the_run_before_anything_is_asked(tmp_path: Path) -> None:
-    provider = Written([ZEROS])
+def test_an_environment_that_always_fails_is_not_paid_for_to_the_end(tmp_path: Path) -> None:
+    asked = Written([ONES] * 20)
     with pytest.raises(EnvironmentFault, match=r"Zoo-raises-v0 failed in `step` \(.*faulty.py, line \d+\): Zero"):
-        search(task_with("raises"), provider, tmp_path, warmup_episodes=5)
-    assert provider.prompts == []
-
-
-def test_an_environment_that_fails_under_every_proposal_is_not_paid_for_to_the_end(tmp_path: Path) -> None:
-    provider = Written([ONES] * 20)
+        search(task_with("raises"), asked, tmp_path / "random", warmup_episodes=5)  # under random actions
+    assert asked.prompts == []
     with pytest.raises(EnvironmentFault, match="failed for 5 proposals in a row"):
-        search(task_with("raises"), provider, tmp_path, iterations=20)
-    assert len(provider.prompts) == 5
+        search(task_with("raises"), asked, tmp_path / "out", iterations=20)
+    assert len(asked.prompts) == 5
     # The user mends it, or does not: the run goes on where it was.
     with pytest.raises(EnvironmentFault):
-        carry_out(resume(the_run(tmp_path), Written([ONES] * 20), trust=True))
-    assert len(attempts_of(the_run(tmp_path))) == 1 + 4 + 4
+        carry_out(resume(the_run(tmp_path / "out"), Written([ONES] * 20), trust=True))
+    assert len(attempts_of(the_run(tmp_path / "out"))) == 1 + 4 + 4
 
 
 def policy_of(task: Task, text: str) -> Policy:
@@ -131,9 +122,7 @@ def policy_of(task: Task, text: str) -> Policy:
 
 
 @pytest.mark.parametrize("fault", ["raises", "exits", "hangs", "blocks", "crashes", "is-killed"])
-def test_worker_processes_serve_the_next_attempt(
-    fault: str, tally: Callable[[str], Tally], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_processes_serve_the_next_attempt(fault: str, tally: Tallies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(faulty.__file__).parent), prepend=":")
     held = tally("worker processes survive what an environment does to them")
     task = task_with(fault)
@@ -146,29 +135,25 @@ def test_worker_processes_serve_the_next_attempt(
 
 
 _BEGIN = """
-import sys; sys.path[:0] = [{tests!r}]
+import sys; sys.path[:0] = [{attack!r}, {tests!r}]
 import policygen
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 import test_environments as t
 from support import Written
-{what}
 """
 
 
 def in_python(what: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run some lines in a process of their own."""
-    tests = str(Path(faulty.__file__).parent)
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})" + _BEGIN.format(tests=tests, what=what)
+    attack, tests = str(Path(__file__).parent), str(Path(faulty.__file__).parent)
+    code = _BEGIN.format(attack=attack, tests=tests) + what
     return forks.run(["-c", code], cwd, environment(PYTHONPATH=f"{CHECKOUT}:{tests}"))
 
 
 @pytest.mark.parametrize("fault", sorted(faulty.DEADLY) if LONG else ["crashes"])
-def test_a_run_that_an_environment_has_ended_goes_on_without_it(
-    fault: str, tally: Callable[[str], Tally], tmp_path: Path
-) -> None:
-    held = tally("a run whose process the environment ended goes on")
-    with held.one():
+def test_a_run_that_an_environment_has_ended_goes_on_without_it(fault: str, tally: Tallies, tmp_path: Path) -> None:
+    with tally("a run whose process the environment ended goes on").one():
         begun = in_python(f"t.search(t.task_with({fault!r}), Written([t.ONES]), t.Path('out'))", tmp_path)
         folder = the_run(tmp_path / "out")
         assert begun.returncode != 0 or fault == "leaves"

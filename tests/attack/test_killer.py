@@ -1,8 +1,4 @@
-"""Runs that are killed or interrupted at random, resumed, and compared with one that was not disturbed; and races.
-
-In a race many processes resume one run: one works, every other says so in a sentence and changes nothing. With
-POLICYGEN_ATTACK=long many runs are killed.
-"""
+"""Runs that are killed or interrupted at random, resumed, and compared with one that was not disturbed; and races."""
 
 from __future__ import annotations
 
@@ -10,12 +6,11 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks import SETTINGS, Tally, amount
+from attacks import SETTINGS, Tallies, amount
 from support import attempts_of, in_a_process, outcome, sentences, start_process, summary_of, the_run
 
 FILES = {"best.json", "learning_curve.csv", "learning_curve.png", "summary.json", "episodes.npz", "task.json"}
@@ -32,9 +27,15 @@ def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object)
     return said.read_text()
 
 
+def begun_or_resumed(out: Path) -> tuple[object, ...]:
+    """The command that goes on with the run under `out`, or begins it."""
+    settings = next(out.glob("*/config.toml"), None)
+    return ("resume", settings.parent) if settings else ("run", "cartpole", *SETTINGS, "--out", out)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
-    undisturbed: dict[str, Any], tally: Callable[[str], Tally], tmp_path: Path
+    undisturbed: dict[str, Any], tally: Tallies, tmp_path: Path
 ) -> None:
     held = tally("runs killed and interrupted at random end as undisturbed ones")
     for seed in range(amount(1, 16)):
@@ -42,28 +43,22 @@ def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
         out = tmp_path / f"cut{seed}"
         with held.one():
             for _ in range(rng.randint(1, 4)):
-                folders = list(out.glob("*/config.toml"))
-                arguments = ("resume", folders[0].parent) if folders else ("run", "cartpole", *SETTINGS, "--out", out)
-                said = disturbed(rng, out, undisturbed["seconds"], *arguments)
+                said = disturbed(rng, out, undisturbed["seconds"], *begun_or_resumed(out))
                 if "Interrupted." in said:
                     # What says that nothing is lost leaves a folder to go on with, and what it has so far.
                     folder = the_run(out)
                     assert f"policygen resume {folder}" in said
                     assert "finished" in summary_of(folder)
-            folders = list(out.glob("*/config.toml"))
-            last = ("resume", folders[0].parent) if folders else ("run", "cartpole", *SETTINGS, "--out", out)
-            done = in_a_process(*last, cwd=tmp_path)
+            done = in_a_process(*begun_or_resumed(out), cwd=tmp_path)
             assert done.returncode == 0 or "is finished" in done.stderr, done.stderr
-            folder = next(out.glob("*/config.toml")).parent
+            folder = the_run(out)
             assert outcome(folder) == undisturbed["outcome"]
             assert {path.name for path in folder.iterdir()} >= FILES
             assert not list(folder.glob("*.part"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_of_many_processes_one_goes_on(
-    undisturbed: dict[str, Any], tally: Callable[[str], Tally], tmp_path: Path
-) -> None:
+def test_of_many_processes_one_goes_on(undisturbed: dict[str, Any], tally: Tallies, tmp_path: Path) -> None:
     held = tally(f"{RIVALS} processes resume one run, and one does")
     for race in range(amount(1, 3)):
         begun = start_process("run", "cartpole", *SETTINGS, "--out", f"cut{race}", cwd=tmp_path)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import random
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks import Tally, amount
+from attacks import Tallies, amount
 from support import ARM, BEST_LAKE, FALLING, LEANING, MALFORMED_LAKE, PAIR, fenced
 
 from policygen.policies.parse import parse
@@ -21,12 +20,10 @@ from policygen.tasks.task import Task
 
 REPLIES = Path(__file__).parents[1] / "data" / "replies"
 CARTPOLE, LAKE = load_task("cartpole"), load_task("frozenlake")
-LEAN = fenced(
-    "let lean = angle + 0.25*spin", "bins lean: -0.1, 0, 3e38", "| lean | action |", "| 0 | left |", "| * | right |"
-)
+LEAN = fenced("let lean = angle + 0.25*spin\nbins lean: -0.1, 0, 3e38\n| lean | action |\n| 0 | left |\n| * | right |")
 WEIGHTS = fenced("let far = clip(position, -1, 1)^2", "left = 0", "right = -10*angle - 2*spin + 0.5*far")
 REMEMBERED = fenced(
-    "let slow = 0.9*prev(slow, 1) + 0.1*angle", "left = prev(angle)", "right = slow + where(spin > 0, 1, -1)"
+    "let slow = 0.9*prev(slow, 1) + 0.1*angle\nleft = prev(angle)\nright = slow + where(spin > 0, 1, -1)"
 )
 REACH = fenced("shoulder = -3*x + fixed(0.5)", "elbow = tanh(y)*2 + prev(shoulder)")
 RANGED = fenced(
@@ -35,7 +32,7 @@ RANGED = fenced(
     "right = tune(0, -pi, pi)*spin - tune(-1, -2, 2)*far + fixed(tune(1, 0, 2))",
 )
 ARM_ROWS = fenced(
-    "| x | y | shoulder | elbow |", "| 0 | 0 | left | -0.5 |", "| 1-2 | * | 0.25 | 0 |", "| * | 1 | off | 0.5 |"
+    "| x | y | shoulder | elbow |\n| 0 | 0 | left | -0.5 |\n| 1-2 | * | 0.25 | 0 |\n| * | 1 | off | 0.5 |"
 )
 PAIR_ROWS = fenced("| total | y | gear | horn |", "| 0 | 0,2 | low | 1 |", "| * | * | reverse | 0 |")
 PARAMS = fenced(*(f"params[{i}]: {i % 4}" for i in range(16)))
@@ -123,7 +120,7 @@ def observations_for(task: Task, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_a_mutated_reply_is_refused_in_sentences_or_is_a_sound_policy(part: int, tally: Callable[[str], Tally]) -> None:
+def test_a_mutated_reply_is_refused_in_sentences_or_is_a_sound_policy(part: int, tally: Tallies) -> None:
     held = tally("a mutated reply is refused in sentences or is a sound policy")
     rng, numbers = random.Random(part), np.random.default_rng(part)
     incumbents: dict[str, Policy] = {}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks import LONG, Tally
+from attacks import LONG, Tallies
 from searched import made
 from support import Line
 
@@ -33,7 +32,7 @@ FILES = (
 )
 
 
-def test_every_name_makes_a_folder_directly_under_out(tally: Callable[[str], Tally], tmp_path: Path) -> None:
+def test_every_name_makes_a_folder_directly_under_out(tally: Tallies, tmp_path: Path) -> None:
     held = tally("a hostile task name makes a folder under --out, or a sentence")
     task = policygen.load_task("frozenlake")
     for number, name in enumerate(NAMES):
@@ -76,7 +75,7 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_nothing_is_written_through_what_stands_in_the_place_of_a_file(
-    what: str, name: str, unfinished: Path, tally: Callable[[str], Tally], tmp_path: Path, line: Line
+    what: str, name: str, unfinished: Path, tally: Tallies, tmp_path: Path, line: Line
 ) -> None:
     held = tally("a link, pipe or folder in the place of a file is not followed")
     number, readers = FILES.index(name), ("show", "eval", "plot")

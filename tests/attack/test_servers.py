@@ -1,19 +1,16 @@
-"""Every bad server against every real SDK: an end, a sentence, a kept budget, and the key nowhere else.
-
-`POLICYGEN_ATTACK=long` plays whole runs against them as well.
-"""
+"""Every bad server against every real SDK: an end, a sentence, a kept budget, and the key nowhere else."""
 
 from __future__ import annotations
 
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from attack.bad_server import MODES, BadServer
-from attacks import LONG, Tally
+from attacks import LONG, Tallies
 from chat_server import ChatServer
 from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, Asked, Service
 from support import files_with, foreign_variables, the_run
@@ -54,10 +51,11 @@ def still_asking() -> bool:
     return True
 
 
+Attacked = tuple[Service, BadServer, ChatServer, Provider]
+
+
 @pytest.fixture(scope="module")
-def attacked(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Service, BadServer, ChatServer, Provider]]:
+def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A service, the bad server in its place, a server that nothing may reach, and the provider that asks."""
     service: Service = request.param
     with pytest.MonkeyPatch.context() as patch:
@@ -71,9 +69,7 @@ def attacked(
 
 
 @pytest.mark.parametrize(("attacked", "mode"), CASES, indirect=["attacked"])
-def test_a_bad_server_costs_a_sentence(
-    mode: str, attacked: tuple[Service, BadServer, ChatServer, Provider], tally: Callable[[str], Tally]
-) -> None:
+def test_a_bad_server_costs_a_sentence(mode: str, attacked: Attacked, tally: Tallies) -> None:
     with tally("a request to a bad server ends, is charged and leaks nothing").one():
         service, server, other, provider = attacked
         server.begin(mode)
@@ -133,11 +129,7 @@ def test_a_body_without_end_is_given_up_for_its_size(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("attacked", "mode"), CASES if LONG else (), indirect=["attacked"])  # it takes minutes
 def test_a_run_survives_a_bad_server(
-    mode: str,
-    attacked: tuple[Service, BadServer, ChatServer, Provider],
-    tally: Callable[[str], Tally],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    mode: str, attacked: Attacked, tally: Tallies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tally("a run with a bad server ends, within its budget, and leaks nothing").one():
         service, server, other, _ = attacked

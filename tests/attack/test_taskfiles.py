@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 import tomllib
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tomli_w
 from attack.test_damage import exchanged
-from attacks import Tally, amount
+from attacks import Tallies, amount
 from support import CHECKOUT, Line, summary_of, the_run
 
 import policygen
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.suites import suite_from_file
-from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.config import effective_config
 from policygen.tasks.load import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -45,19 +44,18 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("what", TEXTS)
-def test_a_hostile_text_is_a_sentence(what: str, tally: Callable[[str], Tally]) -> None:
+def test_a_hostile_text_is_a_sentence(what: str, tally: Tallies) -> None:
     held = tally("a hostile task, settings or suite file ends in a sentence")
     text = TEXTS[what]
     path = Path("hostile.toml")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
-    def as_a_run() -> RunConfig:
-        return effective_config(task_from_file(path), "hostile.toml")
-
-    def as_settings() -> RunConfig:
-        return effective_config(policygen.load_task("cartpole"), "cartpole", file=path)
-
-    for read in (as_a_run, as_settings, lambda: suite_from_file(path)):
+    cartpole = policygen.load_task("cartpole")
+    for read in (
+        lambda: effective_config(task_from_file(path), "hostile.toml"),
+        lambda: effective_config(cartpole, "cartpole", file=path),
+        lambda: suite_from_file(path),
+    ):
         with held.one():
             with pytest.raises(UsageError) as caught:
                 read()
@@ -65,7 +63,7 @@ def test_a_hostile_text_is_a_sentence(what: str, tally: Callable[[str], Tally]) 
             assert len(str(caught.value)) < 1_000
 
 
-def test_a_mutated_task_file_ends_in_a_sentence(tally: Callable[[str], Tally], tmp_path: Path, line: Line) -> None:
+def test_a_mutated_task_file_ends_in_a_sentence(tally: Tallies, tmp_path: Path, line: Line) -> None:
     held = tally("a mutated task file ends in a sentence or is a task")
     shipped = [path for path in sorted((CHECKOUT / "envs").glob("*.toml")) if "gym_id" in path.read_text()]
     for seed in range(amount(24, 300)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import faulty
 import pytest
-from attacks import Tally
+from attack.test_environments import ONES, ZEROS
+from attacks import Tallies
 from support import CHECKOUT, attempts_of, in_a_process, sentences, summary_of, the_run
 
 from policygen.errors import TaskError
@@ -19,14 +19,12 @@ from policygen.tasks.load import load_task
 
 TESTS = str(Path(faulty.__file__).parent)
 # What random actions meet; what is a number and too large, or no reward, a search will meet later.
-MET = [name for name in faulty.STEPPED if name not in faulty.DEADLY and not name.startswith("rewards")]
+MET = [name for name in faulty.STEPPED if name not in (*faulty.DEADLY, "blocks") and not name.startswith("rewards")]
 
 
-def test_an_environment_that_nobody_described_fails_in_a_sentence(tally: Callable[[str], Tally]) -> None:
+def test_an_environment_that_nobody_described_fails_in_a_sentence(tally: Tallies) -> None:
     held = tally("an environment without a task file fails in a sentence")
     for fault in (*MET, *faulty.RESETS):
-        if fault == "blocks":
-            continue
         faulty.met.clear()
         with held.one():
             with pytest.raises(TaskError) as caught:
@@ -42,9 +40,8 @@ def test_an_environment_that_nobody_described_fails_in_a_sentence(tally: Callabl
 
 def test_an_environment_whose_making_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faulty.Zoo, "__init__", lambda self, fault: faulty.forever())
-    with pytest.raises(
-        TaskError, match=r"Zoo-calm-v0 cannot be made: no answer within 0\.3 s; more time: --set step_t"
-    ):
+    said = r"Zoo-calm-v0 cannot be made: no answer within 0\.3 s; more time: --set step_t"
+    with pytest.raises(TaskError, match=said):
         load_task("faulty:Zoo-calm-v0", step_timeout=0.3)
 
 
@@ -63,9 +60,7 @@ def test_the_limit_is_known_before_the_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="needs a lock that blocks its holder")
-def test_what_cannot_be_interrupted_ends_the_command_and_the_run_goes_on(
-    tally: Callable[[str], Tally], tmp_path: Path
-) -> None:
+def test_what_cannot_be_interrupted_ends_the_command_and_the_run_goes_on(tally: Tallies, tmp_path: Path) -> None:
     held = tally("a command whose environment blocks in compiled code ends in a sentence")
     path = f"{CHECKOUT}{os.pathsep}{TESTS}"
     limits = ("--set", "step_timeout=0.3", "--jobs", 1)
@@ -76,10 +71,9 @@ def test_what_cannot_be_interrupted_ends_the_command_and_the_run_goes_on(
         assert "did not answer within 0.3 s and cannot be interrupted (Zoo-blocks-v0, faulty.py, line" in said
     with held.one():
         (tmp_path / "zoo.toml").write_text('name = "zoo"\ngym_id = "faulty:Zoo-blocks-v0"\nabout = "x"\n')
-        replies = tmp_path / "replies"
-        replies.mkdir()
-        (replies / "reply-001.md").write_text("```\naction_0 = 0\naction_1 = 1\n```\n")
-        (replies / "reply-002.md").write_text("```\naction_0 = 1\naction_1 = 0\n```\n")
+        (tmp_path / "replies").mkdir()
+        (tmp_path / "replies" / "reply-001.md").write_text(ONES)
+        (tmp_path / "replies" / "reply-002.md").write_text(ZEROS)
         small = ("--set", "warmup_episodes=0", "--iterations", 2, "--episodes", 2, "--set", "final_episodes=2")
         asked = ("--trust", "--llm", "manual:replies", "--policy", "linear")
         begun = in_a_process("run", "zoo.toml", *asked, *small, *limits, cwd=tmp_path, PYTHONPATH=path)

@@ -6,6 +6,7 @@ import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +28,6 @@ import numpy as np
 def steady(observation):
     return int(observation @ [0.3, 0.5, 10, 3] > 0)
 
-def torque(observation):
-    return np.clip([-10 * observation[1] - 2 * observation[2]], -2, 2)
 
 def word(observation):
     return "left"
@@ -109,48 +108,43 @@ def test_labels_at_a_limit_bound_the_equation_and_idle_terms_are_left_out() -> N
     weights = dict(zip(map(repr, policy.terms), policy.weights[:, 0], strict=True))
     assert weights == pytest.approx({"Name(name='sin')": -10, "Name(name='rate')": -2}, rel=0.05)
     assert count_numbers(policy) == 3
-
-
-def test_a_constant_teacher_has_a_constant_student() -> None:
-    states = LabelledStates(np.zeros((5, 4), np.float32), np.ones((5, 1)), np.ones(5))
-    policy = fit_equations(policygen.load_task("cartpole"), states, RNG)
-    assert policy.act(states.observations).tolist() == [1] * 5
-
-
-def test_a_table_needs_a_grid_and_a_seed_gives_the_same_student() -> None:
-    task = policygen.load_task("cartpole")
-    config = effective_config(task, "cartpole", options={"policy": "table"})
-    with pytest.raises(UsageError, match="has no grid, which a table needs; use --policy equations"):
-        distilled(lambda seen: 0, replace(task, grid=None), config, rounds=1)
-    options = {"policy": "linear", "seed": 4, "jobs": 1}
-    for name, teacher, words in (
-        ("cartpole", lambda seen: int(seen[2] > 0), r"agrees in \d+\.\d% of [\d,]+ labels"),
-        ("pendulum", lambda seen: np.clip([-10 * seen[1] - 2 * seen[2]], -2, 2), r"R\^2 1\.000 on [\d,]+ labels"),
-    ):
-        task = policygen.load_task(name)
-        config = effective_config(task, name, options=options)
-        one, other = (distilled(teacher, task, config, rounds=1) for _ in range(2))
-        assert one.policy.to_text() == other.policy.to_text()
-        assert re.search(words, str(one))
+    constant = LabelledStates(np.zeros((5, 4), np.float32), np.ones((5, 1)), np.ones(5))
+    policy = fit_equations(policygen.load_task("cartpole"), constant, RNG)
+    assert policy.act(constant.observations).tolist() == [1] * 5
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("name", "teacher", "words"),
     [
-        (("own_teachers:word", "cartpole"), "the scored agent returned 'left', not an action of CartPole-v1"),
-        (("own_teachers:torque", "cartpole"), "the scored agent"),
-        (("own_teachers:Valuing", "cartpole"), "action_values(observation) of the agent must return 2 finite numbers"),
-        (("own_teachers:steady", "no-such-task"), "no-such-task"),
-        (("model.zip", "cartpole"), "model.zip: which kind of model is this? write ppo:model.zip"),
-        (("own_teachers:steady", "cartpole", "--llm", "openai:m"), "OPENAI_API_KEY"),
+        ("cartpole", lambda seen: int(seen[2] > 0), r"agrees in \d+\.\d% of [\d,]+ labels"),
+        ("pendulum", lambda seen: np.clip([-10 * seen[1] - 2 * seen[2]], -2, 2), r"R\^2 1\.000 on [\d,]+ labels"),
     ],
 )
-def test_bad_input_is_refused_in_a_sentence(line: Line, teachers: Path, words: tuple[str, ...], said: str) -> None:
-    refused = line("distill", *words, *FEW)
-    assert refused.code != 0
-    assert said in refused.err
-    assert "Traceback" not in refused.err
-    assert not (teachers / "results").exists()
+def test_a_seed_gives_the_same_student_and_a_table_needs_a_grid(name: str, teacher: Any, words: str) -> None:
+    task = policygen.load_task(name)
+    linear, table = (
+        effective_config(task, name, options={"policy": p, "seed": 4, "jobs": 1}) for p in ("linear", "table")
+    )
+    one, other = (distilled(teacher, task, linear, rounds=1) for _ in range(2))
+    assert one.policy.to_text() == other.policy.to_text()
+    assert re.search(words, str(one))
+    with pytest.raises(UsageError, match="has no grid, which a table needs; use --policy equations"):
+        distilled(teacher, replace(task, grid=None), table, rounds=1)
+
+
+def test_bad_input_is_refused_in_a_sentence(line: Line, teachers: Path) -> None:
+    for words, said in (
+        ("own_teachers:word cartpole", "the scored agent returned 'left', not an action of CartPole-v1"),
+        ("own_teachers:Valuing cartpole", "action_values(observation) of the agent must return 2 finite numbers"),
+        ("own_teachers:steady no-such-task", "no-such-task"),
+        ("model.zip cartpole", "model.zip: which kind of model is this? write ppo:model.zip"),
+        ("own_teachers:steady cartpole --llm openai:m", "OPENAI_API_KEY"),
+    ):
+        refused = line("distill", *words.split(), *FEW)
+        assert refused.code != 0
+        assert said in refused.err
+        assert "Traceback" not in refused.err
+        assert not (teachers / "results").exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("stable_baselines3") is None, reason="needs stable-baselines3")

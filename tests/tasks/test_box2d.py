@@ -51,11 +51,6 @@ def test_the_walkers_reward_is_the_formula_that_is_told():
         assert reward == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_reward_that_is_no_such_sum_is_not_told():
-    env = gym.make("LunarLander-v3")
-    assert not [one for one in world_facts(env, ["a"] * 8, ["b"] * 4) if "Reward" in one]
-
-
 def test_a_hinge_turns_the_way_that_is_told():
     env = gym.make("BipedalWalker-v3")
     assert "a positive angle moves legs[1] towards +x" in world_facts(env, ["a"] * 24, ["b"] * 4)[1]
@@ -85,9 +80,8 @@ def test_the_landers_engines_push_the_way_that_is_told():
 def test_a_discovered_lander_is_told_its_world_before_its_constants():
     facts = discovered("LunarLander-v3").facts
     assert [fact.split()[0] for fact in facts[1:4]] == ["Bodies:", "Hinges:", "Observations"]
-    assert any(
-        fact.startswith("fire_main_engine changes in a step lander ") and "y speed by 0." in fact for fact in facts
-    )
+    assert re.search(r"fire_main_engine changes in a step lander .*y speed by 0\.", "\n".join(facts))
+    assert not any(fact.startswith("Reward") for fact in facts)  # it is no weighted sum
     assert facts[-1].startswith("Constants of the simulator: ")
     assert not has_world(gym.make("CartPole-v1"))
 

@@ -32,63 +32,64 @@ class Made(gym.Env):
             raise fault
 
     def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
         return 0, {}
 
     def step(self, action):
-        return 1, 1.0, True, False, {}
+        return action, 0.0, False, False, {}
 
 class Spaceless(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
+def shifted():
+    return gym.wrappers.TransformReward(gym.wrappers.TimeLimit(Made(), 20), lambda reward: reward + 5)
 
-gym.register("policygen-tests/Made-v0", "registering_here:Made")
-gym.register("policygen-tests/Gone-v0", "registering_here:Gone")
-gym.register("policygen-tests/Failing-v0", "registering_here:Made", kwargs={"fault": RuntimeError("no\\nlicence")})
-gym.register("policygen-tests/Choosy-v0", "registering_here:Made", kwargs={"fault": TypeError("which size?")})
+for name, entry, fault in (
+    ("Made", "Made", None),
+    ("Gone", "Gone", None),
+    ("Failing", "Made", RuntimeError("no\\nlicence")),
+    ("Choosy", "Made", TypeError("which size?")),
+):
+    gym.register(f"policygen-tests/{name}-v0", f"made_here:{entry}", kwargs={"fault": fault} if fault else {})
 """
 
 
-@pytest.fixture
-def modules(tmp_path, monkeypatch):
-    (tmp_path / "registering_here.py").write_text(MODULE)
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory, from which Python imports nothing by itself, with the modules of these tests."""
+    (tmp_path / "made_here.py").write_text(MODULE)
     (tmp_path / "failing_here.py").write_text("raise RuntimeError('no licence')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("registering_here", None)
-    for name in [name for name in gym.registry if name.startswith("policygen-tests/")]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    yield tmp_path
+    sys.modules.pop("made_here", None)
+    for name in [name for name in gym.registry if name.startswith("policygen-tests/") or name == "shifted"]:
         gym.registry.pop(name)
 
 
-@pytest.mark.usefixtures("modules")
-def test_a_module_before_the_colon_registers_its_environments():
-    task = load_task("registering_here:policygen-tests/Made-v0")
-    assert task.gym_id == "registering_here:policygen-tests/Made-v0"
+def test_a_module_of_the_working_directory_registers_its_environments_and_hides_no_other(folder):
+    (folder / "numpy.py").write_text("raise RuntimeError('never imported')")
+    task = load_task("made_here:policygen-tests/Made-v0")
+    assert task.gym_id == "made_here:policygen-tests/Made-v0"
     assert origin(make_env(task)) == origin(make_env(replace(task, gym_id="policygen-tests/Made-v0")))
     assert origin(make_env(task)) != origin(make_env(replace(task, kwargs=(("size", 2),))))
+    assert load_task("made_here:shifted").max_steps == 20
+    assert sys.path[-1] == str(folder)
 
 
-@pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        (
-            "registering_here:Nothing-v0",
-            "neither registers `Nothing-v0` nor has a class or function of that name; it has",
-        ),
-        ("registering_here:", "`registering_here:` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0`"),
-        (":Made-v0", "is not a Gymnasium id"),
-        ("one:two:Made-v0", "is not a Gymnasium id"),
-        (".relative:Made-v0", "is not a Gymnasium id"),
-        ("Cart Pole-v1", "is not a Gymnasium id"),
-        ("registering_here.py:Made", "`registering_here.py` is a file: name its module, registering_here:Made"),
-        ("registering_here:Spaceless", "Spaceless has no observation_space: set `self.observation_space` to a space"),
+        ("made_here:No-v0", "neither registers `No-v0` nor has a class .* of that name; it has .*, made_here:Made, "),
+        ("made_there:Made", "there is no module `made_there`: neither made_there.py in the working directory"),
+        ("made_here:", "`made_here:` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0`"),
+        *((name, "is not a Gymnasium id") for name in (":Made-v0", "one:two:Made-v0", ".made:Made-v0", "Cart Pole-v1")),
+        ("made_here.py:Made", "`made_here.py` is a file: name its module, made_here:Made"),
+        ("made_here:Spaceless", "Spaceless has no observation_space: set `self.observation_space` to a space"),
         ("failing_here:Made-v0", "the module failing_here fails when it is imported: RuntimeError: no licence"),
-        ("registering_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
-        ("registering_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
-        (
-            "registering_here:policygen-tests/Choosy-v0",
-            r"without arguments \(TypeError: which size.*`kwargs` in a task",
-        ),
+        ("made_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
+        ("made_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
+        ("made_here:policygen-tests/Choosy-v0", r"without arguments \(TypeError: which size.*`kwargs` in a task"),
     ],
 )
 def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
@@ -97,9 +98,9 @@ def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_simulation_that_diverges_is_told_and_writes_no_log(tmp_path, monkeypatch, capfd):
+def test_a_simulation_that_diverges_is_told_and_writes_no_log(folder, capfd):
     pytest.importorskip("mujoco")
-    monkeypatch.chdir(tmp_path)
+    before = list(folder.iterdir())
     env = make("InvertedPendulum-v5", {})
     env.reset(seed=0)
     assert not became_unstable(env)
@@ -110,48 +111,5 @@ def test_a_simulation_that_diverges_is_told_and_writes_no_log(tmp_path, monkeypa
     env.reset(seed=0)
     assert not became_unstable(env)
     env.close()
-    assert not list(tmp_path.iterdir())
+    assert list(folder.iterdir()) == before
     assert capfd.readouterr() == ("", "")
-
-
-ROOM = """
-import gymnasium as gym
-
-
-class Room(gym.Env):
-    observation_space = action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return 0, {}
-
-    def step(self, action):
-        return action, 0.0, False, False, {}
-
-
-def shifted():
-    return gym.wrappers.TransformReward(gym.wrappers.TimeLimit(Room(), 20), lambda reward: reward + 5)
-"""
-
-
-@pytest.fixture
-def room(tmp_path, monkeypatch):
-    """A working directory with a module that registers nothing."""
-    (tmp_path / "room_here.py").write_text(ROOM)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(tmp_path))])
-    yield tmp_path
-    sys.modules.pop("room_here", None)
-    for name in ("Room", "shifted"):
-        gym.registry.pop(name, None)
-
-
-def test_a_typed_module_is_found_in_the_working_directory_behind_whatever_is_installed(room):
-    (room / "numpy.py").write_text("raise RuntimeError('never imported')")
-    task = load_task("room_here:shifted")
-    assert task.max_steps == 20
-    assert sys.path[-1] == str(room)
-    with pytest.raises(TaskError, match="nor has a class or function of that name; it has room_here:Room"):
-        load_task("room_here:Rom")
-    with pytest.raises(TaskError, match=r"there is no module `rom_here`: neither rom_here.py in the working directory"):
-        load_task("rom_here:Room")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,15 +28,11 @@ def constants_of(gym_id: str) -> dict[str, str]:
 
 def test_constants_are_read_and_state_is_not():
     cartpole = constants_of("CartPole-v1")
-    assert cartpole["gravity"] == "9.8"
-    assert (cartpole["masscart"], cartpole["masspole"], cartpole["length"]) == ("1", "0.1", "0.5")
-    assert (cartpole["force_mag"], cartpole["tau"], cartpole["x_threshold"]) == ("10", "0.02", "2.4")
+    assert (cartpole["gravity"], cartpole["masspole"], cartpole["tau"]) == ("9.8", "0.1", "0.02")
     assert not any("screen" in name or "steps" in name or "render" in name for name in cartpole)
     acrobot = constants_of("Acrobot-v1")
-    assert (acrobot["LINK_LENGTH_1"], acrobot["LINK_MASS_2"], acrobot["dt"]) == ("1", "1", "0.2")
-    assert acrobot["AVAIL_TORQUE"] == "[-1, 0, 1]"
+    assert (acrobot["LINK_LENGTH_1"], acrobot["AVAIL_TORQUE"]) == ("1", "[-1, 0, 1]")
     assert "SCREEN_DIM" not in acrobot
-    assert constants_of("Pendulum-v1")["max_torque"] == "2"
 
 
 @needs_box2d
@@ -91,55 +85,33 @@ class Broken(Counting):
         raise RuntimeError("out of order")
 
 
-def test_what_an_episode_changes_is_not_a_constant():
+def test_what_an_episode_changes_is_not_a_constant_and_a_simulator_that_fails_has_none():
     assert simulator_facts(Counting()) == ("Constants of the simulator: LIMIT = 7, WIDTH = 1.5, mass = 2, level = 4.",)
-
-
-def test_a_simulator_that_fails_has_no_facts():
     assert simulator_facts(Broken()) == ()
 
 
 def test_many_constants_are_shortened():
     env = Counting()
-    for i in range(300):
-        setattr(env, f"constant_{i}", i)
+    vars(env).update((f"constant_{i}", i) for i in range(300))
     (line,) = simulator_facts(env)
     assert len(line) <= reading.MOST_CHARACTERS
     assert "(shortened: " in line
 
 
-def prompt_of(task: str, **options: Any) -> str:
-    return "".join(message.content for message in preview(task, None, (), options).prompt.messages)
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "mine.toml"
-    path.write_text(text)
-    return path
-
-
 def test_sentences_of_the_task_file_come_first(tmp_path):
-    stated = 'name = "mine"\ngym_id = "CartPole-v1"\nfacts = ["The rail is oiled."]\n'
-    assert task_from_file(written(tmp_path, stated + 'about = "A pole."')).facts == ("The rail is oiled.",)
-    undescribed = task_from_file(written(tmp_path, stated)).facts
-    assert undescribed[0] == "The rail is oiled."
-    assert undescribed[1].startswith("Constants of the simulator: gravity = 9.8, ")
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\ngym_id = "CartPole-v1"\nfacts = ["The rail is oiled."]\n')
+    first, second = task_from_file(path).facts
+    assert first == "The rail is oiled."
+    assert second.startswith("Constants of the simulator: gravity = 9.8, ")
+    assert load_task("cartpole").facts == ()  # a file with an `about` gets no constants
 
 
 @needs_mujoco
 def test_a_described_task_with_a_model_is_told_what_the_model_says_in_its_own_words():
     task = load_task("hopper")
     assert any(fact.startswith("hip_torque drives hinge thigh_joint") for fact in task.facts)
-    prompt = prompt_of("hopper")
+    prompt = "".join(message.content for message in preview("hopper", None, (), {}).prompt.messages)
     assert "Facts of the simulator:\n- One step lasts 0.008 s" in prompt
     assert all(f"- {fact}\n" in prompt for fact in task.facts)
     assert "fact: One step lasts 0.008 s" in describe_task("hopper")
-
-
-def test_a_described_task_without_a_model_has_no_facts_and_they_are_withheld_with_the_rest_of_the_knowledge():
-    assert load_task("cartpole").facts == ()
-    assert "Facts of the simulator" not in prompt_of("cartpole")
-    assert "masspole = 0.1" in prompt_of("CartPole-v1")
-    withheld = prompt_of("CartPole-v1", ablate="knowledge")
-    assert "masspole" not in withheld
-    assert "Facts" not in withheld

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium import spaces
+from tasks.test_discovery import Sampled
 
 from policygen.tasks.discovery import task_of
 from policygen.tasks.documentation import listed
@@ -17,12 +16,10 @@ from policygen.tasks.documentation import listed
     ("documentation", "names"),
     [
         ("A tank.\n\nObservation: level (m, measured), setpoint (m).\nAction: valve, heater", "level setpoint"),
-        ("Observations are level (m, measured), setpoint (m); action: inflow", "level setpoint"),
         ("Observes level (m), the set point (m) and valve position [0 to 1].", "level set_point valve_position"),
         ("The observation is [x, x_dot, theta].", "x x_dot theta"),
         ("Observation space: Box(2): level (m), setpoint (m)", "level setpoint"),
         ("Observation:\n    level (m), flow rate (m^3/s),\n    setpoint (m)\nAction: pump", "level flow_rate setpoint"),
-        ("Observations:\n  0: level (m)\n  1: setpoint (m)\nActions:\n  0: pump", "level setpoint"),
         ("Observations:\n- `level` (m): what is measured\n- `setpoint` (m)\n\nActions: pump", "level setpoint"),
         ("Observes the temperature in degC, the power in W", "temperature power"),
     ],
@@ -46,7 +43,6 @@ def test_units_and_meanings_stand_beside_the_names() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "The observation is noisy, delayed.",
         "The observation is a `ndarray` with shape `(2,)`, float32.",
         "The state is a vector of two numbers: those that you expect, and those that you do not",
         "Observation: level (m), level (cm)",
@@ -66,29 +62,20 @@ def test_a_hostile_documentation_is_read_in_no_time(text: str) -> None:
     assert time.process_time() - begun < 5
 
 
-class Tank(gym.Env):  # type: ignore[type-arg]
+class Tank(Sampled):
     """A tank that is filled.
 
     Observation: level (m, measured), setpoint (m).
     Action: inflow (m^3/s).
     """
 
-    observation_space = spaces.Box(-9, 9, (2,))
-    action_space = spaces.Box(-1, 1, (1,))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state = self.np_random.normal(size=2).astype(np.float32)
-        return self.state, {}
-
-    def step(self, action):
-        self.state = np.clip(self.state + np.array([0.1 * action[0], 0]), -9, 9).astype(np.float32)
-        return self.state, -float(abs(self.state[0] - self.state[1])), False, False, {}
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)))
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_an_environment_whose_docstring_lists_its_numbers_has_them_by_name() -> None:
     task = task_of(Tank)
     assert [(o.name, o.unit) for o in task.observations] == [("level", "m"), ("setpoint", "m")]
-    assert task.observations[0].about.startswith("measured")
     assert [(a.name, a.unit) for a in task.actuators] == [("inflow", "m^3/s")]
     assert "named after the environment's documentation: level, setpoint" in " ".join(task.assumed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from policygen.tasks import perturbed_env
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task, task_from_file
-from policygen.tasks.perturb import KINDS, Perturbation, perturbation, read_perturbation
-from policygen.tasks.perturbed_env import PerturbedEnv, spread_of
+from policygen.tasks.perturb import Perturbation, read_perturbation
+from policygen.tasks.perturbed_env import spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trial import seeds_checked
@@ -111,26 +112,23 @@ def test_random_actions_before_the_start_count_for_no_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fields"),
+    ("name", "read"),
     [
-        ("mass", ("body_mass", "body_inertia")),
-        ("friction", ("geom_friction",)),
-        ("motor", ("actuator_gainprm",)),
-        ("gravity", ("opt.gravity",)),
+        ("mass", lambda model: (model.body_mass, model.body_inertia)),
+        ("friction", lambda model: (model.geom_friction,)),
+        ("motor", lambda model: (model.actuator_gainprm,)),
+        ("gravity", lambda model: (model.opt.gravity,)),
     ],
 )
-def test_physics_are_multiplied_anew_in_each_episode(name: str, fields: tuple[str, ...]) -> None:
+def test_physics_are_multiplied_anew_in_each_episode(name: str, read: Callable[[Any], tuple[np.ndarray, ...]]) -> None:
     task = replace(load_task("hopper"), perturb=(Perturbation(name, 0.5, 1.5),))
     env, nominal = make_env(task), gym.make("Hopper-v5").unwrapped
     factors = []
     for seed in (1, 2, 3, 1):
         env.reset(seed=seed)
-        for field in fields:
-            now, before = env.unwrapped.model, nominal.model
-            for part in field.split("."):
-                now, before = getattr(now, part), getattr(before, part)
+        for now, before in zip(read(env.unwrapped.model), read(nominal.model), strict=True):
             factor = float(np.abs(now).sum() / np.abs(before).sum())
-            assert now == pytest.approx(np.asarray(before) * factor)
+            assert now == pytest.approx(before * factor)
         factors.append(factor)
     assert factors[0] == factors[3]
     assert len(set(factors[:3])) == 3
@@ -146,11 +144,7 @@ def test_what_mujoco_derives_from_masses_follows_them() -> None:
 
 def test_arguments_of_the_environment() -> None:
     env = make_env(perturbed("kwargs.g=5..15"))
-    assert isinstance(env, PerturbedEnv)
-    drawn = []
-    for seed in (1, 2, 3, 1):
-        env.reset(seed=seed)
-        drawn.append(env.unwrapped.g)
+    drawn = [env.reset(seed=seed) and env.unwrapped.g for seed in (1, 2, 3, 1)]
     assert drawn[0] == drawn[3]
     assert len(set(drawn)) == 3
     assert all(5 <= g <= 15 for g in drawn)
@@ -177,16 +171,13 @@ def test_the_seed_of_an_episode_decides_whoever_plays_it() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("action_delay", "write NAME=SIZE or NAME=LOW..HIGH"),
-        ("action_delay=two", "write NAME=SIZE or NAME=LOW..HIGH"),
-        ("action_delay=1..2..3", "write NAME=SIZE or NAME=LOW..HIGH"),
+        *((f"action_delay{size}", "write NAME=SIZE or NAME=LOW..HIGH") for size in ("", "=two", "=1..2..3")),
         ("action_delay=1.5", "whole numbers"),
         ("action_delay=-1", "below 0"),
         ("sensor_noise=0.2..0.1", "not a range"),
         ("sensor_noise=1e999", "not a range"),
         ("sensor_dropout=1.2", "above 1"),
         ("wind=3", "there is no perturbation `wind`; known are sensor_noise, "),
-        ("kwargs.=3", "there is no perturbation"),
         ("kwargs.a-b=3", "write NAME=SIZE"),
     ],
 )
@@ -224,12 +215,10 @@ def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
     path.write_text(draft_of(task))
     assert task_from_file(path) == task
     for line, said in (
-        ("wind = 3", "there is no perturbation `wind`"),
         ("action_delay = [1]", "`perturb.action_delay` is one number, or two"),
         ("action_delay = [2, 1]", "not a range"),
         ('action_delay = "much"', "perturb"),
         ("mass = [0.8, 1.2]", "needs a MuJoCo environment"),
-        ("kwargs.wind = [0.8, 1.2]", "wind"),
     ):
         path.write_text(f'name = "mine"\ngym_id = "Pendulum-v1"\n[perturb]\n{line}\n')
         with pytest.raises(TaskError) as raised:
@@ -238,12 +227,10 @@ def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
 
 
 def test_each_kind_says_what_its_size_means() -> None:
-    assert all(meaning and not meaning.endswith(".") for meaning in KINDS.values())
     assert Perturbation("action_delay", 0, 2).described.startswith("action_delay 0 to 2 (number of steps")
     assert Perturbation("kwargs.g", 9, 9).described == "kwargs.g 9 (the environment's argument g)"
 
 
 def test_measuring_the_spread_draws_no_actions_from_the_environment() -> None:
-    task = replace(load_task("pendulum"), perturb=(perturbation("sensor_noise", 0.1, 0.2),))
     perturbed_env._spreads.clear()
-    assert not seeds_checked(task).unseeded
+    assert not seeds_checked(perturbed("sensor_noise=0.1..0.2")).unseeded

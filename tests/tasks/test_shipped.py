@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def test_the_optimum_of_a_task_that_a_table_solves_is_exact(name):
     assert best(name).table_reaches_it
     assert stated <= best(name).value  # rounded down, so that a run sees that it is reached
     assert stated == pytest.approx(best(name).value, abs=2e-5)
+    assert load_task(name).solved <= best(name).value  # the threshold that Gymnasium names for taxi exceeds it
 
 
 # The best tables known where the clock runs out on slippery ground, by the first letters of their labels, and what no
@@ -142,11 +144,6 @@ def test_the_optimum_of_a_slippery_task_is_that_of_its_best_table(name, labels, 
     assert str(bound) in task.optimum.source
 
 
-def test_the_threshold_that_gymnasium_names_for_taxi_cannot_be_reached():
-    assert best("taxi").value == pytest.approx(7.93)
-    assert load_task("taxi").solved < 7.93
-
-
 # --- blackjack, which publishes no transitions -----------------------------------------------------------------------
 
 CARDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)
@@ -160,13 +157,13 @@ def total(hard, ace):
 @cache
 def dealt(hard, ace, count):
     """Probability of each (sum or 0 if above 21, whether the first two cards made 21) that the dealer ends with."""
-    if count >= 2 and total(hard, ace) >= 17:
-        score = total(hard, ace)
+    score = total(hard, ace)
+    if count >= 2 and score >= 17:
         return {(score if score <= 21 else 0, count == 2 and score == 21): 1.0}
-    ends: dict[tuple[int, bool], float] = {}
+    ends = Counter()
     for card in CARDS:
         for end, probability in dealt(hard + card, ace or card == 1, count + 1).items():
-            ends[end] = ends.get(end, 0.0) + probability / len(CARDS)
+            ends[end] += probability / len(CARDS)
     return ends
 
 
@@ -180,20 +177,17 @@ def sticking(score, natural, shown):
 
 
 @cache
-def hitting(hard, ace, shown):
-    return sum(playing(hard + card, ace or card == 1, shown) for card in CARDS) / len(CARDS)
-
-
-@cache
 def playing(hard, ace, shown, natural=False):
-    """The best expected outcome of a hand."""
+    """The best expected outcome of a hand: of sticking, or of taking a card."""
     if hard > 21:
         return -1.0
-    return max(sticking(total(hard, ace), natural, shown), hitting(hard, ace, shown))
+    hitting = sum(playing(hard + card, ace or card == 1, shown) for card in CARDS) / len(CARDS)
+    return max(sticking(total(hard, ace), natural, shown), hitting)
 
 
 def test_the_optimum_of_blackjack_is_the_expectation_over_all_cards():
     deals = [(a + b, 1 in (a, b), shown) for a in CARDS for b in CARDS for shown in CARDS]
     mean = np.mean([playing(h, ace, shown, total(h, ace) == 21) for h, ace, shown in deals])
-    assert load_task("blackjack").optimum.value <= mean
-    assert load_task("blackjack").optimum.value == pytest.approx(mean, abs=1e-5)
+    stated = load_task("blackjack").optimum.value
+    assert stated <= mean
+    assert stated == pytest.approx(mean, abs=1e-5)

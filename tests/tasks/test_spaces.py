@@ -88,7 +88,6 @@ def test_texts_stand_behind_the_numbers_of_a_row():
     [
         ("Cart Velocity (m/s)", "cart_velocity_m_s"),
         ("2nd joint", "q_2nd_joint"),
-        ("", "q_"),
         ("lambda", "q_lambda"),
         ("x" * 60, "x" * 40),
         ("Größe", "gr_e"),

@@ -24,20 +24,15 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
     space = gym.make("CartPole-v1")
     space.close()
     kind, actuators, _ = actuators_of(space.action_space)
-    task = Task(
-        "mine",
-        "CartPole-v1",
-        tuple(observations_of(space.observation_space)),
-        actuators,
-        kind,
-        500,
-        features=(("bad", "obs9"),),
-    )
+    observations = tuple(observations_of(space.observation_space))
+    task = Task("mine", "CartPole-v1", observations, actuators, kind, 500, features=(("bad", "obs9"),))
     with pytest.raises(TaskError, match="task mine: feature bad: unknown name `obs9`"):
         _ = task.parsed_features
 
 
-@pytest.mark.parametrize(("task", "secret"), [("cartpole", "angle"), ("frozenlake", "ice")])
+@pytest.mark.parametrize(
+    ("task", "secret"), [("cartpole", "angle"), ("frozenlake", "ice"), ("CartPole-v1", "masspole = 0.1")]
+)
 def test_the_prompt_of_an_ablated_task_does_not_give_it_away(task: str, secret: str) -> None:
     told = "".join(m.content for m in preview(task, None, (), {}).prompt.messages)
     withheld = "".join(m.content for m in preview(task, None, (), {"ablate": "knowledge"}).prompt.messages)

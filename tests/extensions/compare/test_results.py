@@ -72,11 +72,9 @@ def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
     [
         ("a,b\n1,2\n", "has an unknown format: a CSV file needs a column `return`"),
         ("return\n1\n", "has an unknown format"),
-        ("", "has an unknown format"),
         ("episodes,return\n1,high\n", "column `return` has 'high', which is not a number"),
         ("episodes,return\n1,nan\n", "column `return` has a value that is not finite"),
         ("episodes,return\n", "has no rows yet"),
-        ("#{broken\nr,l,t\n1,2,3\n", "is not a monitor file"),
         ("episodes,return\n1,1e308\n", "column `return` has a value that is not finite, or is beyond"),
         ('#{"t_start": 1e999}\nr,l,t\n1,2,3\n', "column `t_start` has a value that is not finite"),
         ('#{"a": ' + "[" * 100_000 + "\nr,l,t\n1,2,3\n", "is not a monitor file"),

@@ -30,15 +30,9 @@ from policygen.llm.prices import cost
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [
-        *(("3", (0, 1, 2)), ("100..103", (100, 101, 102, 103)), ("100..100", (100,))),
-        *(("7,", (7,)), ("5, 3,5", (5, 3)), ("1,10..12", (1, 10, 11, 12))),
-    ],
-)
-def test_seeds_are_a_number_a_range_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
-    assert read_seeds(text) == seeds
+def test_seeds_are_a_number_a_range_or_a_list() -> None:
+    texts = {"3": (0, 1, 2), "100..100": (100,), "7,": (7,), "5, 3,5": (5, 3), "1,10..12": (1, 10, 11, 12)}
+    assert {text: read_seeds(text) for text in texts} == texts
 
 
 @pytest.mark.parametrize("text", ["", "0", "many", "-1", "3..1", "1;2", "1..", "0..99999999", "1000000", ",", "1.5"])
@@ -90,6 +84,8 @@ def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
 def test_a_manifest_comes_back_as_it_was_written() -> None:
     asked = plan_of("props15", settings=("refine=auto",), limits=SweepLimits(max_usd=2.5))
     assert not is_sweep(Path())
+    with pytest.raises(LogbookError, match=r"nowhere is not a sweep folder \(it has no sweep.toml\)"):
+        read_plan(Path("nowhere"))
     write_plan(Path(), asked)
     assert is_sweep(Path())
     assert read_plan(Path()) == asked
@@ -141,24 +137,18 @@ task = "nim"
     ],
 )
 def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
+    Path("sweep.toml").write_text(GOOD)
+    assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
     Path("sweep.toml").write_text(text)
     with pytest.raises(LogbookError, match=sentence) as caught:
         read_plan(Path())
     assert "\n" not in str(caught.value)
 
 
-def test_a_sound_manifest_is_read_and_a_folder_without_one_is_no_sweep() -> None:
-    Path("sweep.toml").write_text(GOOD)
-    assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
-    with pytest.raises(LogbookError, match=r"nowhere is not a sweep folder \(it has no sweep.toml\)"):
-        read_plan(Path("nowhere"))
-
-
 def test_a_grid_is_every_combination_of_its_values() -> None:
     product = product_of(["nim"], [], [], [0], ["refine=none,cma:20", "episodes=5,10,5"])
-    assert product.grid == (
-        *(("refine=none", "episodes=5"), ("refine=none", "episodes=10")),
-        *(("refine=cma:20", "episodes=5"), ("refine=cma:20", "episodes=10")),
+    assert product.grid == tuple(
+        (refine, episodes) for refine in ("refine=none", "refine=cma:20") for episodes in ("episodes=5", "episodes=10")
     )
     cells = cells_of(SweepPlan(products=(product,)))
     assert len({cell.key for cell in cells}) == 4

@@ -12,20 +12,16 @@ from policygen.files import list_resources
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
-SHIPPED = ("classic", "finite", "locomotion", "props15", "quick")
 
 
-def test_the_shipped_suites_are_found_and_named_unlike_tasks() -> None:
-    assert tuple(sorted(list_suites())) == SHIPPED
-    assert not set(list_suites()) & set(list_resources("envs", ".toml"))
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_suite_names_shipped_tasks_and_the_source_of_every_column(name: str) -> None:
-    suite = load_suite(name)
-    assert suite.about
-    assert set(suite.tasks) <= set(list_resources("envs", ".toml"))
-    assert all(len(column.source) > 20 for column in suite.published)
+def test_the_shipped_suites_name_shipped_tasks_and_the_source_of_every_column() -> None:
+    tasks = set(list_resources("envs", ".toml"))
+    assert sorted(list_suites()) == ["classic", "finite", "locomotion", "props15", "quick"]
+    assert not set(list_suites()) & tasks
+    for suite in map(load_suite, list_suites()):
+        assert suite.about
+        assert set(suite.tasks) <= tasks
+        assert all(len(column.source) > 20 for column in suite.published)
 
 
 def test_the_fifteen_tasks_have_all_published_figures() -> None:
@@ -84,7 +80,6 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
     [
         ('name = "mine"', 'name = "yours"', "`name` is `yours`; it must be the name of the file, `mine`"),
         ('name = "mine"', "", "the key `name` is missing"),
-        ('["cartpole", "nim"]', "[]", "`tasks`"),
         ('["cartpole", "nim"]', '["nim", "cartpole", "nim"]', "`tasks` names nim twice"),
         ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state only policy"),
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
@@ -95,7 +90,6 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ("cartpole = [400, 12.5]", "cartpole = [1, 2, 3]", r"write a mean, or \[mean, standard deviation\]"),
         ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.std`"),
         ("cartpole = [400, 12.5]", "cartpole = nan", "`published.0.scores.cartpole.mean`"),
-        ('source = "a paper"', "", "the key `published.0.source` is missing"),
         ('= "linear"', '= "tree"', "`policy.cartpole`"),
         ('cartpole = "linear"', 'taxi = "linear"', "`policy` names taxi, which is not one of its tasks: cartpole, nim"),
         ("[max_steps]", "[limits]", "unknown key `limits`"),
