@@ -37,7 +37,7 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The steps `first` to `last` in which an episode earned least against the mean of several: `total` less.
+    """The steps `first` to `last` in which an episode lost most: it earned `total` less than the mean of several.
 
     `throughout` says that these are nearly all of its steps.
     """

@@ -26,16 +26,16 @@ MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
 DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
-AT_AN_END = 0.05  # share of its range from which a constant counts as at its end
-TOLD_APART = 2.0  # spreads are shown if the widest is at least this many times the narrowest
+AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
+TOLD_APART = 2.0  # spreads are shown if the widest is more than this many times the narrowest
 
 
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
     """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
 
-    `changed` lists the changes of a proposal of equations from its parent, the best of its time or of its lineage; of a
-    table, the differences from the best policy. The last refused attempts have a detailed account. The time that this
-    takes does not grow with the number of earlier attempts.
+    `changed` compares proposed equations with their parent: the best policy when they were proposed, or the best of
+    their lineage. It compares a table with the best policy so far. The last refused attempts have a detailed account.
+    The time that this takes hardly grows with the number of earlier attempts.
     """
     attempts, best = context.own_attempts, context.best
     start = max(0, len(attempts) - MOST_ATTEMPTS)

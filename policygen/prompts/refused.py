@@ -77,9 +77,10 @@ def _lines_of(policy: Policy) -> list[str]:
 def _loss(
     attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task
 ) -> dict[str, Any] | None:
-    """Return the fifth of the longest episode that lost most reward against the best; None if no loss is significant.
+    """Return the steps in which an attempt lost most reward against the best; None if no loss is significant.
 
-    `row` has the values of one step, from the episode with the largest loss.
+    They are a fifth of the longest episode's steps. `row` has the values of one step, from the episode with the largest
+    loss.
     """
     seeds = {t.seed: t for t in best}
     pairs = [(t, seeds[t.seed]) for t in mine if t.seed in seeds]

@@ -105,8 +105,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         grid = None
     reader = reader_for(task, grid, incumbent)
     best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
-    # The worst episodes of the best policy show what to improve; before there is one, the worst of all. One that was
-    # won is among them only if all were.
+    # The worst episodes of the best policy show what to improve; before there is a policy, the worst of all episodes.
+    # Episodes that reached their goal are left out, unless all did.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     # An episode with the best possible return needs no explanation.
@@ -308,7 +308,8 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
 def _amounts(show: Show) -> Iterator[Show]:
     """Yield the amounts from `show` to the least, each one step smaller.
 
-    Of the evidence, what is furthest above its minimum loses three tenths of the excess; later, a quarter is left out.
+    Each step reduces one amount. While evidence is above its minima, it is the amount furthest above its own, by three
+    tenths of the excess. Afterwards, it is the first amount of `_SHRINK_LAST` above its minimum, by a quarter.
     """
     while True:
         yield show

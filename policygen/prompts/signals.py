@@ -158,9 +158,10 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
 
 
 def largest_rise(values: Sequence[float], width: int) -> int:
-    """Return the step where the mean of the `width` values from it on most surely exceeds that of the `width` before.
+    """Return the step of the most significant rise: the mean of the `width` next values against the `width` before.
 
-    Each difference of two means is divided by the standard deviation that it would have for values without a trend.
+    The next values begin at the step itself. Each difference of the two means is divided by the standard deviation that
+    it would have for values without a trend.
     """
     if len(values) < 2:
         return 0

@@ -1,4 +1,4 @@
-"""Finding and rendering Jinja templates in a sandbox; every error names file and line."""
+"""Finding and rendering Jinja templates in a sandbox; every error names the template and, if known, the line."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
     """Render a template.
 
     Raises TemplateError if it does not exist, cannot be rendered, or would make too much or take too long; the message
-    names the file and the line.
+    names the template and, if known, the line.
     """
     token = variables_given.set(variables)
     try:

@@ -52,7 +52,7 @@ class EpisodeView:
     traced: tuple[str, ...]  # names of the observations and features to show, the most important first
     relevant: tuple[str, ...]  # those of the observations that reward and ends depend on most, the most relevant first
     constant: Mapping[str, float]  # the values of such observations where they do not change in this episode
-    unobserved: tuple[str, ...]  # those of them that no policy can read
+    unobserved: tuple[str, ...]  # names of the shown quantities that no policy can read, such as the heights of feet
     outputs: tuple[str, ...]  # names of the columns of actions
     signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
     reference: str  # the signal that lags refer to

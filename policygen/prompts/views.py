@@ -110,7 +110,8 @@ def requirement_views(context: Context) -> list[View]:
             "allowed": requirement.allowed,  # share of episodes that may violate it
             "violated": found.violated if found is not None else None,  # number of the best policy's episodes
             "episodes": found.episodes if found is not None else 0,
-            "worst": found.worst if found is not None else None,  # left side where it was furthest from being met
+            # value of its left side when it was furthest from being met
+            "worst": found.worst if found is not None else None,
             "rows": _rows(best, found, context) if best is not None and found is not None else [],
         }
         views.append(view)

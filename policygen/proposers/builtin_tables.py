@@ -108,7 +108,8 @@ def _plan(
     imagined = np.zeros(shape)
     if posterior is not None:
         # A Dirichlet draw is gamma draws divided by their sum. The outcome of a prior visit is the highest possible
-        # return: the largest reward seen, forever. If every reward seen is 0, a reward of 1 is assumed to exist.
+        # return: the largest reward seen, forever (0 if all are negative). If every reward seen is 0, a reward of 1 is
+        # assumed to exist.
         if highest == lowest == 0.0:
             highest = 1.0
         counts.sum_duplicates()

@@ -244,7 +244,7 @@ class Logbook:
         return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}
 
     def config(self) -> RunConfig:
-        """Return the settings with which the run was started."""
+        """Return the settings of the run, with the changes that were made when it was resumed."""
         path = self.folder / "config.toml"
         settings = {key: value for key, value in self._settings().items() if key not in ("versions", "format")}
         try:

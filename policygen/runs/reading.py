@@ -75,7 +75,7 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
-        UsageError: a text file without a task.
+        UsageError: a text file without a task, or the run has no attempt of this number.
     """
     if attempt is not None:
         policy = _of_attempt(path, attempt)

@@ -99,9 +99,9 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
     - scores are exact, or random episodes all return the same;
     - the task has no step limit, and longer episodes return more: a good policy may play for ever.
 
-    Each proposal has an equal share of `max_episodes`, and may need four scores. So n is at most a quarter of what
-    tuning leaves of the share, but not less than 20. n depends only on the task and the settings of a new run, so all
-    runs choose the same; a run extended by larger budgets keeps it.
+    Each proposal has an equal share of `max_episodes`, and may need four scores. So `episodes` is at most a quarter of
+    what tuning leaves of the share, but not less than 20; the final score keeps its 5 n. Both numbers depend only on
+    the task and the settings of a new run, so all runs choose the same; a run extended by larger budgets keeps them.
     """
     if {"episodes", "final_episodes"} <= config.model_fields_set:
         return config

@@ -161,7 +161,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
         if episodes and refining.method == "model" and self.config.max_steps is not None:
-            # `left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called before each.
+            # `episodes_left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called
+            # before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
         return self._trials(number, episodes, measure)
 

@@ -1,4 +1,4 @@
-"""The results of runs: of policygen's own, and of other programs' from monitor files, ProPS logs and CSV files.
+"""The results of policygen's runs, and of runs of other programs: read from monitor files, ProPS logs and CSV files.
 
 The scores of other programs are not final scores on fresh episodes; `Result.meaning` says how each was obtained.
 """
@@ -130,7 +130,7 @@ def read_other_program(path: Path, contender: str = "") -> Result:
 
 
 def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
-    """Read monitor files: a line of JSON, then `r,l,t` per episode. Several, of parallel ones, are merged by time."""
+    """Read monitor files: a line of JSON, then `r,l,t` per episode. Files of parallel training are merged by time."""
     env_id, began = "", math.inf
     parts: list[dict[str, Numbers]] = []
     for text, file in zip(texts, files, strict=True):

@@ -153,8 +153,8 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         for place, panel in enumerate(panels.values(), start=1):
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         if any(run.final is not None and not run.final.exact for run in runs):
-            seeds = "Curves are scores on each run's own search seeds; diamonds are final scores."
-            figure.supxlabel(seeds, fontsize=9, color=GREY)
+            note = "Curves are scores on each run's own search seeds; diamonds are final scores."
+            figure.supxlabel(note, fontsize=9, color=GREY)
         return figure
 
 

@@ -1,7 +1,7 @@
 """Groups of runs that may be averaged, and their names, whole and short, for curves, tables and comparisons.
 
-Runs of a group differ only in their seed and in settings that cannot change a score. An unfinished run belongs to its
-group but is never averaged, because it has searched less.
+Runs of a group differ only in their seed and in the settings `WITHOUT_EFFECT`. An unfinished run belongs to its group
+but is never averaged, because it has searched less.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "lineages", "ablate", "grid"),
     *("conversation", "unseeded", "start", "score"),
 }
-# Settings that it never states among the settings: it has a place of its own for the first, the others cannot change a
-# score.
+# Settings that are not listed among the settings in the name: task, provider and kind of policy are stated elsewhere,
+# and runs with other seeds belong to the same group.
 _NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
+# Settings in which the runs of a group may differ: the limits and prices, and settings that do not affect the search.
 WITHOUT_EFFECT = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
     *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility", "baseline"),
@@ -64,7 +65,7 @@ class Member:
 
     @cached_property
     def curve(self) -> NDArray[np.void]:
-        """A row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`.
+        """A row per attempt, in order: the columns of `learning_curve.csv`, `tokens`, `seconds`, and `level`.
 
         `level` is the best score so far, or the score of random actions before the first policy.
 
@@ -362,7 +363,10 @@ def short_paths(names: Sequence[str]) -> dict[str, str]:
 
 
 def whole_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Return whole names by short ones, for a caption; if no part is left out, whole parts by shortened ones."""
+    """Return a dictionary from short names to whole names, for a caption.
+
+    For a short name that keeps all parts, it has the parts that were shortened, each with its whole part.
+    """
     found: dict[str, str] = {}
     for whole, short in names.items():
         parts, own = whole.split(", "), short.split(", ")

@@ -1,6 +1,6 @@
 """Helpers of all pictures: style, colours, texts in cells, and files.
 
-The colours are those of Okabe and Ito, which colour-blind people can distinguish; no meaning depends on colour alone.
+The colours are those of Okabe and Ito, which colour-blind people can distinguish; curves differ in line style, too.
 """
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
