@@ -39,9 +39,10 @@ _COMMON = frozenset(
 class Relevance:
     """The shares of reward and ends that each observation explains, and its variance, by name."""
 
-    # a parabola over the observation after a step explains a share of the variance of the reward, and one of early
-    # ends. Each share is divided by the largest of all observations; the relevance is the larger of the two, plus 1 if
-    # the documentation names the observation where it describes reward or ends. It is 0 for observations in `further`.
+    # A parabola over the observation after a step explains a share of the variance of the reward; a second one explains
+    # a share of the variance of early ends. Each share is divided by the largest of all observations. The relevance is
+    # the larger of the two, plus 1 if the documentation names the observation where it describes reward or ends. It is
+    # 0 for observations in `further`.
     relevance: Mapping[str, float]
     variance: Mapping[str, float]  # over all steps
     # observations that follow from positions and velocities, such as the forces on each body, and are shown after them

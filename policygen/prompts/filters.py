@@ -167,7 +167,10 @@ def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
 
 
 def _coarse(episode: EpisodeView, rows: int, part: int | None = None) -> list[dict[str, Any]]:
-    """Return `rows` steps as records, evenly spaced over an episode or the fifth number `part`, with first and last."""
+    """Return `rows` steps as records, evenly spaced over an episode, its first and last step among them.
+
+    With `part`, they are spaced over this fifth of the episode only; 0 is the first fifth.
+    """
     start, end = (0, PARTS) if part is None else (part, part + 1)
     steps = range(start * episode.length // PARTS, end * episode.length // PARTS)
     return _records(episode, _sample(steps, rows))

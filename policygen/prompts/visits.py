@@ -29,15 +29,16 @@ def visit_views(
     most: int,
     anywhere: npt.NDArray[np.float64] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return at most `most` cells with an action, for templates: those before failures first, then the most visited.
+    """Return a record for each of at most `most` pairs of a cell and an action, for templates.
 
-    Those whose return to go is within two standard errors, each way, of that of another action there are left out.
-    If no other action was taken often enough, a row before a failure is kept if it differs significantly from the mean
-    over all cells.
+    Pairs shortly before failures come first, then the most visited. A pair is left out if too few episodes have it, or
+    if its return to go and that of another action in the cell are equal within two standard errors of each. If no other
+    action was taken there in enough episodes, the pair is kept only if it occurs shortly before a failure and its
+    return to go differs significantly from the mean over all cells.
 
     Args:
-        counts: counts of the episodes to show, as from `tally`.
-        anywhere: counts of all episodes, for the other actions.
+        counts: counts of the episodes to show, as from `count_visits`.
+        anywhere: counts of all episodes, for the other actions; by default `counts`.
     """
     anywhere = counts if anywhere is None else anywhere
     visits, ends = counts[0].reshape(-1), counts[1].reshape(-1)
@@ -73,7 +74,7 @@ def visit_views(
                 "error": float(error[i]),
                 "episodes": int(counts[2, cells[i], own[i]]),
                 "ends_soon": int(ends[seen[i]]),  # steps among the last 10 before a failure
-                # another action there; without one, the row differs from the mean over all cells
+                # the best other action there; without one, the row differs from the mean over all cells
                 "other": words(other) if other >= 0 else "",
                 "other_return": float(others[i, other]) if other >= 0 else 0.0,
             }
@@ -122,9 +123,10 @@ _SEEN: weakref.WeakKeyDictionary[ReplayBuffer, tuple[int, int, npt.NDArray[Any]]
 
 
 def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
-    """Return the different actions, in order, shape (kinds, m); not many more than MOST_ACTIONS.
+    """Return the different actions, in order, shape (kinds, m).
 
-    Only the episodes added since the last call are looked at.
+    Only the episodes added since the last call are read. Once there are more than MOST_ACTIONS actions and they are
+    numbers, no more episodes are read.
     """
     if task.action_space == "discrete":
         return np.arange(len(task.actuators[0].labels)).reshape(-1, 1)

@@ -186,7 +186,7 @@ class TuningState:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
             units; NaN and infinity do not occur.
         correlations: the strict lower triangle of its correlations, row by row; empty if they are not kept.
-        floor: least size that a constant counted as having (see `refine.methods.refine`).
+        floor: least size of a constant that the search assumed (see `refine.methods.refine`).
         climbing: whether the returns were still rising when the episodes ended.
     """
 
@@ -347,8 +347,8 @@ class Attempt:
         violations: how often its scored episodes violated each requirement of the task.
         idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
-        stopped: why a budget ended this attempt before a repair or its score, and so the run after this round; empty
-            for most.
+        stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends
+            after this round. Empty for most attempts.
         seconds: time spent on this attempt, the model's share included.
     """
 

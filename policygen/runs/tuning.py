@@ -1,4 +1,4 @@
-"""The limits that the search keeps and prompts state: those of tuning, and of the comparison with the best policy."""
+"""The limits of tuning and of the comparison with the best policy; the search obeys them, and prompts state them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
-MOST_ROUNDS = 25  # real episodes for tuning a proposal in a plant, one after each fit
+MOST_ROUNDS = 25  # method `model`: most fits of the plant for a proposal; one real episode is played after each fit
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 # One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of
@@ -50,8 +50,8 @@ class TuningLimits:
     """The limits of the search for a proposal's numbers.
 
     Attributes:
-        method: `cma`, `ars`, or one of `FOR_TABLES` for the entries of a table; `cma` becomes `ars` for more than
-            `most_for_cma` constants.
+        method: `cma`, `ars`, `model`, or one of `FOR_TABLES` for the entries of a table. Where `auto` depends on the
+            number of constants, this is `cma`, but more than `MOST_FOR_CMA` constants are tuned by `ars`.
         left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
         generation, seeds: candidates of a generation, and maximum episodes of each.
     """

@@ -62,7 +62,8 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if reason := reached or reason_to_give_up(search.attempts, config):
                 search.stopped = reason
                 break
-            # After a crash, which the user's environment may have caused, it is played in other processes.
+            # Unused recorded replies mean that an earlier process was interrupted. If the user's environment crashed
+            # it, this process survives only if others play the environment.
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
             scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
             prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]

@@ -168,7 +168,7 @@ def start(
 
 
 def summarise(run: Run, seconds: float) -> Summary:
-    """Return the summary of a finished run; `seconds` is the time of its final score."""
+    """Return the summary of a run from its present state; `seconds` is the time of its final score."""
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum

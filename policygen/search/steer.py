@@ -114,9 +114,9 @@ def _all_sent_words(config: RunConfig) -> str:
 
 
 def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
-    """Whether the last iteration has sent its first prompt: all its prompts are made before that.
+    """Whether the first prompt of the last iteration is sent. The other prompts are rendered before that.
 
-    In an interrupted run a prompt without a reply does not count, because it will be sent again.
+    In an interrupted run a prompt without a reply does not count, because it will be rendered and sent again.
     """
     before_the_last = (config.iterations - 1) * config.candidates
     sent, answered = Transcript(folder / "transcript.jsonl").last_sent_and_answered()

@@ -52,7 +52,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
 
     Raises:
         UsageError: the comparison has no learning curves.
-        PathError: some run does not count `x`.
+        PathError: no run counts `x`, or one does not know its seconds or its cost.
     """
     if compared.unit == "episode":
         raise UsageError("policies that are played have no learning curves to draw; write a .md, .html or .json")

@@ -21,7 +21,7 @@ from policygen.tasks.task import Task
 STEP = 1e-4  # of a central difference, as a share of a quantity's spread
 CONSTANT = 0.01  # slopes that differ by at most this share count as one gain
 LEAST_SHARE = 0.005  # of an output's variation; quantities with a smaller share are not shown
-MOST_STEPS = 2_000  # about as many steps of the episodes are used, evenly spaced
+MOST_STEPS = 2_000  # about as many steps of the episodes are used, evenly spaced; never twice as many
 
 
 @dataclass(frozen=True, slots=True)
