@@ -126,8 +126,8 @@ class Logbook:
                 command = cls(out / name).resume_command()
                 raise PathError(f"{out / name} is a run already; continue it with: {command}")
         logbook = cls(out / name if name else _new_folder(out, stem))
+        logbook.lock()  # raises if another process has begun this run, whose files must stay
         try:
-            logbook.lock()
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
                 logbook._write_json("example.json", "example", asdict(example))

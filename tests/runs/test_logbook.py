@@ -25,6 +25,7 @@ from policygen.extensions.plots.curves import make_missing
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
+from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import CURVE_COLUMNS, Summary
 from policygen.search.resume import resume
@@ -284,3 +285,17 @@ def test_of_a_long_transcript_few_messages_are_kept_and_all_are_found(tmp_path: 
     del last["messages"][1]["content"]
     path.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
     assert [exchange.prompt for exchange in Transcript(path).exchanges()] == prompts
+
+
+def test_a_folder_in_which_another_process_begins_a_run_is_left_alone() -> None:
+    folder = Path("out/cell")
+    folder.mkdir(parents=True)
+    (folder / "task.json").write_text("theirs")
+    other = RunLock(folder)
+    try:
+        task = policygen.load_task("cartpole")
+        with pytest.raises(FolderInUse, match="is in use: another process runs or resumes it"):
+            Logbook.create(Path("out"), task, RunConfig(task="cartpole"), name="cell")
+    finally:
+        other.release()
+    assert (folder / "task.json").read_text() == "theirs"

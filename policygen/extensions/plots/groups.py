@@ -41,9 +41,10 @@ _ALWAYS_NAMED = {
 # Settings that are not listed among the settings in the name: task, provider and kind of policy are stated elsewhere,
 # and runs with other seeds belong to the same group.
 _NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
-# Settings in which the runs of a group may differ: the limits and prices, and settings that do not affect the search.
+# Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.
+# Limits of episodes and steps do, because tuning gets shares of them.
 WITHOUT_EFFECT = {
-    *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
+    *("max_calls", "max_tokens", "max_usd", "price_in", "price_out"),
     *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility", "baseline"),
 }
 

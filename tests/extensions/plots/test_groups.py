@@ -32,7 +32,7 @@ def labels(*folders: Path) -> list[str]:
     return [group.label for group in groups_of(*folders)]
 
 
-def test_runs_that_differ_in_seed_budgets_and_processes_are_one_group(tmp_path: Path) -> None:
+def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.1], seed=i, **more) for i, more in enumerate(({}, {"jobs": 2}, {"max_calls": 7}))]
     (group,) = groups_of(*folders)
     assert (group.task, group.policy) == ("frozenlake", "table")
@@ -76,6 +76,8 @@ def test_other_settings_are_said_only_where_they_differ(tmp_path: Path) -> None:
     few, more = (ended(tmp_path, [0.1], iterations=n) for n in (3, 9))
     assert labels(few) == ["builtin (no language model), table policy"]
     assert [label.rpartition(", ")[2] for label in labels(few, more)] == ["iterations 3", "iterations 9"]
+    limited = ended(tmp_path, [0.1], max_episodes=400), ended(tmp_path, [0.1], max_episodes=800)
+    assert [label.rpartition(", ")[2] for label in labels(*limited)] == ["max_episodes 400", "max_episodes 800"]
     elsewhere = ended(tmp_path, [0.1], iterations=9, task=replace(LAKE, name="pond"))
     assert labels(few, elsewhere) == ["builtin (no language model), table policy"] * 2
 
