@@ -1,4 +1,7 @@
-"""Tasks that are discovered from environments without a task file."""
+"""Tasks that are discovered from environments without a task file.
+
+It tests `tasks.stated` and `tasks.vocabulary`.
+"""
 
 from __future__ import annotations
 

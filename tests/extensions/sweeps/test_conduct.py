@@ -1,4 +1,7 @@
-"""Sweeps: each cell is the run it would be alone, and nothing is lost whatever ends them."""
+"""Sweeps: each cell is the run it would be alone, and nothing is lost whatever ends them.
+
+It tests `extensions.sweeps.executor` and `extensions.sweeps.worker`.
+"""
 
 from __future__ import annotations
 
