@@ -113,7 +113,7 @@ def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[st
             f"--set {fixed[0]}: a resumed sweep can only change {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
             "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
         )
-    assignments += tuple(f"{name}={options[name]}" for name in each if options[name] is not None)
+    assignments += tuple(f"{name}={options[name]}" for name in each if options.get(name) is not None)
     _conduct(folder, None, (*assignments, *(f"llm={llm}" for llm in options["llms"])), options)
 
 

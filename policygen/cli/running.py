@@ -230,7 +230,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
     if options["workers"] is not None:
         raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
     assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
-    assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options[name] is not None)
+    assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options.get(name) is not None)
     if not assignments and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 
