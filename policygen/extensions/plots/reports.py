@@ -103,7 +103,7 @@ def as_latex(report: Report, short: Mapping[str, str]) -> str:
 
 
 def _latex(text: str) -> str:
-    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$")
+    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$").replace("≥", "$\\geq$")
     plain = re.sub(r"(?<![\w.-])-(?=\d)", "$-$", plain)  # a minus sign, no hyphen
     # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\` before.
     return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
