@@ -222,8 +222,9 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     """Return the episodes in arrays that hold them one after the other.
 
-    The arrays named in `NEEDED` must be there. `truncated` (by default not terminated), `seeds` (by default -1,
-    unknown) and `returns` (by default the sums of the rewards) may be. Numbers keep the types of the arrays.
+    The arrays named in `NEEDED` must be there. Three arrays may be missing: `truncated` is then the negation of
+    `terminated`, `seeds` are -1 (unknown), and `returns` are the sums of the rewards. Numbers keep the types of the
+    arrays.
 
     Raises:
         ValueError: an array is missing, or they do not fit together.
@@ -281,5 +282,7 @@ def _refuse_inflated(content: bytes) -> None:
                 version = np.lib.format.read_magic(file)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, kind = read(file)
-                if kind.hasobject or math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
+                if kind.hasobject:
+                    raise ValueError(f"{member.filename} holds Python objects; it must hold plain numbers or text")
+                if math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
                     raise ValueError(f"the size of {member.filename} differs from its header")

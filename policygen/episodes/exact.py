@@ -21,7 +21,7 @@ from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
 ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
-MOST_TRIED = 1_000  # number of failed changes after which a table counts as a local optimum
+MOST_TRIED = 1_000  # maximum number of changes of one entry that are tried before a table counts as a local optimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ class BestReturn:
     Attributes:
         value: the optimum over all policies, including those that count steps.
         by_table: the best expected return found for a table, which cannot count steps; equal to `value` if a table
-            reaches it, else a local optimum that no change of one entry improves.
+            reaches it, else a local optimum: none of the tried changes of one entry (at most `MOST_TRIED`) improves it.
         actions: that table, shape (states,).
     """
 
@@ -223,12 +223,12 @@ def improved_table(
     max_steps: int,
     enough: float = math.inf,
 ) -> tuple[npt.NDArray[np.int64], float]:
-    """Improve a table until no change of one entry helps, or its expected return is `enough`; return it and the return.
+    """Improve a table until no tried change helps, or its expected return is `enough`; return it and the return.
 
     Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
     highest advantage, weighted by the visits to the cell's states. Under a step limit, or if a cell has several states,
-    this can make the table worse. Then one entry changes at a time, the highest advantage first, until `MOST_TRIED`
-    changes in a row fail.
+    this can make the table worse. Then one entry changes at a time, the highest advantage first. The loop ends if the
+    first `MOST_TRIED` of these changes, or all of them, fail.
 
     Args:
         entries: the action of each cell, shape (cells,).

@@ -36,7 +36,8 @@ def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
     """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
-        attempts: the attempts of the run so far. Number 0 is random actions; a search starts with all weights 0.
+        attempts: the attempts of the run so far. Number 0 is random actions. A search starts with all weights 0, or
+            with two labels exchanged.
     """
     scored = _scored(attempts)
     searches = _searches(scored)

@@ -23,8 +23,8 @@ from policygen.quantities.text import format_number
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
 BLOCK_ROWS = 32_768  # rows computed together: their arrays fit in the processor's cache
-# A column is compared with each edge if there are at most this many edges, and this many values per edge; otherwise a
-# binary search is faster, because each comparison of arrays has a fixed cost.
+# A column is compared with each edge if there are at most COMPARE_AT_MOST edges, and at least _VALUES_PER_EDGE values
+# per edge; otherwise a binary search is faster, because each comparison of arrays has a fixed cost.
 COMPARE_AT_MOST, _VALUES_PER_EDGE = 160, 40
 
 

@@ -343,7 +343,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
     try:
         with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
-            players.isolated = players.foreign  # a crash must not cost the run its end
+            players.isolated = players.foreign  # a crash of the environment must not end this process
             score = score_with_violations(perturbed, players.play(best, seeds), players.engine)
             return with_aggregate(score, config.score)
     except EnvironmentFault:  # the run's results do not depend on this score

@@ -266,7 +266,9 @@ NOT_OURS = {
     "`lengths` must be whole numbers": {"lengths": [-1, 1, 2]},
     "`rewards` has the type <U1 and the shape (1,)": {"rewards": ["a"]},
     "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": lambda one: one + 1},
-    "cannot be read (the size of actions.npy differs from its header)": {"actions": np.array([{}], object)},
+    "cannot be read (actions.npy holds Python objects; it must hold plain numbers or text)": {
+        "actions": np.array([{}], object)
+    },
 }
 
 
