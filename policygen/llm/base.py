@@ -25,10 +25,10 @@ class LLMOptions:
     Attributes:
         base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
         named_in: the spec that holds the address, if any.
-        provider_from: the file that chose the provider; nothing is written to folders that a file names.
+        provider_from: the file that chose the provider. `manual:DIR` is then refused, because it would write to DIR.
         temperature, top_p, reasoning_effort: None leaves them to the model.
-        request_seed: None: no seeds are sent (see `Prompt.seed`).
-        extra_body: further fields of each request; if a file chose them, they are not sent along with a key.
+        request_seed: the user's number for sampling seeds, if any. The seed that a request sends is `Prompt.seed`.
+        extra_body: further fields of each request. If a file chose them, a provider with a key refuses them.
         max_output_tokens: limit of one reply, thinking included.
         timeout_seconds: limit of one request.
         max_retries: repetitions of a request after transient faults.

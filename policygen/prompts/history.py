@@ -153,9 +153,9 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "score": str(score),
         "mean": score.value,
         "exact": score.exact,
-        # whether the score is on other episodes than those by which attempts are compared, and its mean on these
+        # whether `score` is on other episodes than those by which attempts are compared
         "fresh": best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
-        "compared_mean": best.score.value if best.score is not None else None,
+        "compared_mean": best.score.value if best.score is not None else None,  # the mean on the compared episodes
         "refinement": best.tuned.refinement,
         "proposed": proposed,  # the text of a table before tuning
         "tuned": tuned,

@@ -68,9 +68,9 @@ def hull(*parts: Interval) -> Interval:
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
 
-# A rule returns breakpoints. The operation is monotone between neighbours among these points, 0 and the ends of the
-# arguments. If there are no such points, the rule returns the interval of the result. An operation without a rule has
-# no breakpoints.
+# A rule returns breakpoints: between neighbours among them, 0 and the ends of the arguments, the operation is monotone.
+# `()` means that 0 and the ends are enough, as for an operation without a rule. A rule that knows no breakpoints of the
+# operation returns the interval of its result instead.
 Rule = Callable[..., Sequence[float] | Interval]
 
 

@@ -77,7 +77,11 @@ _HELPERS = {
 
 
 class PolicyInST(PolicySource):
-    """A policy as a function block. Names begin with `q_` (inputs), `u_` (outputs) or `m_` (remembered values)."""
+    """A policy as a function block.
+
+    Names begin with `q_` (inputs), `u_` (outputs), `m_` (remembered values) or `b_` (bins); for further locals see
+    `PolicySource`.
+    """
 
     about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
     templates: ClassVar[Mapping[str, str]] = {

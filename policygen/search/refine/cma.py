@@ -8,6 +8,8 @@ be too few generations: on CartPole from a bad start (500 episodes, 4 seeds) the
 then, and 494 to 500 now. Where failures are rare and matter, 10 episodes are better: on a synthetic return the result
 is -7.6, with 1 to 4 episodes -9.3, and with a ranking by the mean -10. With 2,000 episodes in all, 10 episodes and 1 to
 4 give about the same (-7.1 and -7.3).
+
+In this module, z is the change of each constant, divided by its size (see `Tunable`).
 """
 
 from __future__ import annotations
