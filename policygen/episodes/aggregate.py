@@ -124,7 +124,7 @@ MEAN = Aggregate()
 
 
 def unseen_share(episodes: int) -> float:
-    """Return a 95% upper bound: the share of all episodes that return less than the worst of `episodes` played."""
+    """Return a 95% upper bound on the share of episodes with a lower return than the worst of `episodes` played."""
     return 1 - float(0.05 ** (1 / episodes))
 
 

@@ -95,7 +95,8 @@ def _of_attempt(run: Path, number: int) -> Policy:
         raise UsageError(f"--attempt {number} needs the folder of a run, and {run} is not one")
     attempts = Logbook(run).attempts()
     if not 0 <= number < len(attempts):
-        raise UsageError(f"{run} has no attempt {number}: its last one is {len(attempts) - 1}")
+        last = f"its last one is {len(attempts) - 1}" if attempts else "it has no attempts yet"
+        raise UsageError(f"{run} has no attempt {number}: {last}")
     attempt = attempts[number]
     if attempt.policy is None:
         problems = "".join(f"\n  {problem}" for problem in attempt.problems)

@@ -38,10 +38,10 @@ class _Request:
 class RequestLog:
     """The only sender of requests to models: it looks for a recorded reply, then a cached one, then asks the model.
 
-    Every request is charged and recorded before it is sent, and its result is recorded afterwards. Several threads may
-    ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
-    left does not cover another reply of full length, requests are sent one at a time. While a request waits before a
-    retry, no other request is sent.
+    Every request is charged before it is sent; one to a language model is also recorded then. Its result is recorded
+    afterwards. Several threads may ask. The maximum cost of each unfinished request is reserved, so that together they
+    exceed no budget. If the budget left does not cover another reply of full length, requests are sent one at a time.
+    While a request waits before a retry, no other request is sent.
     """
 
     ledger: Ledger
@@ -51,7 +51,7 @@ class RequestLog:
     # called immediately with every new exchange, before anything else can fail. Failed exchanges are reported only for
     # language models: another provider costs nothing and is asked again.
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
-    # called before every try of a request to a model, with its attempt and repair (0: the first request)
+    # called before every try of a request to a language model, with its attempt and repair (0: the first request)
     on_sent: Callable[[int, int], None] = lambda attempt, repair: None
     # called with each activity, such as a wait; None: it has ended
     tell: Callable[[Activity | None], None] = lambda activity: None
@@ -107,11 +107,12 @@ class RequestLog:
         """Return the recorded reply, if any, and the number of failed tries recorded before it; charge all of them."""
         failed = 0
         for earlier in self._recorded.pop((asked.attempt, asked.repair), ()):
-            for _ in range(earlier.requests):
-                self.ledger.charge_call()
-            if isinstance(earlier, Exchange):
-                tokens = self.ledger.charge_reply(asked.prompt, earlier.reply)
-                return asked.exchange_with(earlier.reply, earlier.requests, *tokens), failed
+            with self._changed:
+                for _ in range(earlier.requests):
+                    self.ledger.charge_call()
+                if isinstance(earlier, Exchange):
+                    tokens = self.ledger.charge_reply(asked.prompt, earlier.reply)
+                    return asked.exchange_with(earlier.reply, earlier.requests, *tokens), failed
             failed += earlier.requests
         return None, failed
 

@@ -15,7 +15,7 @@ FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 # that still falls needs them (results/benchmarks/first_steps.md).
 CAREFUL_STEP = FIRST_STEP / 2
 POPULATION = 12  # candidates of a generation, all on the same seeds
-SEEDS_PER_GENERATION = 4  # maximum; fewer if they rank the candidates as well
+SEEDS_PER_GENERATION = 4  # maximum; fewer if they are enough to rank the candidates
 # The search overfits to its few seeds. So the policy is chosen among its generations on new episodes, by successive
 # halving, with this share of the budget.
 VALIDATION_SHARE = 0.2
@@ -27,7 +27,8 @@ CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
-MOST_ROUNDS = 25  # method `model`: most fits of the plant for a proposal; one real episode is played after each fit
+# Method `model`: most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
+MOST_ROUNDS = 25
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 # One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of

@@ -62,8 +62,8 @@ class RayExecutor:
             raise UsageError(f"--address {address}: write HOST:PORT or auto, on a machine of the cluster")
         self._ray: Any = ray
         self._folder = folder
-        self._owns_cluster = not ray.is_initialized()
-        if self._owns_cluster:
+        self._connected_here = not ray.is_initialized()
+        if self._connected_here:
             new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores())}
             # Only this machine may reach the ports of a new cluster.
             new |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
@@ -114,7 +114,7 @@ class RayExecutor:
             return worker.CellResult(key, "failed", sentence, None, time.perf_counter() - started)
 
     def end(self) -> list[worker.CellResult]:
-        """Stop all running cells, and the cluster if it was started here; return the results of cells that ended."""
+        """Stop all running cells, and a cluster that was started here; return the results of cells that ended."""
         ray = self._ray
         ended: list[Any] = []
         for task in self._cells:
@@ -127,8 +127,8 @@ class RayExecutor:
         results = [self._result(task) for task in ended]
         self._cells.clear()
         del self._messages  # the last reference: the queue ends
-        if self._owns_cluster:
-            ray.shutdown()
+        if self._connected_here:
+            ray.shutdown()  # leaves an existing cluster; ends one that was started here
         return results
 
 
@@ -162,7 +162,7 @@ def _play(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | Non
 
 
 def _carry_out(carry_out: worker.CarryOut, order: worker.Order, directory: str, messages: Any) -> worker.CellResult:
-    """Carry out an order with a log of this worker and episodes as Ray tasks."""
+    """Carry out an order in this worker: print into the worker's own log, and play episodes as Ray tasks."""
 
     def with_log(order: worker.Order, tell: worker.Tell) -> worker.CellResult:
         worker.print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")

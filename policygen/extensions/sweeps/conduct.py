@@ -97,8 +97,9 @@ def open_sweep(
         requested: the plan of the command; it extends the plan of the manifest, if the folder has one. None: the plan
             of the manifest is used as it is.
         limits: limits that replace those of the manifest.
-        overrides, trust, cache: as in `Sweep`; with the override `llm=SPEC` the user types a model of the manifest, and
-            so confirms the address in it.
+        overrides: as in `Sweep`, and `llm=SPEC`: a model of the manifest that the user has typed again. An address or
+            password in SPEC is then used as typed, and is not taken from the manifest.
+        trust, cache: as in `Sweep`.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.
