@@ -241,7 +241,8 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
     answers = Cache(cache) if cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
-    say(f"continuing after attempt {len(active_run.search.attempts) - 1}")
+    attempts = active_run.search.attempts
+    say(f"continuing after attempt {attempts[-1].number}" if attempts else "continuing: no attempt was recorded yet")
     opt.say_own_templates(active_run.config)
     _carry_out(active_run, trackers)
 

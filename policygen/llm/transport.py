@@ -14,8 +14,8 @@ LONGEST_BODY = 16 * 2**20
 """Most bytes of a response body; a reply of some thousand tokens has less than one per cent of this."""
 
 
-class Unreadable(httpx2.DecodingError):
-    """An answer that is too long."""
+class BodyTooLong(httpx2.DecodingError):
+    """The error for a response body of more than LONGEST_BODY bytes."""
 
 
 class BoundedClient(httpx2.Client):
@@ -33,8 +33,8 @@ class BoundedClient(httpx2.Client):
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Return the whole response to `request`.
 
-        Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY, httpx2.DecodingError for a
-        wrong encoding, and other errors of httpx2.
+        Raises httpx2.ReadTimeout after `seconds`, BodyTooLong for a body beyond LONGEST_BODY, httpx2.DecodingError for
+        a wrong encoding, and other errors of httpx2.
         """
         connection, answer = _Connection(), Future[httpx2.Response]()
         request.extensions = {**request.extensions, "trace": connection.note}
@@ -87,14 +87,14 @@ class _Connection:
 
 
 def _read_body(response: httpx2.Response) -> httpx2.Response:
-    """Return the response with its body, decoded; raise Unreadable if the body is too long."""
+    """Return the response with its body, decoded; raise BodyTooLong if the body is too long."""
     try:
         chunks, length = [], 0
         for chunk in response.iter_bytes():
             chunks.append(chunk)
             length += len(chunk)
             if length > LONGEST_BODY:
-                raise Unreadable(f"the answer is longer than {LONGEST_BODY // 2**20} MB")
+                raise BodyTooLong(f"the answer is longer than {LONGEST_BODY // 2**20} MB")
     finally:
         response.close()
     transfer_headers = ("content-encoding", "content-length", "transfer-encoding")

@@ -74,8 +74,8 @@ _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthr
 class Logbook:
     """Reads and writes one run folder; `transcript` has its requests and replies.
 
-    Every method raises LogbookError if a file cannot be read or written, is damaged or of another task, or is missing
-    but needed, and if another process has locked the folder.
+    The methods raise LogbookError if a file cannot be read or written, is damaged or of another task, or is missing
+    but needed. `create` and `lock` also raise it if another process has locked the folder; reading needs no lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -330,7 +330,8 @@ class Logbook:
             try:
                 attempt = attempt_from_record(record, task, path)
             except _DAMAGE as error:
-                raise damaged(path, f"after attempt {len(found) - 1}, {error}", remedy) from None
+                where = f"after attempt {len(found) - 1}" if found else "at attempt 0"
+                raise damaged(path, f"{where}, {error}", remedy) from None
             if attempt.number == len(found):
                 found.append(attempt)
         return found

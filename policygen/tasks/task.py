@@ -195,9 +195,10 @@ def output_slices(task: Task) -> list[slice]:
 def without_knowledge(task: Task) -> Task:
     """Return the task without names, units, prose, hints, facts, features and known optimum.
 
-    This is the numbers-only setting of ProPS.
+    This is the numbers-only setting of ProPS (NeurIPS 2025). The documented `reward`, `ends` and `starts` are left out.
     Observations are called x0, x1, ..., texts t0, t1, ..., actuators a0, a1, ...; labels are numbers. The grid loses
-    its features; if no observation remains, integer observations get one bin per value.
+    its features; if no observation remains, integer observations get one bin per value. Requirements stay, in the new
+    names.
     """
     names = {observation.name: f"x{i}" for i, observation in enumerate(task.observations)}
     observations = tuple(

@@ -209,6 +209,7 @@ def test_damage_is_one_sentence(folder: Path) -> None:
     first = (folder / "attempts.jsonl").read_text().split("\n")[0]
     tree = '{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}'
     for name, content, fault, read in (
+        ("attempts.jsonl", '{"number": 0}\n', "at attempt 0", Logbook.attempts),
         ("attempts.jsonl", f'{first}\n{{"number": 1}}\n', "after attempt 0", Logbook.attempts),
         ("attempts.jsonl", f"{first}\n{tree}\n", "after attempt 0", Logbook.attempts),
         ("transcript.jsonl", '{"attempt": 1}\n', "a request", lambda book: list(book.transcript.exchanges())),

@@ -366,6 +366,15 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
         assert outcome(folder) == outcome(whole)
 
 
+def test_a_run_that_recorded_no_attempt_starts_again(line: Line) -> None:
+    folder = policygen.run("frozenlake", iterations=1).folder
+    (folder / "summary.json").unlink()
+    (folder / "attempts.jsonl").unlink()
+    done = line("resume", folder)
+    assert done.code == 0, done.err
+    assert done.out.startswith("continuing: no attempt was recorded yet\n")
+
+
 def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

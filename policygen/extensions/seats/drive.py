@@ -35,12 +35,12 @@ TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactl
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
-    """The settings of a drive that a run does not have."""
+    """The settings that only a drive has; it shares all others with a run."""
 
     episodes: int = 10  # to play; their seeds depend on the setting `seed` alone, and the table is scored on others
     memory: int = 0  # number of previous steps that a question shows
     concurrency: int = 4  # maximum number of questions under way at a time
-    template: str | None = None  # of the question about a step, instead of `drive`
+    template: str | None = None  # name or path of the question's template; None: `drive`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,8 @@ class Drive(ModelSession[DriveResult]):
         on_episode: called with every episode that ends.
 
     Raises:
-        UsageError, LogbookError: see `ModelSession`; or the provider cannot drive.
+        UsageError, LogbookError: see `ModelSession`.
+        UsageError, PolicyError: the provider cannot drive; see `connect_driver`.
         TemplateError: a template is missing or broken.
     """
 
