@@ -419,8 +419,8 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     for name in BUDGETS:
         before, now = getattr(config, name), getattr(changed, name)
         if now is not None and (before is None or now < before):
-            limit = "has no such limit" if before is None else f"has {before}"
-            raise UsageError(f"--set {name}={now}: the run {limit}; a resumed run can only have more")
+            limit = "has no such limit" if before is None else f"has {before:.10g}"
+            raise UsageError(f"--set {name}={now:.10g}: the run {limit}; a resumed run can only have more")
     return changed
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from policygen.errors import ExpressionError, TaskError
-from policygen.quantities.grid import Grid, integer_dimension
+from policygen.quantities.grid import MAX_CELLS, Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
@@ -213,7 +213,8 @@ def without_knowledge(task: Task) -> Task:
         replace(d, name=names[d.name]) for d in (task.grid.dimensions if task.grid else ()) if d.name in names
     ]
     if task.grid is not None and not dimensions:
-        dimensions = [integer_dimension(o.name, int(o.high) + 1) for o in observations if o.integer and o.low == 0]
+        whole = (o for o in observations if o.integer and o.low == 0 and o.high < MAX_CELLS)
+        dimensions = [integer_dimension(o.name, int(o.high) + 1) for o in whole]
     bare = replace(
         task,
         observations=observations,
