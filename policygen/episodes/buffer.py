@@ -187,8 +187,13 @@ class ReplayBuffer:
             arrays = read_arrays(path)
             record = {"format": str(arrays["format"])} if "format" in arrays else {}
             check_mark(record, path, "episodes", remedy)
+            for name, kind in _KINDS.items():
+                if arrays[name].dtype.kind != kind and arrays[name].size:
+                    raise ValueError(f"`{name}` has the type {arrays[name].dtype}")
+            if len(arrays["lengths"]) and arrays["observations"].ndim != 2:
+                raise ValueError("`observations` must be rows of numbers")
             buffer, trajectories = cls(capacity), trajectories_in(arrays)
-            attempts = _column(arrays["attempts"], "attempts", len(trajectories)).astype(int)
+            attempts = _column(arrays["attempts"], "attempts", len(trajectories))
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
             if names:
                 sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
@@ -219,6 +224,10 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         return {name: stored[name] for name in stored.files}
 
 
+# The types of the arrays that `ReplayBuffer.save` writes, one value per episode.
+_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b"}
+
+
 def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     """Return the episodes in arrays that hold them one after the other.
 
@@ -242,6 +251,8 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
                 f"{steps} steps together need {rows} rows of numbers"
             )
     observations, actions, rewards = arrays["observations"], arrays["actions"], arrays["rewards"].reshape(-1)
+    if len(rewards) != steps:
+        raise ValueError(f"`rewards` must hold one number per step, {steps} in all")
     if "returns" in arrays:
         returns = arrays["returns"]
     else:
@@ -250,7 +261,7 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     terminated = _column(arrays["terminated"], "terminated", count).astype(bool)
     columns = [
         _column(returns, "returns", count).astype(float),
-        _column(arrays.get("seeds", np.full(count, -1)), "seeds", count).astype(int),
+        _column(arrays.get("seeds", np.full(count, -1)), "seeds", count, kinds="iu").astype(int),
         terminated,
         _column(arrays.get("truncated", ~terminated), "truncated", count).astype(bool),
     ]
@@ -264,9 +275,9 @@ def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     return found
 
 
-def _column(values: npt.NDArray[Any], name: str, episodes: int) -> npt.NDArray[Any]:
-    """Return an array; refuse one that does not hold one number per episode."""
-    if values.dtype.kind not in "biuf" or values.shape != (episodes,):
+def _column(values: npt.NDArray[Any], name: str, episodes: int, kinds: str = "biuf") -> npt.NDArray[Any]:
+    """Return an array; refuse one that does not hold one number of these kinds per episode."""
+    if values.dtype.kind not in kinds or values.shape != (episodes,):
         shape = f"the type {values.dtype} and the shape {values.shape}"
         raise ValueError(f"`{name}` has {shape}; it must hold one number per episode, {episodes} in all")
     return values

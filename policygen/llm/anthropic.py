@@ -23,7 +23,8 @@ try:
 except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # not included in `input_tokens`
+# The tokens of a prompt; those of the cache are not included in `input_tokens`.
+_COUNTED = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 
@@ -71,7 +72,7 @@ class Anthropic(HostedModel):
             "".join(block.text for block in blocks if block.type == "text"),
             short_text(message.model) or self.model,
             thinking=(block.thinking for block in blocks if block.type == "thinking"),
-            tokens_in=token_count(usage, "input_tokens", *_CACHED),
+            tokens_in=token_count(usage, *(_COUNTED if token_count(usage, "input_tokens") is not None else ())),
             tokens_out=token_count(usage, "output_tokens"),
             truncated=finish in ("max_tokens", "model_context_window_exceeded"),
             finish_reason=finish,

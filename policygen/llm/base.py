@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 from policygen.errors import UsageError
@@ -77,7 +78,9 @@ class Diagnosis:
 def token_count(usage: object, *names: str) -> int | None:
     """Return the sum of the token counts `names` that a server reports; None if it reports no plausible one."""
     values: list[Any] = [getattr(usage, name, None) for name in names]
-    counts = [int(one) for one in values if type(one) in (int, float) and 0 <= one <= MOST_TOKENS and one == int(one)]
+    # A user's own provider may count in numpy's integers; a flag is no count.
+    numbers = [one for one in values if not isinstance(one, bool) and issubclass(type(one), Real)]
+    counts = [int(one) for one in numbers if 0 <= one <= MOST_TOKENS and one == int(one)]
     return sum(counts) if counts else None
 
 

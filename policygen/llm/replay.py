@@ -15,7 +15,7 @@ from policygen.llm.transcript import Transcript
 
 _TRANSCRIPT = "transcript.jsonl"
 _REMEDY = "restore it from a copy, or replay another run"
-_ADVICE = "use the task and settings of the recorded run and at most as many iterations, or ask a model"
+_ADVICE = "use the task, seed, template and settings of the recording, with at most as many iterations, or ask a model"
 
 
 class Replay:

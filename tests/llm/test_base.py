@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from services import OPENAI
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
-from policygen.llm.base import read_reply
+from policygen.llm.base import read_reply, token_count
 from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import cost
 
@@ -136,3 +138,9 @@ def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch
 def test_a_reply_of_many_tags_is_split_at_once() -> None:
     assert read_reply("<think>" * 200_000, "m").truncated
     assert read_reply("<think>a</think>b" * 50_000, "m").text == "b" * 50_000
+
+
+def test_a_count_is_a_plausible_number_of_tokens_and_no_flag() -> None:
+    usage = SimpleNamespace(whole=7, share=7.5, many=10**15, flag=True, numpy=np.int64(3), text="7")
+    assert token_count(usage, "whole", "numpy") == 10
+    assert [token_count(usage, name) for name in ("share", "many", "flag", "text", "missing")] == [None] * 5
