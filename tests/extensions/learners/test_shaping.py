@@ -1,4 +1,4 @@
-"""What tuning is told beside the rewards: searches climb by an objective, learners are told a potential."""
+"""Tuning with objectives and potentials: searches climb by an objective, learners get a potential in their rewards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: s
 
 
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
-    """What a learner on the lake is told of one episode in which it always goes down."""
+    """Return the steps that a learner on the lake gets from one episode in which it always goes down."""
     steps = list[Step]()
     view = CellView(policy_of(POOR, "frozenlake"), 16, Measure(LAKE, shaping))  # type: ignore[arg-type]
     view.discount = discount
