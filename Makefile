@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning distill finetune-bench first-runs refined-runs tuned-structures chat nano format clean
+.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning distill finetune-bench first-runs refined-runs chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -89,12 +89,6 @@ finetune-bench: $(DEV)
 	$(PIP_INSTALL) -e '.[finetune]'
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/finetune.py --anew
 
-# A transformer of 1.1 million parameters as proposer on unseen variants of four tasks: results/benchmarks/nano.md. Takes
-# hours; installs PyTorch as test-local does.
-nano: $(DEV)
-	$(PIP_INSTALL) -e '.[finetune]'
-	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/nano.py --anew
-
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs
 first-runs: $(CORE)
@@ -139,23 +133,6 @@ chat: $(DEV)
 		$(BIN)/policygen run $$1 --llm replay:results/transcripts/$$1 --iterations $$2 --refine auto \
 			--max-episodes $$3 --seed 100 --jobs 1 --out $(CHAT)/$$1 || exit 1; done
 	$(BIN)/policygen compare $(CHAT)/*/* --by task --suite props15 -o $(CHAT)/table.md
-
-# The published table of results/benchmarks/tuned_structures.md: a chat model's reply for Hopper and one for BipedalWalker,
-# each tuned by CMA-ES within 8,000 episodes, two seeds. Takes 45 minutes on two cores.
-STRUCTURES := build/tuned_structures
-tuned-structures: $(DEV)
-	rm -rf $(STRUCTURES)
-	for seed in 0 1; do for task in hopper bipedalwalker; do \
-		mkdir -p $(STRUCTURES)/replies-$$task && rm -f $(STRUCTURES)/replies-$$task/prompt-* || exit 1; \
-		cp results/structures/$$task/reply-001.md $(STRUCTURES)/replies-$$task/ || exit 1; \
-		$(BIN)/policygen run $$task --llm manual:$(STRUCTURES)/replies-$$task --refine cma:7900 --iterations 1 \
-			--max-episodes 8000 --seed $$seed --out $(STRUCTURES)/$$task || exit 1; done; done
-	$(BIN)/policygen plot $(STRUCTURES)/hopper/* $(STRUCTURES)/bipedalwalker/* -o $(STRUCTURES)/all.png \
-		--table $(STRUCTURES)/table.md
-	{ echo '# A given structure, tuned'; echo; \
-	  echo 'Each task has one reply of a chat model to a rendered prompt (results/structures). CMA-ES tunes its constants within 8,000'; \
-	  echo 'episodes per run, two seeds. Final scores are over 100 fresh seeds. Made with `make tuned-structures`.'; echo; \
-	  cat $(STRUCTURES)/table.md; } > results/benchmarks/tuned_structures.md
 
 format: $(DEV)
 	$(BIN)/ruff format policygen tests results/benchmarks hatch_build.py

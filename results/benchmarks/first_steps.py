@@ -3,7 +3,7 @@
 python results/benchmarks/first_steps.py [tune] [page] [--tasks CASE ...] [--seeds SEED ...] [--anew]
 
 No language model is asked: first replies are those of results/transcripts; later ones, with the tuned policy that each
-revises, are in results/structures/revisions.json. Set OMP_NUM_THREADS=1. Needs `policygen[mujoco,box2d]`. Every result
+revises, are in first_steps_replies.json. Set OMP_NUM_THREADS=1. Needs `policygen[mujoco,box2d]`. Every result
 is a row of first_steps.csv and is not made again unless `--anew` forgets them all; `page` writes the table.
 """
 
@@ -35,7 +35,7 @@ from policygen.tasks.task import Task
 
 MEASURED = Measurements("first_steps", ("case", "steps", "seed", "constants", "as written", "tuned", "episodes"))
 RESULTS = HERE.parent
-REVISIONS: dict[str, dict[str, Any]] = json.loads((RESULTS / "structures" / "revisions.json").read_text())
+REVISIONS: dict[str, dict[str, Any]] = json.loads((HERE / "first_steps_replies.json").read_text())
 FIRST_REPLIES = {
     "hopper": "Hopper-v5",
     "walker2d": "Walker2d-v5",
