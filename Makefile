@@ -43,8 +43,8 @@ notebooks: $(DEV)
 
 # Models in this process and their training; installs PyTorch, on Linux with CUDA's libraries some gigabytes.
 test-local: $(DEV)
-	$(PIP_INSTALL) -e '.[finetune,gguf]' 'gguf>=0.17' 'bitsandbytes>=0.46.1'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/local tests/extensions/training
+	$(PIP_INSTALL) -e '.[finetune]' 'bitsandbytes>=0.46.1'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/test_local.py tests/extensions/training
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)

@@ -86,8 +86,8 @@ PROVIDERS: dict[str, ProviderEntry] = {
     ),
     "local": ProviderEntry(
         "a model that runs in this process: a folder with safetensors and a chat template, or a name in the Hugging "
-        "Face hub (pip install 'policygen[local]'), or a GGUF file (pip install 'policygen[gguf]')",
-        "policygen.extensions.local.provider:local_model",
+        "Face hub (pip install 'policygen[local]')",
+        "policygen.extensions.local:LocalModel",
         argument="DIR",
     ),
     "manual": ProviderEntry(

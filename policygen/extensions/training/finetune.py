@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import PathError, UsageError
-from policygen.extensions.local.provider import load_chat_model
+from policygen.extensions.local import load_chat_model
 from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward

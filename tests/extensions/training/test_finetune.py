@@ -17,7 +17,7 @@ from tiny_model import make_tiny_model
 
 from policygen.cli import commands
 from policygen.errors import PathError, UsageError
-from policygen.extensions.local.provider import load_chat_model
+from policygen.extensions.local import load_chat_model
 from policygen.extensions.training.finetune import TrainingResult, TrainingSettings, finetune, read_rows
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
-from policygen.extensions.local.gguf import LlamaCpp, chat_template_variables, describe_model, prompt_too_long
 from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
@@ -53,7 +52,9 @@ class LocalModel:
         """
         import torch
 
-        messages, variables = [asdict(message) for message in prompt.messages], chat_template_variables(self._options)
+        effort = self._options.reasoning_effort
+        variables = ({"reasoning_effort": effort} if effort else {}) | (self._options.extra_body or {})
+        messages = [asdict(message) for message in prompt.messages]
         try:
             encoded = self._tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **variables
@@ -63,7 +64,10 @@ class LocalModel:
         encoded = encoded.to(self._model.device)
         tokens_in = int(encoded["input_ids"].shape[1])
         if tokens_in >= self.context:
-            raise prompt_too_long(self.model, tokens_in, self.context)
+            raise ProviderError(
+                f"the prompt has {tokens_in} tokens and {self.model} takes {self.context}: shorten prompts (--set "
+                "prompt_tokens=N, or a --template of your own), or use a model with a longer context"
+            )
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(prompt.seed if prompt.seed is not None else torch.seed())
             try:
@@ -93,7 +97,9 @@ class LocalModel:
         tensors = [*self._model.parameters(), *self._model.buffers()]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         count = self._model.num_parameters()  # numel() would count two packed weights of 4 bits as one
-        return describe_model(count, size, self._model.device.type, self.context)
+        device = self._model.device.type
+        line = f"{count / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {device}"
+        return Diagnosis(True, (f"{line}, context of {self.context:,} tokens",))
 
     def _sampling(self) -> dict[str, Any]:
         """Return the sampling arguments that the options state; at temperature 0 the likeliest token is chosen."""
@@ -106,14 +112,7 @@ class LocalModel:
     def _end_tokens(self) -> set[int]:
         """Return the tokens that end a reply."""
         ends = self._model.generation_config.eos_token_id
-        found = set(ends if isinstance(ends, list) else [ends])
-        return {token for token in found | {self._tokenizer.eos_token_id} if token is not None}
-
-
-def local_model(source: str, options: LLMOptions) -> LocalModel | LlamaCpp:
-    """Return the model of a GGUF file, a folder, or a name in the hub."""
-    is_file = source.lower().endswith(".gguf") or Path(source).expanduser().is_file()
-    return LlamaCpp(source, options) if is_file else LocalModel(source, options)
+        return {*(ends if isinstance(ends, list) else [ends]), self._tokenizer.eos_token_id} - {None}
 
 
 def load_chat_model(source: str) -> tuple[Any, Any]:

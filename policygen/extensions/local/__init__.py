@@ -1,1 +1,0 @@
-"""Language models that run in this process, by transformers or llama.cpp; each needs an extra."""
