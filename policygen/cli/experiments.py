@@ -152,10 +152,9 @@ def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], o
     from policygen.extensions.sweeps.plan import idle_templates, protocols
     from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.extensions.sweeps.worker import config_of
-    from policygen.extensions.trackers import trackers
     from policygen.llm import reads_prompts
 
-    trackers(options["track"])  # raises if one is not installed
+    opt.trackers(options["track"])  # raises if one is not installed
     active_sweep = open_sweep(
         folder,
         plan,

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
 if TYPE_CHECKING:
+    from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
     from policygen.tasks.task import Task
@@ -137,6 +138,15 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
     return policy_text(path) if path is not None else None
 
 
+def trackers(names: Sequence[str]) -> Sequence[Tracker]:
+    """Return the trackers of the option `--track`; raise UsageError if the package of one is not installed."""
+    if not names:
+        return ()
+    from policygen.extensions import trackers as tracking
+
+    return tracking.trackers(names)
+
+
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     """Return a task with the perturbations of the option `--perturb`; `none` removes its own.
 
@@ -194,7 +204,7 @@ CACHE = click.option(
     help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
     "no effect on builtin and replays.",
 )
-TRACKED = click.Choice(["tensorboard", "wandb", "mlflow"])
+TRACKED = click.Choice(["tensorboard", "wandb"])
 TRACK = click.option(
     "--track",
     type=TRACKED,

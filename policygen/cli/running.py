@@ -127,7 +127,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
         if ((folder := find_run(session.task)) / "config.toml").is_file():
             more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
             session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
-            trackers = _trackers(options["track"])
+            trackers = opt.trackers(options["track"])
         else:
             loaded = _load(session.task, options)
             session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
@@ -175,7 +175,7 @@ def _start(
     from policygen.tasks.task import KIND_WORDS
 
     cache, trust = options["cache"], options["trust"]
-    trackers, answers = _trackers(options["track"]), Cache(cache) if cache is not None else None
+    trackers, answers = opt.trackers(options["track"]), Cache(cache) if cache is not None else None
     active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
     chosen, more = active_run.config, ""
@@ -237,7 +237,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
         if made := make_missing(run_folder):
             say(f"the run was finished except for {', '.join(made)}, which now exist")
             return
-    trackers, cache = _trackers(options["track"]), options["cache"]
+    trackers, cache = opt.trackers(options["track"]), options["cache"]
     answers = Cache(cache) if cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
@@ -245,14 +245,6 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
     say(f"continuing after attempt {attempts[-1].number}" if attempts else "continuing: no attempt was recorded yet")
     opt.say_own_templates(active_run.config)
     _carry_out(active_run, trackers)
-
-
-def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
-    if not names:
-        return ()
-    from policygen.extensions.trackers import trackers
-
-    return trackers(names)
 
 
 def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:

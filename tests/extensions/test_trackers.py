@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import struct
@@ -18,7 +17,7 @@ from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with
 
 import policygen
 from policygen.errors import UsageError
-from policygen.extensions.trackers import TRACKERS, trackers
+from policygen.extensions.trackers import PACKAGES, trackers
 from policygen.runs.listeners import Listener
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
@@ -46,24 +45,6 @@ def tensorboard(folder: Path) -> dict[int, dict[str, list[Any]]]:
     return found
 
 
-def mlflow(folder: Path) -> dict[int, dict[str, list[Any]]]:
-    from mlflow import MlflowClient
-
-    with contextlib.chdir(folder.parent):  # whatever it is called
-        client = MlflowClient(tracking_uri="sqlite:///mlflow.db")
-    (run,) = client.search_runs([client.get_experiment_by_name("policygen").experiment_id])
-    assert run.info.status == "FINISHED"
-    assert run.data.params["task"] == "frozenlake"
-    assert run.info.run_name == folder.name
-    found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for name in run.data.metrics:
-        for metric in client.get_metric_history(run.info.run_id, name):
-            found[3 if name == "final/score" else metric.step][name].append(metric.value)
-    for path in (folder.parent / "mlartifacts").rglob("*.txt"):
-        found[int(path.parent.name)][path.stem].append(path.read_text())
-    return found
-
-
 def wandb(folder: Path) -> dict[int, dict[str, list[Any]]]:
     from wandb import teardown
     from wandb.proto.wandb_internal_pb2 import Record
@@ -77,10 +58,8 @@ def wandb(folder: Path) -> dict[int, dict[str, list[Any]]]:
             names |= {record.run.display_name} - {""}
             items = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
             for name, value in items.items():
-                found[items["attempt"]][name].append(value)
-            for item in record.summary.update:
-                if "final/score" in (item.key, *item.nested_key):
-                    found[3]["final/score"] = [json.loads(item.value_json)]
+                if name != "attempt" and not name.startswith("_"):
+                    found[items["attempt"]][name].append(value)
     assert names == {folder.name}
     return found
 
@@ -101,12 +80,12 @@ def records(data: bytes) -> Iterator[bytes]:
 
 
 ODD = "50% of a #1? %20 & ü"  # a folder whose name no address can hold as it is
-READERS = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+READERS = {"tensorboard": tensorboard, "wandb": wandb}
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(TRACKERS[name].package)
+    pytest.importorskip(PACKAGES[name])
     key = "sk-abcdefgh12345678WXYZ"
     monkeypatch.setenv("OPENAI_API_KEY", key)
     replies = [f"{text}\nThe key is {key}." for text in REPLIES]
@@ -127,7 +106,7 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
     assert [step for step in sorted(found) if "score/accepted" in found[step]] == [0, 1, 2, 3]
     for attempt in attempts:
         values = found[attempt.number]
-        assert all(len(value) == 1 for value in values.values()), values
+        assert all(len(value) == 1 for name, value in values.items() if name != "settings"), values
         assert attempt.verdict in values["verdict"][0]
         assert "cost/usd" not in values or attempt.number == 0  # not known
         numbers = {"score/accepted": float(attempt.accepted), "cost/episodes": attempt.standing.episodes}
@@ -148,9 +127,8 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
-def test_a_tracker_that_fails_is_one_sentence_and_the_run_is_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(TRACKERS[name].package)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
+def test_a_tracker_that_fails_is_one_sentence_and_the_run_is_whole(name: str) -> None:
+    pytest.importorskip(PACKAGES[name])
 
     class InTheWay(Listener):
         def started(self, run: Any) -> None:
@@ -173,9 +151,9 @@ def test_a_tracker_that_is_not_installed_is_a_sentence_before_the_run(monkeypatc
 
 
 @pytest.mark.parametrize(
-    "damage", ["{", "[]", '{"attempts": "x", "known": "a"}', '{"attempts": 0, "known": "../../elsewhere"}', "[" * 9999]
+    "damage", ["{", "[]", '{"attempts": "x", "known": "a"}', '{"attempts": 0, "known": "../elsewhere"}']
 )
-def test_what_an_earlier_process_left_is_believed_only_where_it_can_be(damage: str) -> None:
+def test_a_damaged_state_is_ignored(damage: str) -> None:
     folder = made("frozenlake", "results", Written(REPLIES), iterations=1, **QUICK)
     (folder / "summary.json").unlink()
     (folder / "track-tensorboard.json").write_text(damage)

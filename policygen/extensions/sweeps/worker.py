@@ -21,7 +21,6 @@ from policygen.episodes.score import kind_of_episodes
 from policygen.errors import PolicygenError
 from policygen.extensions.sweeps.plan import Cell, SweepLimits
 from policygen.extensions.sweeps.shared_budget import SharedBudgetExhausted, SharedLedger
-from policygen.extensions.trackers import trackers
 from policygen.llm import read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
@@ -164,7 +163,12 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
     try:
         run = begin(order)
         try:
-            summary = carry_out(run, (_Reporter(run, key, tell), *trackers(order.track)))
+            listeners: tuple[Listener, ...] = (_Reporter(run, key, tell),)
+            if order.track:
+                from policygen.extensions.trackers import trackers
+
+                listeners += trackers(order.track)
+            summary = carry_out(run, listeners)
         finally:
             if isinstance(run.ledger, SharedLedger):
                 run.ledger.settle()

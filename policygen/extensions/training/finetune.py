@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import shutil
 import signal
 import threading
@@ -27,7 +28,6 @@ from typing import Any, Literal
 
 from policygen.errors import PathError, UsageError
 from policygen.extensions.local import load_chat_model
-from policygen.extensions.trackers import trackers, training_reports
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
 from policygen.files import json_line, make_folder, read_plain, write_atomically
@@ -129,7 +129,10 @@ def finetune(
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
-    trackers(track)  # raises if one is not installed
+    if track:
+        from policygen.extensions.trackers import trackers
+
+        trackers(track)  # raises if one is not installed
     _refuse_mixed(rows)
     digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
     _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
@@ -279,8 +282,8 @@ class _Trainee:
                     )
                 control.should_training_stop |= bool(lost or ended)
 
-        with training_reports(self._track, self.out, place.name) as reports:
-            trainer = self._trainer(rows, common | {"report_to": reports}, Progress())
+        with _reports_beside(self.out, place.name):
+            trainer = self._trainer(rows, common | {"report_to": list(self._track)}, Progress())
             trainer.remove_callback(PrinterCallback)
             trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
             before = {name: one.detach().cpu().clone() for name, one in trained.items()}
@@ -390,6 +393,20 @@ class _Trainee:
         """Save the weights, as safetensors, and the tokenizer."""
         self.model.save_pretrained(self.out, safe_serialization=True)
         self.tokenizer.save_pretrained(self.out)
+
+
+@contextmanager
+def _reports_beside(out: Path, part: str) -> Iterator[None]:
+    """Let trackers write into the folder `out`, TensorBoard for each `part` of a training; the user's variables win."""
+    stated = {"TENSORBOARD_LOGGING_DIR": str(out / "tensorboard" / part), "WANDB_DIR": str(out)}
+    stated |= {"WANDB_PROJECT": "policygen", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    new = {name: value for name, value in stated.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 @contextmanager

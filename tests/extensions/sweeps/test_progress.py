@@ -43,9 +43,9 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
 def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
     plan = plan_of("nim", llms=["manual:chats here"], settings=("iterations=1",))
     sweep = open_sweep(Path("a sweep"), plan, overrides=("base_url=http://here:1/v1?a&b", "jobs=2"))
-    sweep.cache, sweep.track, sweep.executor_options = Path("an swers"), ("mlflow",), "--workers 3"
+    sweep.cache, sweep.track, sweep.executor_options = Path("an swers"), ("wandb",), "--workers 3"
     assert resume_command(sweep) == (
         "policygen resume 'a sweep' --base-url 'http://here:1/v1?a&b' --set jobs=2 --trust --cache 'an swers' "
-        "--track mlflow --workers 3"
+        "--track wandb --workers 3"
     )
     sweep.lock.release()
