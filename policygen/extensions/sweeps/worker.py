@@ -165,7 +165,7 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
         try:
             listeners: tuple[Listener, ...] = (_Reporter(run, key, tell),)
             if order.track:
-                from policygen.extensions.trackers import trackers
+                from policygen.extensions.trackers import trackers  # an extension of its own, which may be absent
 
                 listeners += trackers(order.track)
             summary = carry_out(run, listeners)
