@@ -194,6 +194,7 @@ LATE_IMPORTS_OF_OUR_OWN = {
     "cli.results": "start-up time and extensions",
     "cli.running": "start-up time and extensions",
     "cli.seats": "start-up time and extensions",
+    "extensions.sweeps.worker": "an extension, the trackers",
     "policies.policy": "start-up time of a saved policy",
     "search.refine.methods": "an extension, the learners",
     "tasks.environments": "an extension, which registers its environments if it is there",

@@ -343,6 +343,7 @@ def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[st
     else:
         made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
         rows, held_out = made.rows, made.test
+    opt.trackers(track)  # raises if one is not installed
     settings = TrainingSettings(method, **{name: value for name, value in stated.items() if value is not None})
     try:
         result = train(rows, held_out, base, out=output, settings=settings, say=say, track=track)

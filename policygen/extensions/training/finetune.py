@@ -119,20 +119,16 @@ def finetune(
         rows: rows of the form that the method takes (`FORMS`).
         test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
         say: called with lines about the progress.
-        track: names of trackers that also get the figures; see `policygen.extensions.trackers`.
+        track: names of trackers that also get the figures: `tensorboard`, `wandb`; their packages must be installed.
 
     Raises:
-        UsageError: the extra or a tracker is not installed, the model or every row is unusable, or the replies
+        UsageError: the extra is not installed, the model or every row is unusable, or the replies
             leave nothing to learn from.
         PathError: `out` exists and is not this training.
         KeyboardInterrupt: SIGINT arrived; the step in progress was finished and saved before.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
-    if track:
-        from policygen.extensions.trackers import trackers
-
-        trackers(track)  # raises if one is not installed
     _refuse_mixed(rows)
     digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
     _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
