@@ -97,7 +97,7 @@ first-runs: $(CORE)
 		$(BIN)/policygen run $$task --seed $$seed --out $(FIRST)/$$task || exit 1; done; done
 	$(BIN)/policygen plot $(FIRST)/cartpole/* -o results/benchmarks/first_runs_cartpole.png
 	$(BIN)/policygen plot $(FIRST)/frozenlake/* -o results/benchmarks/first_runs_frozenlake.png
-	$(BIN)/policygen plot $(FIRST)/*/* -o $(FIRST)/both.png --table $(FIRST)/table.md
+	$(BIN)/policygen compare $(FIRST)/*/* -o $(FIRST)/table.md
 	{ echo '# First runs'; echo; \
 	  echo 'Proposals come from `builtin`, which is plain search and not a language model. At most 20 iterations, with 20'; \
 	  echo 'episodes per score and 20 episodes of random actions at the start. Final scores are over 100 fresh seeds, or exact. Made with'; \
@@ -113,7 +113,7 @@ refined-runs: $(DEV)
 	for seed in 0 1 2; do for job in $(REFINED_TASKS); do task=$${job%%:*}; \
 		$(BIN)/policygen run $$task --refine cma:$${job##*:} --iterations 1 --max-episodes 8000 --seed $$seed \
 			--out $(REFINED)/$$task || exit 1; done; done
-	$(BIN)/policygen plot $(REFINED)/*/* -o $(REFINED)/all.png --table $(REFINED)/table.md
+	$(BIN)/policygen compare $(REFINED)/*/* -o $(REFINED)/table.md
 	{ echo '# Tuned without a language model'; echo; \
 	  echo 'Proposals come from `builtin`, which is plain search and not a language model: one linear map over standardised'; \
 	  echo 'quantities, tuned by CMA-ES within 8,000 episodes per run. Final scores are over 100 fresh seeds. The task files contain'; \

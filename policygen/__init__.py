@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.api import RunResult as RunResult
     from policygen.api import compare as compare
-    from policygen.api import data as data
     from policygen.api import export as export
     from policygen.api import film as film
     from policygen.api import make_env as make_env
@@ -47,7 +46,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
 __version__ = "0.2.0"
 
 _PUBLIC = {
-    "api": "RunResult compare data export film make_env parse plant report resume run score simplify",
+    "api": "RunResult compare export film make_env parse plant report resume run score simplify",
     "episodes.score": "Score",
     "errors": "PolicygenError",
     "extensions.film.film": "Film animate",

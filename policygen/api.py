@@ -46,8 +46,6 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from policygen.extensions.film.film import Which
     from policygen.extensions.plots.reports import Report
     from policygen.extensions.simplify.simplify import Simplified
@@ -413,20 +411,6 @@ def compare(
     named = [str(source) for source in sources]
     found = read_or_play(named, by=by, suite=suite, task=task, episodes=episodes, seed=seed, trust=trust)
     return report_of(found)
-
-
-def data(*runs: str | Path, curves: bool = False) -> pd.DataFrame:
-    """Return a tidy table of runs and sweeps as a pandas data frame: a row for each run.
-
-    Args:
-        curves: return a row for each attempt of each run instead.
-
-    Raises:
-        PolicygenError: a folder is not a run, or is damaged.
-    """
-    from policygen.extensions.plots.tables import tidy
-
-    return tidy([find_run(str(run)) for run in runs], curves=curves)
 
 
 def simplify(

@@ -17,7 +17,6 @@ import policygen
 from policygen.extensions.sweeps.suites import PROTOCOL, Suite
 from policygen.policies.parse import parse
 from policygen.quantities.operations import FUNCTION_NAMES
-from policygen.runs.config import RunConfig
 from policygen.runs.records import CURVE_COLUMNS
 from policygen.tasks import load, perturb
 from policygen.tasks.task import PolicyKind, Task
@@ -29,13 +28,6 @@ BEYOND = ("has another", "too large", "START must lie between LOW and HIGH")
 PRINTABLE = st.characters(codec="ascii")
 PENDULUM = policygen.load_task("pendulum")
 CARTPOLE = policygen.load_task("cartpole")
-CALM = """
-name = "calm"
-gym_id = "CartPole-v1"
-[[requirements]]
-name = "calm"
-always = "abs(obs0) < 2"
-"""
 NAMES = {
     "FEATURE": ("f1", "f2", "f3"),
     "OUTPUT": ("torque",),
@@ -95,31 +87,6 @@ def test_a_page_names_every_key(page: str, names: list[str]) -> None:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     words = set(re.findall(r"\w+", text))
     assert not [name for name in names if name not in words]
-
-
-def columns_of(section: str) -> set[str]:
-    """The columns that the table of a section lists."""
-    return {
-        name for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
-    }
-
-
-def test_a_page_lists_the_columns_of_tables_of_runs(tmp_path: Path) -> None:
-    """`violated_NAME` stands for a requirement; settings and columns of the learning curve have lists of their own."""
-    (tmp_path / "calm.toml").write_text(CALM)
-    options = {"iterations": 1, "episodes": 3, "warmup_episodes": 2, "final_episodes": 5, "jobs": 1}
-    folder = policygen.run(str(tmp_path / "calm.toml"), out=tmp_path, **options).folder
-    frame = policygen.data(folder)
-    runs, attempts = (
-        (DOCS / "files.md").read_text(encoding="utf-8").split("## Tables of runs")[1].split("With `--curves`")
-    )
-    assert "violated_calm" in frame.columns
-    produced = {"violated_NAME" if name == "violated_calm" else name for name in frame.columns}
-    assert columns_of(runs) == produced - ({*RunConfig.model_fields} - {"task"})
-    assert {*RunConfig.model_fields} <= produced
-    produced = {*policygen.data(folder, curves=True).columns}
-    assert columns_of(attempts) == produced - {*CURVE_COLUMNS}
-    assert {*CURVE_COLUMNS} <= produced
 
 
 def test_the_provider_of_the_library_page_is_the_model_of_a_run(

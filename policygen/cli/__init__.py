@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, data, dataset, finetune, sweep
+from policygen.cli.experiments import compare, dataset, finetune, sweep
 from policygen.cli.options import code_of, fail, installed, say, unknown_option
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
@@ -35,14 +35,14 @@ from policygen.portable import escape_unprintable
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
-    "Look at results": (show, evaluate, plot, plot_episode, compare, data, robust, film, report, serve),
+    "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report, serve),
     "Use a policy elsewhere": (check, export, simplify, dataset, finetune),
     "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
 }
 # The extension that each command needs, if any.
 NEEDS = {
     **{name: name for name in ("distill", "compare", "film", "check", "robust", "export", "simplify")},
-    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots", "data": "plots"},
+    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page", "serve": "live"},
 }
 

@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep` (and `resume` of one), `compare`, `data`, `dataset` and `finetune`."""
+"""Commands for many runs: `sweep` (and `resume` of one), `compare`, `dataset` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -256,17 +256,6 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     for output in outputs:
         say(output)
     say(f"\n{report.sentence}")
-
-
-@click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
-@click.option("-o", "--output", type=opt.PATH, required=True, help="A .csv or .parquet (needs pyarrow).")
-@click.option("--curves", is_flag=True, help="A row for each attempt of each run (default: a row for each run).")
-def data(runs: tuple[Path, ...], output: Path, curves: bool) -> None:
-    """Write runs as a table for your own analysis: a row each, with settings, costs and scores."""
-    from policygen.extensions.plots.tables import write_tidy
-
-    say(write_tidy(runs, output, curves=curves))
 
 
 @click.command()

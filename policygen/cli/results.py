@@ -211,14 +211,11 @@ def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool,
     default="attempt",
     help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
 )
-@click.option("--table", "table_file", type=opt.PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
-def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
+def plot(runs: tuple[Path, ...], output: Path, x: str) -> None:
     """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
-    from policygen.extensions.plots import curves, groups, style, tables
+    from policygen.extensions.plots import curves, groups
     from policygen.extensions.sweeps.plan import is_sweep
 
-    if table_file is not None:
-        style.check_suffix(table_file, tables.FORMATS)
     # `results/*` may include other files; a single path must be a run.
     folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
@@ -227,8 +224,6 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     for folder in groups.repeated_runs(runs):
         say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
     say(curves.plot_runs(runs, output, x=x))
-    if table_file is not None:
-        say(tables.write_table(runs, table_file))
 
 
 @click.command()

@@ -13,11 +13,9 @@ from typing import Literal
 import numpy as np
 
 from policygen.extensions.compare.contenders import ComparedScores
-from policygen.extensions.plots.statistics import (
-    Interval,
+from policygen.extensions.compare.statistics import (
     fewest_pairs,
     holm,
-    interval_over_seeds,
     mean_of_means,
     more_runs_needed,
     p_against_mean,
@@ -27,6 +25,7 @@ from policygen.extensions.plots.statistics import (
     sign_flip_p,
     stratified_interval,
 )
+from policygen.extensions.plots.statistics import Interval, interval_over_seeds
 from policygen.extensions.plots.style import Numbers
 
 SIGNIFICANCE = 0.05  # a difference is settled if its corrected p-value is at most this

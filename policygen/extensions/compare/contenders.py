@@ -121,8 +121,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
     members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     finished = [member for member in members if member.finished]
-    unextended, extension_notes = groups.without_extensions(finished)
-    results = [result_of(member, name) for member, name in zip(finished, _contenders_of(unextended, by), strict=True)]
+    results = [result_of(member, name) for member, name in zip(finished, _contenders_of(finished, by), strict=True)]
     unfinished, empty = len(members) - len(finished), sum(result.score is None for result in results)
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
@@ -139,7 +138,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
-    notes += _aggregates(results) + extension_notes + _in_common(finished, unextended, by)
+    notes += _aggregates(results) + _in_common(finished, by)
     notes += _templates_without_effect(finished)
     meanings = dict.fromkeys((result.meaning, result.contender) for result in results if result.meaning)
     notes += [f"{words}: {label}" for words, label in meanings]
@@ -222,7 +221,7 @@ def _in_words(config: RunConfig, name: str, *, alone: bool = False) -> str:
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"
 
 
-def _in_common(members: Sequence[groups.Member], unextended: Sequence[groups.Member], by: str | None) -> list[str]:
+def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
     """Return notes on settings that all runs share and that are not defaults, and on settings that are averaged."""
     llms = {member.config.llm for member in members}
     common = [groups.proposals_label(llms.pop())] if len(llms) == 1 else []
@@ -233,7 +232,7 @@ def _in_common(members: Sequence[groups.Member], unextended: Sequence[groups.Mem
         if all(value == values[0] for value in values):
             common.append(f"{name} {values[0]}")
     notes = [f"all runs: {', '.join(common)}"] if common else []
-    pooled = [name for name in _differing(unextended) if name != by] if by is not None else []
+    pooled = [name for name in _differing(members) if name != by] if by is not None else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
 
 

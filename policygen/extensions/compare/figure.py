@@ -16,9 +16,10 @@ import numpy as np
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.comparison import means_over_tasks, normalised_scores
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
+from policygen.extensions.compare.statistics import performance_profile
 from policygen.extensions.compare.words import number
 from policygen.extensions.plots.curves import X_AXES, Looks, count_axis, draw_mean
-from policygen.extensions.plots.statistics import Interval, interval_over_seeds, performance_profile
+from policygen.extensions.plots.statistics import Interval, interval_over_seeds
 from policygen.extensions.plots.style import GREY, arms, look, new_figure, style
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from policygen.errors import UsageError
-from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
+from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs
 from policygen.extensions.plots.statistics import Band, average, centre_name, with_interval
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import remove_parts, write_atomically
@@ -136,7 +136,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
             figure = new_figure(8.0, 5.0)
             _draw_run(figure.add_subplot(), runs[0], x)
             return figure
-        groups = grouped(without_extensions(runs)[0])
+        groups = grouped(runs)
         panels: dict[str, list[Group]] = {}
         for group in groups:
             panels.setdefault(group.task, []).append(group)
@@ -255,7 +255,6 @@ def _legend_text(group: Group, among: Sequence[Group]) -> str:
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
     if group.without_policy and n > 1:
         parts.append(f"{group.without_policy} without a policy, at the level of random actions")
-    parts += group.extended
     if unfinished:
         parts.append(f"{unfinished} unfinished, not averaged")
     words = "; ".join(parts)

@@ -10,9 +10,8 @@ import hashlib
 import io
 import itertools
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
@@ -24,9 +23,9 @@ from numpy.typing import NDArray
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PathError
 from policygen.extensions.plots.statistics import interval_over_seeds
-from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
+from policygen.extensions.sweeps.plan import cell_folders, is_sweep
 from policygen.llm import read_spec, reads_prompts, specs_of
-from policygen.runs.config import BUDGETS, RunConfig
+from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary, curve_csv, templates_identity
 from policygen.runs.steering import Steering
@@ -60,9 +59,6 @@ class Member:
     # the user's comments, if any; `not recorded` if unknown, empty if the provider reads no prompts
     templates: str
     summary: Summary | None  # the summary of the finished run; None while it is unfinished
-    # the larger budget that the run got after its sweep, in words; empty if it got none. `config` has the budget of
-    # the sweep
-    extended: str = field(default="", kw_only=True)
 
     @cached_property
     def curve(self) -> NDArray[np.void]:
@@ -129,12 +125,6 @@ class Group:
     def without_policy(self) -> int:
         """Number of finished runs that found no policy."""
         return sum(run.final is None for run in self.averaged)
-
-    @property
-    def extended(self) -> tuple[str, ...]:
-        """Numbers of finished runs that were extended beyond their sweep's budget, in words."""
-        counts = Counter(run.extended for run in self.averaged if run.extended)
-        return tuple(f"{count} extended to {words}" for words, count in counts.items())
 
 
 def read_member(folder: Path) -> Member:
@@ -273,67 +263,6 @@ def proposals_label(llm: str) -> str:
         return f"replay of {replayed.name}"
     entry = read_spec(llm).entry
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
-
-
-def without_extensions(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
-
-    An extended run records only its larger budget. The budget of its sweep is the one that the sweep or its suite
-    states or, without one, the smallest among the runs of the task, because budgets only grow. Runs outside sweeps are
-    returned unchanged.
-
-    Raises:
-        LogbookError: the manifest of a sweep is damaged.
-    """
-    stated = _stated_budgets([member.folder for member in members])
-    budgets = [
-        (member, name, now)
-        for member in members
-        if member.folder.resolve() in stated
-        for name in BUDGETS
-        if (now := getattr(member.config, name)) is not None
-    ]
-    smallest: dict[tuple[Path, str, str], Any] = {}
-    for member, name, now in budgets:
-        place = (member.folder.parent, member.task.name, name)
-        smallest[place] = min(now, smallest.get(place, now))
-    before: dict[Path, dict[str, Any]] = {}
-    for member, name, now in budgets:
-        own = stated[member.folder.resolve()]
-        first = _number(own[name]) if name in own else smallest[member.folder.parent, member.task.name, name]
-        if first is not None and now > first:
-            before.setdefault(member.folder, {})[name] = type(now)(first)
-    found = []
-    for member in members:
-        if less := before.get(member.folder):
-            words = " and ".join(f"{getattr(member.config, name):g} {name}" for name in less)
-            member = replace(member, config=member.config.model_copy(update=less), extended=words)
-        found.append(member)
-    extended = Counter(member.extended for member in found if member.extended)
-    notes = [
-        f"{count} of {len(members)} runs {'was' if count == 1 else 'were'} extended to {words}"
-        for words, count in extended.items()
-    ]
-    return found, notes
-
-
-def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """Return the budgets that its sweep or suite states for each run, by the resolved path of its folder."""
-    found = {}
-    for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
-        plan = read_plan(sweep)
-        for cell in cells_of(plan):
-            parts = (text.partition("=") for text in (*plan.settings, *cell.settings))
-            stated = {**cell.entry.run, **{name.strip(): value.strip() for name, _, value in parts}}
-            found[(sweep / cell.key).resolve()] = {name: stated[name] for name in BUDGETS if name in stated}
-    return found
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 # --- short names ------------------------------------------------------------------------------------------------------

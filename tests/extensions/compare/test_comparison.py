@@ -26,12 +26,9 @@ from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import report_of, write_report
 from policygen.extensions.compare.words import number, verdict
-from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.reports import as_markdown
 from policygen.extensions.plots.style import save
-from policygen.extensions.plots.tables import comparison
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.plan import cell_folders
 from policygen.extensions.sweeps.suites import PublishedColumn
 from policygen.search.resume import load_run
 
@@ -327,28 +324,6 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
     assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", line("compare", *longer).out.strip())
 
 
-def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> None:
-    swept("quick:nim", 100, 101, settings=("stop_at=2",))
-    fresh = read_scores(["swept"])
-    assert "suite quick has no published columns; --suite finite or props15 have some for these tasks" in fresh.notes
-    assert any("iterations 1" in note for note in fresh.notes)
-    first, other = SWEPT / "nim-builtin-s100", SWEPT / "nim-builtin-s101"
-    before = json.loads((first / "best.json").read_text())["task"]
-    assert line("resume", first, "--iterations", 2).code == 0
-    compared = read_scores(["swept"])
-    assert compared.contenders == fresh.contenders
-    assert "1 of 2 runs was extended to 2 iterations" in compared.notes
-    assert not any("iterations 1" in note for note in compared.notes)
-    for picture_or_table in (
-        read_scores([str(first), str(other)]).notes,
-        [text.get_text() for text in runs_figure(cell_folders(SWEPT)).axes[0].get_legend().get_texts()],
-        [row["what"] for row in comparison(cell_folders(SWEPT))],
-    ):
-        assert any("extended to 2 iterations" in str(words) for words in picture_or_table)
-    # To the byte: numbers that were read back are written as they were before.
-    assert json.dumps(json.loads((first / "best.json").read_text())["task"]) == json.dumps(before)
-
-
 def test_by_a_setting_pools_the_others_and_says_so() -> None:
     variants = [{"iterations": iterations, "grid": grid} for iterations in (1, 2) for grid in ("free", "fixed")]
     folders = [str(policygen.run("frozenlake", seed=100, **variant, **SMALL).folder) for variant in variants]
@@ -412,7 +387,6 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
     compared = read_scores([str(folder)])
     assert (rows_of(compared)[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
-    assert [row["search_episodes"] for row in comparison([folder])] == [324]
     for x, label, end in (
         ("env_steps", "environment steps", said["env_steps"]),
         ("seconds", "wall-clock time [s]", last["wall_seconds"]),

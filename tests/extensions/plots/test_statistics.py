@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from policygen.extensions.plots.statistics import (
-    average,
+from policygen.extensions.compare.statistics import (
     fewest_pairs,
     holm,
-    interval_over_seeds,
     mean_of_means,
     more_runs_needed,
     p_against_mean,
@@ -26,6 +24,7 @@ from policygen.extensions.plots.statistics import (
     sign_flip_p,
     stratified_interval,
 )
+from policygen.extensions.plots.statistics import average, interval_over_seeds
 
 
 @pytest.fixture
