@@ -436,64 +436,40 @@ def simplify(
 
 def export(
     source: Policy | str | Path,
-    to: Literal["c", "python", "st", "json", "latex"],
+    to: Literal["c", "python"],
     path: str | Path | None = None,
     *,
-    smallest_within: str | float | None = None,
-    plant: bool = False,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
-    """Export a policy as C99, plain Python, Structured Text (IEC 61131-3), JSON or LaTeX; also write it to `path`.
+    """Export a policy as C99 or plain Python; also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
             decisions in C with those in three episodes, which are played for it.
-        smallest_within: export the smallest policy of the run `source` whose score is at most this much below that of
-            the best: a number in points of the score, or a share such as `"1%"` of the gap between random actions and
-            the best.
-        plant: whether to export, in the place of the policy, the plant of the run `source` as a simulator (C99 or
-            Python) or as equations (LaTeX).
         float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
         on_nan: reaction of C to an observation that is NaN or infinite: `hold` (repeat the last action), `zero`, or
             `fault` (no action, only the returned status). None: as in Python, where an expression reads NaN as 0 and
             infinity as +-1e6, and a NaN falls into the last bin.
 
     Raises:
-        PolicygenError: there is no policy or plant, no such language, or the file cannot be written.
+        PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.formats import c_files, exported, exported_plant
+    from policygen.extensions.export.formats import c_files, exported
     from policygen.extensions.export.source import Options
-    from policygen.extensions.simplify.front import smallest_within as choose
 
-    if plant and (isinstance(source, Policy) or Path(source).is_file()):
-        raise UsageError(
-            f"{'a policy' if isinstance(source, Policy) else source} is not a run folder; only a run has a plant"
-        )
-    options = Options(float32, on_nan)
-    if plant and options != Options():
-        raise UsageError("--float32 and --on-nan are for policies, not for plants: leave them out")
-    if smallest_within is not None and (plant or isinstance(source, Policy)):
-        raise UsageError("the smallest policy is chosen from a run's attempts: name a run folder, and no plant")
-    if plant:
-        text = exported_plant(_make_plant(str(source)).plant, to)
-    else:
-        policy = _policy(source)
-        facts = origin_of(policy, source)
-        if smallest_within is not None:
-            attempt, why = choose(find_run(str(source)), smallest_within)
-            policy, facts = attempt.policy or policy, [*facts[:1], *why]
-        text = exported(policy, to, facts, options)
-        if to == "c" and path is not None and Path(path).suffix == "":
-            with Players(policy.task) as players:
-                episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
-            files, warning = c_files(policy, facts, episodes, options)
-            if warning:
-                warnings.warn(warning, stacklevel=2)
-            make_folder(Path(path), "write elsewhere")
-            for name, content in files.items():
-                write_named(Path(path) / name, content)
-            return text
-    if path is not None:
+    options, policy = Options(float32, on_nan), _policy(source)
+    facts = origin_of(policy, source)
+    text = exported(policy, to, facts, options)
+    if to == "c" and path is not None and Path(path).suffix == "":
+        with Players(policy.task) as players:
+            episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
+        files, warning = c_files(policy, facts, episodes, options)
+        if warning:
+            warnings.warn(warning, stacklevel=2)
+        make_folder(Path(path), "write elsewhere")
+        for name, content in files.items():
+            write_named(Path(path) / name, content)
+    elif path is not None:
         write_named(Path(path), text)
     return text

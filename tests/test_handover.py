@@ -30,9 +30,6 @@ def best(tmp_path: Path) -> Path:
     [
         ("c", "int frozenlake_act("),
         ("python", "def act("),
-        ("st", "FUNCTION_BLOCK policy_frozenlake"),
-        ("json", '"codes"'),
-        ("latex", "tabular"),
     ],
 )
 def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path, line: Line) -> None:

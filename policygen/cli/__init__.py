@@ -14,7 +14,6 @@ from policygen.cli.experiments import compare, dataset, finetune, sweep
 from policygen.cli.options import code_of, fail, installed, say, unknown_option
 from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
-    check,
     evaluate,
     export,
     film,
@@ -36,12 +35,12 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
     "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report, serve),
-    "Use a policy elsewhere": (check, export, simplify, dataset, finetune),
+    "Use a policy elsewhere": (export, simplify, dataset, finetune),
     "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
 }
 # The extension that each command needs, if any.
 NEEDS = {
-    **{name: name for name in ("distill", "compare", "film", "check", "robust", "export", "simplify")},
+    **{name: name for name in ("distill", "compare", "film", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page", "serve": "live"},
 }

@@ -1,11 +1,10 @@
-"""Commands for results, from `show` and `eval` to `export`, `check` and `simplify`."""
+"""Commands for results, from `show` and `eval` to `export` and `simplify`."""
 
 # Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -351,13 +350,8 @@ def serve(folder: Path, port: int) -> None:
 
 
 @click.command()
-@click.option(
-    "--to",
-    type=click.Choice(["c", "python", "st", "json", "latex", "minari"]),
-    required=True,
-    help="C99 or Python without libraries, Structured Text for a PLC, JSON, LaTeX; minari: the run's episodes.",
-)
-@click.option("--plant", is_flag=True, help="Write the plant of RUN (--refine model): c, python or latex.")
+@opt.POLICY
+@click.option("--to", type=click.Choice(["c", "python"]), required=True, help="C99 or Python without libraries.")
 @click.option("--float32", is_flag=True, help="Compute in single precision (c).")
 @click.option(
     "--on-nan",
@@ -365,21 +359,10 @@ def serve(folder: Path, port: int) -> None:
     help="For a NaN or infinite observation: repeat the last action, return zeros, or return no action, only a status "
     "(c).",
 )
-@click.option(
-    "--smallest-within",
-    "within",
-    metavar="PERCENT%|POINTS",
-    help="Export the smallest policy of RUN whose score is at most this far below the best: `1%` of the distance from "
-    "random actions to the best, or `5` points.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=opt.PATH,
-    help="File (default: it is printed), for c also a folder; for minari the dataset's id.",
-)
-@opt.READ_POLICY
-def export(source: Path, to: Any, output: Path | None, *, within: str | None, plant: bool, **options: Any) -> None:
+@click.option("-o", "--output", type=opt.PATH, help="File (default: it is printed), for c also a folder.")
+@opt.TASK_OF_TEXT
+@opt.TRUST
+def export(source: Path, to: Any, output: Path | None, task_name: str | None, *, trust: bool, **options: Any) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
@@ -387,94 +370,15 @@ def export(source: Path, to: Any, output: Path | None, *, within: str | None, pl
     against those in three episodes. With --on-nan the function is `NAME_step`, which returns 0, or 1 if an observation
     that the policy reads is NaN or infinite. Without it an expression reads NaN as 0; a binned NaN is in the last bin.
     With --float32 nothing is computed in double precision; choices may then differ at ties, which are counted.
-
-    Structured Text (--to st, IEC 61131-3) is a function block for a PLC, with an input for each observation that the
-    policy reads and an output for each actuator; where it remembers, RESET starts an episode. NaN is as in C.
-
-    With --smallest-within the policy is the smallest attempt of the run, by numbers and names of its text, that is this
-    close to the best; its scores are printed. `eval RUN --attempt N --against RUN` compares the two on fresh episodes.
-
-    With --plant the plant of the run's best attempt becomes a simulator in one file: `reset` draws a start by a seed,
-    `step` takes an action and gives the next observation, the reward, and whether the episode has ended.
-    With --to minari the run's replay buffer becomes a Minari dataset.
     """
-    attempt, task_name, trust = (options.pop(name) for name in ("attempt", "task_name", "trust"))
-    if within is not None and (plant or to == "minari" or attempt is not None or task_name is not None):
-        raise UsageError("--smallest-within chooses a policy of a run: leave out --attempt, --task, --plant and minari")
-    if to == "minari" and not plant:
-        _export_episodes(source, output, trust)
-        return
     from policygen import api
-    from policygen.extensions.simplify.front import smallest_within
     from policygen.runs.reading import read_policy
 
-    if within is not None:
-        chosen, facts = smallest_within(source, within)
-        say("\n".join(facts), err=True)
-        attempt, options["smallest_within"] = (chosen.number, None) if trust else (None, within)
     # From the folder of a run, the export also tells where the policy comes from.
-    is_whole_run = plant or (attempt is None and task_name is None and not trust and source.is_dir())
-    exported = source if is_whole_run else read_policy(source, task_name, attempt=attempt, trust=trust)
-    text = api.export(exported, to, output, plant=plant, **options)
+    is_whole_run = task_name is None and not trust and source.is_dir()
+    exported = source if is_whole_run else read_policy(source, task_name, trust=trust)
+    text = api.export(exported, to, output, **options)
     say(text.rstrip("\n") if output is None else output)
-
-
-def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
-    from policygen.episodes.datasets import write_minari
-    from policygen.quantities.text import slug
-    from policygen.runs.logbook import Logbook
-    from policygen.tasks.trust import trusted
-
-    logbook = Logbook(run)
-    config, task = logbook.config(), logbook.task()
-    name = str(output) if output is not None else f"policygen/{slug(task.name)}-s{config.seed}-v0"
-    episodes = [episode.trajectory for episode in logbook.buffer(config.buffer_steps)]
-    folder = write_minari(episodes, trusted(task) if trust else task, name)
-    say(f"{len(episodes)} episodes, {sum(episode.length for episode in episodes):,} steps: {name} in {folder}")
-
-
-@click.command()
-@click.option(
-    "--box", "ranges", multiple=True, metavar="NAME=LOW:HIGH", help="Range of an observation; may be repeated."
-)
-@click.option("--samples", type=click.IntRange(1), default=10_000, help="Random points (default 10000).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the random points (default 0).")
-@click.option("--json", "as_json", is_flag=True, help="Print the ranges and claims as JSON.")
-@opt.READ_POLICY
-@click.pass_context
-def check(context: click.Context, /, source: Path, *, ranges: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Prove that outputs stay within their limits, and that nothing divides by 0 or overflows. RUN may be `latest`.
-
-    Interval arithmetic, rounded outward, proves claims for all observations in a box: the bounds of the task or, where
-    it has none, twice the range that 20 episodes of the policy visit; --box states ranges. The claims: no divisor is 0;
-    square roots and logarithms get values of their domain; outputs stay within their limits without clipping; no value
-    exceeds single precision. They hold for all remembered values that the policy can reach.
-
-    All claims are tested at random points of the box, too. A claim that is not proved may still hold: intervals do not
-    know that `x*x - x*x` is 0.
-
-    Exit codes: 0 all is proved; 1 a point violates a claim; 2 wrong input; 3 something is not proved, and no point
-    violates it.
-    """
-    from policygen.extensions.check.envelope import envelope
-    from policygen.runs.reading import read_policy
-
-    policy = read_policy(source, options["task_name"], attempt=options["attempt"], trust=options["trust"])
-    found = envelope(policy, dict(map(_range, ranges)), options["samples"], options["seed"])
-    say(json.dumps(found.to_record(), indent=1) if as_json else found)
-    context.exit(found.exit_code)
-
-
-def _range(text: str) -> tuple[str, tuple[float, float]]:
-    """Read `NAME=LOW:HIGH`."""
-    name, _, limits = text.partition("=")
-    try:
-        low, high = map(float, limits.split(":"))
-    except ValueError:
-        low, high = math.nan, math.nan
-    if not -math.inf < low <= high < math.inf:
-        raise UsageError(f"--box {text}: write NAME=LOW:HIGH with two finite numbers, as in --box angle=-0.2:0.2")
-    return name, (low, high)
 
 
 @click.command()

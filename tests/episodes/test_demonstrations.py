@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from played import assert_equal, policy_for
-from support import Line, Written, attempts_of, outcome, summary_of, the_run, transcript_of
+from support import Written, attempts_of, summary_of, transcript_of
 
 import policygen
 from policygen.episodes.agents import play_agent
@@ -374,21 +374,3 @@ def test_a_run_shows_them_records_them_and_counts_them_not(tmp_path: Path) -> No
     (shown.folder / "demonstrations.npz").unlink()
     with pytest.raises(LogbookError, match=r"demonstrations\.npz"):
         load_run(shown.folder)
-
-
-def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(tmp_path: Path, line: Line) -> None:
-    few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
-    first = line("run", "cartpole", *few, "--out", "a")
-    assert first.code == 0, first.err
-    run = the_run(tmp_path / "a")
-    said = line("export", run, "--to", "minari", "-o", "mine-v0")
-    assert said.code == 0, said.err
-    assert "10 episodes" in said.out
-    second = line("run", "cartpole", *few, "--demonstrations", "mine-v0", "--out", "b")
-    assert second.code == 0, second.err
-    assert "demonstrations: 10 episodes" in second.out
-    assert "builtin ignores them" in second.out
-    assert outcome(the_run(tmp_path / "b"))["attempts"] == outcome(run)["attempts"]
-    assert "Warning" not in said.err
-    with pytest.raises(UsageError, match="Pendulum-v1 has observations of 3 numbers"):
-        read_demonstrations("mine-v0", load_task("pendulum"))

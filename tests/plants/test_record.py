@@ -1,4 +1,4 @@
-"""How a recorded plant is shown: as text with units, as LaTeX, on a run's page, and by `show`."""
+"""How a recorded plant is shown: as text with units, on a run's page, and by `show`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from support import Line, page_of
 
 import policygen
-from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.page.pictures import plant_content
 from policygen.extensions.plots.signals import plant_figure
 from policygen.plants.record import (
@@ -77,16 +76,6 @@ def test_an_episode_is_predicted_from_its_start(plant_run: Path) -> None:
     assert np.array_equal(dashed.get_ydata(), found[:, 2])
 
 
-def test_a_plant_in_latex() -> None:
-    text = plant_as_latex(equations_of(PlantRecord(TEXT, 1), PENDULUM))
-    assert r"\mathrm{turned} &= 0.05 \, \mathrm{rate}" in text
-    assert r"\mathrm{rate}_{t+1} &= \mathrm{rate}_{t-1} + 0.15 \cdot \mathrm{torque}" in text
-    assert r"{\mathrm{rate}_{t+1}}^{2}" in text
-    assert r"\mathrm{ends} &= [|\mathrm{rate}| > 7]" in text
-    assert r"$\mathrm{rate}$ from uniform(-1, 1)." in text
-    assert r"noise: $\mathrm{cos}$ 0.02." in text
-
-
 def test_the_page_shows_it(plant_run: Path) -> None:
     best = best_attempt(plant_run)
     content = plant_content(plant_run, best, PENDULUM)
@@ -97,14 +86,14 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     assert len(row) == 3
     numbers = [one for _, one, _ in errors_in_words(content.record)]
     numbers += [f"<td>{value}</td>" for values in row for value in values[1:]]
-    for shown in (content.text, content.latex, "1.", "not fitted to", f": {step}. The", *numbers):
+    for shown in (content.text, "1.", "not fitted to", f": {step}. The", *numbers):
         assert shown in section
     assert 'href="#plant"' in page
     assert best is not None
     assert best.tuned.fitted_plant is not None
     account = replace(best.tuned.fitted_plant, text="next rate = <b>(")
     kept = plant_content(plant_run, replace(best, tuned=replace(best.tuned, fitted_plant=account)), PENDULUM)
-    assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
+    assert (kept.text, kept.drawn) == ("next rate = <b>(  # rad/s", None)
     dropped = replace(best, tuned=replace(best.tuned, proposed=None, proposed_score=None))
     assert plant_content(plant_run, dropped, PENDULUM).drawn is None
 

@@ -1,4 +1,4 @@
-"""Export to C99: one file without allocation, no library but `math.h`, the same decisions as numpy.
+"""Policies in C99: one file without allocation, no library but `math.h`, the same decisions as numpy.
 
 In single precision (`Options.float32`) all types, constants and functions are single: nothing is computed in double.
 """
@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.export.arithmetic import steps_of
-from policygen.extensions.export.program import Program, short_name
-from policygen.extensions.export.source import PLAIN, Options, PolicyWithArrays, Source
-from policygen.extensions.export.writing import comment_text, double
-from policygen.quantities.compiled import INFINITE
+from policygen.extensions.export.program import Program
+from policygen.extensions.export.source import PLAIN, Options, Source, comment_text, double, short_name
+from policygen.policies.features import part_of_decision
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import INFINITE, finite, slot_of
+from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.tree import Call, Name, Node, Number, Previous
 from policygen.tasks.task import Task
 
 _TESTED_STEPS = 200  # of each episode
@@ -118,8 +120,8 @@ def constant(value: float) -> str:
     return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
 
 
-class C(Source):
-    """The templates of C99."""
+class PolicyInC(Source):
+    """A policy as C99."""
 
     about = "C99; do not compile with -ffast-math: NaN must be detectable."
     templates: ClassVar[Mapping[str, str]] = {
@@ -150,6 +152,20 @@ class C(Source):
     types = ("const double ", "const unsigned long ")
     end = ";"
 
+    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
+        super().__init__(program, facts)
+        self.options, self.name = options, short_name(self.task)
+        self.real = "float" if options.float32 else "double"
+        self.kind = "float" if self.task.has_numbers else "int"
+        self.holds = options.on_nan == "hold"
+        self.has_memory = bool(self.memory) or self.holds
+        # The values of the actuators that are closest to zero; for a choice, the index of its first label.
+        zeros = [0 if a.is_choice else min(max(0.0, a.low), a.high) for a in self.task.actuators]
+        self.fallback = [self._cast(self._literal(zero), k) for k, zero in enumerate(zeros)]
+        self.reset = f"void {self.name}_reset(struct {self.name}_memory *memory)"
+        self.decide = self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
+        self.entry = self._head("int", "step", self.has_memory, True) if options.on_nan else self.decide
+
     def _add(self, statement: str) -> None:
         self.body += self._wrapped(statement)
 
@@ -168,49 +184,6 @@ class C(Source):
 
     def _literal(self, value: float) -> str:
         return str(value) if isinstance(value, int) else constant(value)
-
-    @staticmethod
-    def _comment(lines: Sequence[str]) -> list[str]:
-        return ["/*", *(f" * {line}".rstrip() for line in lines), " */"]
-
-
-def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Return the observations (n, d) and actions (n, m) of the tested steps of an episode, which are its first ones."""
-    steps = min(episode.length, _TESTED_STEPS)
-    actions = np.asarray(episode.actions[:steps], np.float64).reshape(steps, -1)
-    return episode.observations[:steps].astype(np.float64), actions
-
-
-def changed_by_single(program: Program, episodes: Sequence[Trajectory]) -> int:
-    """Count the tested decisions that single precision changes."""
-    wrong, tolerances = 0, _tolerances(program.policy.task, float32=True)
-    for rows, played in map(tested_steps, episodes):
-        for (_, action), own in zip(steps_of(program, rows[:, None], np.float32), played, strict=True):
-            wrong += int((np.abs(np.ravel(action) - own) > tolerances).sum())
-    return wrong
-
-
-def _tolerances(task: Task, *, float32: bool) -> list[float]:
-    """Return for each actuator the largest difference that the test allows."""
-    share, _ = TOLERANCES[float32]
-    return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in task.actuators]
-
-
-class PolicyInC(PolicyWithArrays, C):
-    """A policy as C99."""
-
-    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
-        super().__init__(program, facts, options)
-        self.name, self.real = short_name(self.task), "float" if options.float32 else "double"
-        self.kind = "float" if self.task.has_numbers else "int"
-        self.holds = options.on_nan == "hold"
-        self.has_memory = bool(self.memory) or self.holds
-        # The values of the actuators that are closest to zero; for a choice, the index of its first label.
-        zeros = [0 if a.is_choice else min(max(0.0, a.low), a.high) for a in self.task.actuators]
-        self.fallback = [self._cast(self._literal(zero), k) for k, zero in enumerate(zeros)]
-        self.reset = f"void {self.name}_reset(struct {self.name}_memory *memory)"
-        self.decide = self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
-        self.entry = self._head("int", "step", self.has_memory, True) if options.on_nan else self.decide
 
     def _head(self, returned: str, name: str, has_memory: bool, has_action: bool) -> str:
         """Write the head of a function."""
@@ -318,7 +291,7 @@ class PolicyInC(PolicyWithArrays, C):
             usage += [then, "and no value is remembered.", ""]
         if self.has_memory:
             usage += [f"{self.reset};", "", "There is one memory for each controlled system; reset it at every start."]
-        return self._comment(self._policy_heading(usage))
+        return ["/*", *(f" * {line}".rstrip() for line in self._heading(usage)), " */"]
 
     def _constants(self) -> list[str]:
         return self._in_own_precision([*self._used_helpers(), *self.data])
@@ -365,24 +338,63 @@ class PolicyInC(PolicyWithArrays, C):
         else:
             self._fill("action", [self._cast(value, k) for k, value in enumerate(values)])
 
-    def _chosen(self, part: str, label: int | None) -> str:
+    def _chosen(self, index: int, label: int | None) -> str:
         if label is None or not self.task.has_numbers:
-            return super()._chosen(part, label)
-        return self.call("number", self.call("==", f"(double){part}", double(label)))
+            return super()._chosen(index, label)
+        return self.call("number", self.call("==", f"(double)action[{index}]", double(label)))
 
-    def _find_row(self, bins: Sequence[str], count: int) -> None:
-        self.body += [
-            f"    const unsigned long bins[{len(bins)}] = {{",
-            *(f"        {text}," for text in bins),
-            "    };",
-            "    unsigned long row, i, code;",
-            f"    for (row = 0; row + 1 < {count}; ++row) {{",
-            f"        for (i = 0; i < {len(bins)}; ++i) {{",
-            "            if (bins[i] < pg_rows[row][2 * i] || bins[i] > pg_rows[row][2 * i + 1])",
-            "                break;",
-            "        }",
-            f"        if (i == {len(bins)})",
-            "            break;",
-            "    }",
-            f"    code = pg_rows[row][{2 * len(bins)}];",
+
+def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Return the observations (n, d) and actions (n, m) of the tested steps of an episode, which are its first ones."""
+    steps = min(episode.length, _TESTED_STEPS)
+    actions = np.asarray(episode.actions[:steps], np.float64).reshape(steps, -1)
+    return episode.observations[:steps].astype(np.float64), actions
+
+
+def changed_by_single(program: Program, episodes: Sequence[Trajectory]) -> int:
+    """Count the tested decisions that single precision changes."""
+    tolerances = _tolerances(program.policy.task, float32=True)
+    pairs = [(in_single_precision(program, rows), played) for rows, played in map(tested_steps, episodes)]
+    return sum(int((np.abs(actions - played) > tolerances).sum()) for actions, played in pairs)
+
+
+def in_single_precision(program: Program, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the actions, shape (n, m), of an episode with observations (n, d), all arithmetic in single precision."""
+    policy, decided = program.policy, []
+    values: dict[str, npt.NDArray[Any]] = {slot_of(name): np.full(1, np.nan) for name in policy.remembers}
+
+    def value(node: Node) -> npt.NDArray[Any]:
+        match node:
+            case Number(number):
+                return np.full(1, number, np.float32)
+            case Name(name):
+                return values[name]
+            case Previous(name, start):
+                before = values[slot_of(name)]
+                return value(start) if np.isnan(before[0]) else before
+            case Call(function, arguments):
+                return np.asarray(OPERATIONS[function].batch(*map(value, arguments)), np.float32)
+        raise AssertionError(node)
+
+    for row in rows.astype(np.float32):
+        values |= {name: row[i : i + 1] for i, name in program.observed}
+        with np.errstate(all="ignore"):
+            for name, node in (*program.definitions, *program.terms, *program.outputs):
+                values[name] = finite(value(node))
+        if isinstance(policy, TablePolicy):
+            action = policy.grid.look_up([values[name] for name in policy.grid.names], policy.actions)
+        else:
+            action = policy.chosen(np.stack([values[name] for name, _ in program.outputs], axis=1))
+        decided.append(np.ravel(action))
+        kept = [
+            values[one.name] if one.actuator is None else part_of_decision(policy.task, one.name)(None, action)
+            for one in program.remembered_values
         ]
+        values |= {slot_of(n): v.astype(np.float32) for n, v in zip(policy.remembers, kept, strict=True)}
+    return np.array(decided)
+
+
+def _tolerances(task: Task, *, float32: bool) -> list[float]:
+    """Return for each actuator the largest difference that the test allows."""
+    share, _ = TOLERANCES[float32]
+    return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in task.actuators]

@@ -1,52 +1,39 @@
-"""The formats of exported policies and plants, and the functions that write them."""
+"""The formats of exported policies, and the functions that write them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.export.c import PolicyInC, changed_by_single, tested_steps
-from policygen.extensions.export.json_format import as_json
-from policygen.extensions.export.latex import as_latex, plant_as_latex
-from policygen.extensions.export.plant import PlantInC, PlantInPython
-from policygen.extensions.export.program import Program, program_of
+from policygen.extensions.export.program import program_of
 from policygen.extensions.export.python import PolicyInPython
 from policygen.extensions.export.source import PLAIN, Options
-from policygen.extensions.export.st import PolicyInST
-from policygen.plants.fit import FittedPlant
 from policygen.policies.policy import Policy
 
-FORMATS: dict[str, Callable[[Program, Sequence[str], Options], str]] = {
-    "c": lambda program, facts, options: PolicyInC(program, facts, options).text(),
-    "python": lambda program, facts, _: PolicyInPython(program, facts).text(),
-    "st": lambda program, facts, _: PolicyInST(program, facts).text(),
-    "json": lambda program, *_: as_json(program),
-    "latex": lambda program, *_: as_latex(program),
-}
-FORMATS_OF_PLANTS: dict[str, Callable[[FittedPlant], str]] = {
-    "c": lambda plant: PlantInC(plant).text(),
-    "python": lambda plant: PlantInPython(plant).text(),
-    "latex": lambda plant: plant_as_latex(plant.equations),
-}
+FORMATS = ("c", "python")
 
 
 def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
     """Return the policy as text in the format `to`, one of `FORMATS`.
 
     Args:
-        facts: sentences about its origin and score, for the first comment of source code.
-        options: settings of the C code.
+        facts: sentences about its origin and score, for the first comment.
+        options: settings of C.
 
     Raises:
         UsageError: the format is unknown, or an option does not apply to it.
         PolicyError: this kind of policy cannot be exported.
     """
-    _check(FORMATS, "policy", to)
-    if options != PLAIN and to != "c":
+    if to not in FORMATS:
+        raise UsageError(f"a policy can be exported to {', '.join(FORMATS)}, not to `{to}`")
+    if to == "c":
+        return PolicyInC(program_of(policy), facts, options).text()
+    if options != PLAIN:
         flag = "--float32" if options.float32 else "--on-nan"
         raise UsageError(f"{flag} is for policies exported to c, not to {to}: leave it out")
-    return FORMATS[to](program_of(policy), facts, options)
+    return PolicyInPython(program_of(policy), facts).text()
 
 
 def c_files(
@@ -65,19 +52,3 @@ def c_files(
     code = PolicyInC(program, facts, options)
     texts = {".c": code.source(), ".h": code.header(), "_test.c": code.test_program(episodes, changed)}
     return {f"{code.name}{end}": text for end, text in texts.items()}, warning
-
-
-def exported_plant(plant: FittedPlant, to: str) -> str:
-    """Return the plant as a simulator in C or Python, or as equations in LaTeX.
-
-    Raises:
-        UsageError: the format is none of `FORMATS_OF_PLANTS`.
-        PolicyError: this plant cannot be exported.
-    """
-    _check(FORMATS_OF_PLANTS, "plant", to)
-    return FORMATS_OF_PLANTS[to](plant)
-
-
-def _check(formats: Collection[str], what: str, to: str) -> None:
-    if to not in formats:
-        raise UsageError(f"a {what} can be exported to {', '.join(formats)}, not to `{to}`")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,16 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.extensions.export.writing import plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.text import slug
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task, outputs_by_actuator
-
-MOST_LINES = 200  # of a policy's text that a comment repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +56,6 @@ class Program:
             for (name, _), weights, bias in zip(self.policy.equations, columns, self.policy.bias.tolist(), strict=True)
         )
 
-    @property
-    def assignments(self) -> Lets:
-        """All that is computed from observations and memory, in order; each value is made finite before it is used."""
-        return (*self.definitions, *self.terms, *self.outputs)
-
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
         """Index and name of each observation that the policy reads."""
@@ -77,15 +67,10 @@ class Program:
     def remembered_values(self) -> tuple[RememberedValue, ...]:
         """The remembered values, in the order of the memory."""
         task, names = self.policy.task, self.policy.reader.names
-        return tuple(RememberedValue(n) if n in names else part_of_action(task, n) for n in self.policy.remembers)
+        return tuple(RememberedValue(n) if n in names else _part_of_action(task, n) for n in self.policy.remembers)
 
 
-def short_name(task: Task) -> str:
-    """Return a short name for files and functions, of letters, digits and underscores."""
-    return slug(plain_ascii(task.name))[:24].strip("_")
-
-
-def part_of_action(task: Task, name: str) -> RememberedValue:
+def _part_of_action(task: Task, name: str) -> RememberedValue:
     """Return the part of an action that `name`, one of `decision_names`, stands for."""
     for i, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
         if actuator.name == name:
@@ -129,9 +114,6 @@ class TableData:
     codes: npt.NDArray[np.int64]  # of each cell's action, shape (cells,); for one choice the index of its label
     actions: npt.NDArray[Any] | None  # shape (kinds, actuators), int64 or float32; None for one choice
     bits: int  # size of a code: 1, 2, 4, 8, 16 or 32
-    # The same table as rows of first and last bins per dimension and a code, shape (rows, 2 * dimensions + 1); the
-    # first matching row decides. None if codes for all cells are smaller, or small enough and faster.
-    rows: npt.NDArray[np.unsignedinteger[Any]] | None = None
 
     @property
     def packed(self) -> npt.NDArray[np.unsignedinteger[Any]]:
@@ -139,10 +121,6 @@ class TableData:
         if self.bits >= 8:
             return self.codes.astype(f"<u{self.bits // 8}")
         return np.packbits(self.codes[:, None] >> np.arange(self.bits) & 1, bitorder="little")
-
-
-MAX_DENSE_BYTES = 1_024  # up to this size, codes for all cells are preferred to smaller rows: they are faster
-MOST_EXPORTED_ROWS = 5_000  # more rows would be too slow
 
 
 def table_data(policy: TablePolicy) -> TableData:
@@ -153,40 +131,4 @@ def table_data(policy: TablePolicy) -> TableData:
     else:
         actions, codes = np.unique(policy.actions, axis=0, return_inverse=True)
         codes, kinds = codes.reshape(-1), len(actions)
-    bits = next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits)
-    dense = TableData(codes, actions, bits)
-    size = len(codes) * bits // 8
-    if size <= MAX_DENSE_BYTES:
-        return dense
-    rows = np.array(interval_rows(policy, codes))
-    rows = rows.astype(np.min_scalar_type(rows.max()))
-    return dense if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(dense, rows=rows)
-
-
-def interval_rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Convert the rules to the rows of `TableData.rows`; a set of bins with gaps takes several rows."""
-    actions, first = np.unique(policy.dense[0], axis=0, return_index=True)
-    code_of = dict(zip(map(tuple, actions.tolist()), codes[first].tolist(), strict=True))
-    rows: list[list[int]] = []
-    for rule in policy.rules:
-        if rule.action not in code_of:  # the rule decides no cell
-            continue
-        for box in itertools.product(*map(consecutive, rule.bins)):
-            rows.append([*itertools.chain.from_iterable(box), code_of[rule.action]])
-            if len(rows) > MOST_EXPORTED_ROWS:
-                return rows
-    return rows
-
-
-def consecutive(bins: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last bin of each run of consecutive bins."""
-    parts = np.split(np.array(bins), np.flatnonzero(np.diff(bins) != 1) + 1)
-    return [(int(part[0]), int(part[-1])) for part in parts]
-
-
-def text_lines(program: Program) -> list[str]:
-    """Return the lines of the policy's own text; of a long table only the first `MOST_LINES`."""
-    lines = program.policy.to_text(whole=True).splitlines()
-    if len(lines) > MOST_LINES:
-        return [*lines[:MOST_LINES], f"... and {len(lines) - MOST_LINES} more rows"]
-    return lines
+    return TableData(codes, actions, next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits))

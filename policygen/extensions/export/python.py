@@ -1,4 +1,4 @@
-"""Export to plain Python: one file, standard library only, the same decisions as numpy."""
+"""Policies in plain Python: one file, standard library only, the same decisions as numpy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from policygen.extensions.export.source import PolicyWithArrays, Source
-from policygen.extensions.export.writing import comment_text
+from policygen.extensions.export.source import Source, comment_text
 from policygen.quantities.compiled import INFINITE
 
 _HELPERS = {
@@ -69,8 +68,8 @@ _HELPERS = {
 }
 
 
-class Python(Source):
-    """The templates of plain Python."""
+class PolicyInPython(Source):
+    """A policy as plain Python."""
 
     about = "This is plain Python that needs nothing but its standard library."
     templates: ClassVar[Mapping[str, str]] = {
@@ -116,14 +115,6 @@ class Python(Source):
     def _literal(self, value: float) -> str:
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
-    @staticmethod
-    def _comment(lines: Sequence[str]) -> list[str]:
-        return [f"# {line}".rstrip() for line in lines]
-
-
-class PolicyInPython(PolicyWithArrays, Python):
-    """A policy as plain Python."""
-
     def _lines(self) -> Iterator[str]:
         memory = ", memory" if self.memory else ""
         usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
@@ -133,7 +124,7 @@ class PolicyInPython(PolicyWithArrays, Python):
             names = comment_text(", ".join(self.policy.remembers))
             code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
         code += [f"\ndef act(observation{memory}):", *self.body, "    return action"]
-        yield from (*self._comment(self._policy_heading(usage)), "")
+        yield from (*(f"# {line}".rstrip() for line in self._heading(usage)), "")
         text = "\n".join(code)
         yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
         yield from ("", *code)
@@ -143,12 +134,3 @@ class PolicyInPython(PolicyWithArrays, Python):
             self._define("action", values[0])
         else:
             self._fill("action", values)
-
-    def _find_row(self, bins: Sequence[str], count: int) -> None:
-        self.body += [
-            f"    bins = ({', '.join(bins)},)",
-            "    for row in pg_rows:",
-            "        if all(first <= at <= last for first, at, last in zip(row[::2], bins, row[1::2])):",
-            "            break",
-            "    code = row[-1]",
-        ]

@@ -1,8 +1,13 @@
-"""Base classes of exported source code: a subclass has the templates of its language."""
+"""Policies as source code, with the results of numpy, NaN included: a subclass has the templates of its language.
+
+A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores after a prefix, or in
+comments of one line that they cannot close.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,23 +16,26 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.program import Program, table_data, text_lines
-from policygen.extensions.export.writing import Writer, comment_text, double
+from policygen.extensions.export.program import Program, table_data
 from policygen.outgoing import in_columns
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import format_number
-from policygen.quantities.tree import Name, names_in
+from policygen.quantities.text import format_number, slug
+from policygen.quantities.tree import Call, Name, Node, Number, Previous, names_in
 from policygen.tasks.task import KIND_WORDS, Task, output_slices
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 distinguishes identifiers by 63 characters
+MOST_LINES = 200  # of a policy's text that a comment repeats
+_SUM, _PRODUCT, _SIGN, _ATOM = 5, 6, 7, 9  # precedences; a higher one binds tighter
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings of exported code."""
+    """Settings of exported C."""
 
     float32: bool = False  # whether all arithmetic is in single precision
     # Reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no action). None:
@@ -39,19 +47,27 @@ class Options:
 PLAIN = Options()
 
 
-class Source(Writer, ABC):
-    """A file of source code for a task.
+class Source(ABC):
+    """A policy as a file of source code.
 
-    Names of constants and helpers begin with `pg_`; locals named after a word of the task begin with a letter and `_`.
-    The task's own names only follow such a prefix, or stand in a comment.
+    Names of constants and helpers begin with `pg_`, those of locals with `q_` (observations), `d_` (definitions), `t_`
+    (terms), `o_` (outputs) or `m_` (memory). The task's own names only follow such a prefix, or stand in a comment.
+
+    Attributes:
+        names: the text of every quantity and, by `slot_of(NAME)`, of every remembered value.
     """
 
     about: ClassVar[str]  # the language and how to compile or call it, for the first line of the file
     helpers: ClassVar[dict[str, str]]  # definitions of `pg_` functions, each after those that it calls
-    # Further templates are `observed` (index of the observation), `bin` (value, name of the edges, their number),
-    # `highest` (scores, their number) and `single` (number to convert to single precision).
+    # The text of operations by name, with a placeholder for each argument. Arguments are inserted without parentheses,
+    # except that the dividend of `/` has them if it is a sum. `and`, `or`, `not`, comparisons and the first argument of
+    # `where` are tests; `nonzero` tests that a value is not 0, and `number` converts a test, or a whole number, to a
+    # number. Further templates are `observed` (index of the observation), `bin` (value, name of the edges, their
+    # number), `integer_bin` (whole number, last bin), `highest` (scores, their number) and `single` (number to convert
+    # to single precision).
     templates: ClassVar[Mapping[str, str]] = {
-        **Writer.templates,
+        "nonzero": "{0} != 0.0",
+        **{symbol: f"{{0}} {symbol} {{1}}" for symbol in _COMPARISONS},
         "mod": "pg_mod({0}, {1})",
         "sign": "pg_sign({0})",
         "min": "pg_min({0}, {1})",
@@ -60,21 +76,38 @@ class Source(Writer, ABC):
         "prev": "pg_prev({0}, {1})",
         "square": "pg_square({0})",
         "finite": "pg_finite({0})",
-        "integer_bin": "pg_whole({0}, {1})",  # whole number, last bin
+        "integer_bin": "pg_whole({0}, {1})",
     }
     integer_division: ClassVar[str]  # its operator
     slot: ClassVar[str]  # template of a remembered value; its arguments are index and identifier
     brackets: ClassVar[tuple[str, str]]  # around a list of constants
     types: ClassVar[tuple[str, str]] = ("", "")  # before the name of a new local: a number, a whole number
-    becomes: ClassVar[str] = "="  # the assignment operator
     end: ClassVar[str] = ""  # of a statement
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.discrete = task.action_space == "discrete"  # one choice: a whole number and not an array
+    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
+        """Write the body of the function that decides; `facts` are sentences for the first comment."""
+        self.program, self.policy, self.task, self.facts = program, program.policy, program.policy.task, facts
+        self.discrete = self.task.action_space == "discrete"  # one choice: a whole number and not an array
         self.data: list[str] = []  # lines of the constants
-        self.body: list[str] = []  # lines of the functions
-        self._taken: set[str] = set()  # identifiers in lower case: Structured Text ignores case
+        self.body: list[str] = []  # lines of the function
+        self._taken: set[str] = set()  # identifiers
+        self.memory = [self.slot.format(i, self._identifier("m", n)) for i, n in enumerate(self.policy.remembers)]
+        self.names: dict[str, str] = {
+            **{name: self._identifier("q", name) for _, name in program.observed},
+            **{name: self._identifier("d", name) for name, _ in program.definitions},
+            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
+        }
+        for index, name in program.observed:
+            self._define(self.names[name], self.call("observed", str(index)))
+        for name, node in program.definitions:
+            self._define(self.names[name], self.call("finite", self.write(node)))
+        if isinstance(self.policy, TablePolicy):
+            self._look_up(self.policy)
+        else:
+            self._set_action(self._decided())
+        for slot, kept in zip(self.memory, program.remembered_values, strict=True):
+            own = self.names[kept.name] if kept.actuator is None else self._chosen(kept.actuator, kept.label)
+            self._add(f"{slot} = {own}")
 
     def text(self) -> str:
         """Write one self-contained file; its first comment says how to call it."""
@@ -88,24 +121,91 @@ class Source(Writer, ABC):
     def _literal(self, value: float) -> str:
         """Write a constant: a number in single precision, or an int."""
 
+    @abstractmethod
+    def _set_action(self, values: Sequence[str]) -> None:
+        """Set the action to these values, one for each actuator."""
+
+    # --- expressions
+
+    def write(self, node: Node, at_least: int = _SUM) -> str:
+        """Write the value of an expression, in parentheses if its precedence is below `at_least`."""
+        text, level = self._value(node)
+        return text if level >= at_least else f"({text})"
+
+    def call(self, operation: str, *arguments: str) -> str:
+        """Write an operation; the arguments need no parentheses."""
+        return self.templates[operation].format(*arguments)
+
+    def _value(self, node: Node) -> tuple[str, int]:
+        """Write an expression; return the text and its precedence."""
+        match node:
+            case Number(value):
+                return double(value), _SIGN if double(value)[0] == "-" else _ATOM
+            case Name(name):
+                return self.names[name], _ATOM
+            case Previous(name, start):
+                return self.call("prev", self.names[slot_of(name)], self.write(start)), _ATOM
+            case Call("fixed", (inner,)):
+                return self._value(inner)
+            case Call("+" | "-" as sign, (left, right)):
+                return f"{self.write(left, _SUM)} {sign} {self.write(right, _PRODUCT)}", _SUM
+            case Call("*", (left, right)):
+                return f"{self.write(left, _PRODUCT)} * {self.write(right, _SIGN)}", _PRODUCT
+            case Call("/", (left, (Number(value) as divisor) | Call("fixed", (Number(value) as divisor,)))) if (
+                value != 0
+            ):
+                return f"{self.write(left, _PRODUCT)} / {self.write(divisor, _SIGN)}", _PRODUCT
+            case Call("/", (left, right)):
+                return self.call("/", self.write(left, _PRODUCT), self.write(right)), _PRODUCT
+            case Call("neg", (inner,)):
+                return f"-{self.write(inner, _ATOM)}", _SIGN
+            case Call("^", (base, Number(2.0))):
+                return self.call("square", self.write(base)), _ATOM
+            case Call("where", (test, yes, no)):
+                return self.call("where", self._test(test), self.write(yes), self.write(no)), _ATOM
+            case Call("and" | "or" | "not" | "<" | "<=" | ">" | ">=" | "==" | "!="):
+                return self.call("number", self._test(node)), _ATOM
+            case Call("min" | "max" as function, (*first, last)) if len(first) > 1:
+                return self.call(function, self.write(Call(function, tuple(first))), self.write(last)), _ATOM
+            case Call(function, arguments):
+                return self.call(function, *map(self.write, arguments)), _ATOM
+        raise AssertionError(node)
+
+    def _test(self, node: Node) -> str:
+        """Write a test that an expression is not 0; NaN passes."""
+        match node:
+            case Call("and" | "or" as function, (left, right)):
+                return self.call(function, self._operand(left, function), self._operand(right, ""))
+            case Call("not", (inner,)):
+                return self.call("not", self._test(inner))
+            case Call(function, arguments) if function in _COMPARISONS:
+                return self.call(function, *map(self.write, arguments))
+        return self.call("nonzero", self.write(node))
+
+    def _operand(self, node: Node, inside: str) -> str:
+        """Write a test as an operand of `and` or `or`, in parentheses if its operator is not `inside`."""
+        joined = isinstance(node, Call) and node.function in {"and", "or"} - {inside}
+        return f"({self._test(node)})" if joined else self._test(node)
+
+    # --- statements
+
     def _identifier(self, prefix: str, name: str) -> str:
         """Return `PREFIX_NAME` with an underscore for other characters, and with a number if the name is taken."""
-        # Structured Text forbids two underscores in a row.
         wanted = "_".join([prefix, *re.findall("[A-Za-z0-9]+", name[:MOST_CHARACTERS])])
         found, count = wanted, 1
-        while found.lower() in self._taken:
+        while found in self._taken:
             count += 1
             found = f"{wanted}_{count}"
-        self._taken.add(found.lower())
+        self._taken.add(found)
         return found
-
-    def _define(self, name: str, value: str, integer: bool = False) -> None:
-        """Define a local: a number or, with `integer`, a whole number of at least 32 bits."""
-        self._add(f"{self.types[integer]}{name} {self.becomes} {value}")
 
     def _add(self, statement: str) -> None:
         """Add a statement to the body."""
         self.body.append(f"    {statement}{self.end}")
+
+    def _define(self, name: str, value: str, integer: bool = False) -> None:
+        """Define a local: a number or, with `integer`, a whole number of at least 32 bits."""
+        self._add(f"{self.types[integer]}{name} = {value}")
 
     def _declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the left side of an array's definition."""
@@ -122,39 +222,6 @@ class Source(Writer, ABC):
         self.data += [f"{self._declaration(name, values)} = {start}", *(f"    {line}," for line in lines)]
         self.data += [f"{end}{self.end}", ""]
 
-    def _heading(self, what: str, usage: Sequence[str], lines: Sequence[str]) -> list[str]:
-        """Return the lines of the first comment: what the code is, how to call it, and then `lines`."""
-        seen = [
-            (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
-        ]
-        actions = [(str(i), a.name, self._values_of(i)) for i, a in enumerate(self.task.actuators)]
-        # No task's name in the first two lines: Python would take `coding: NAME` in them as the file's encoding (PEP
-        # 263), and in another encoding a later comment could end early.
-        words = [f"Written by policygen. {self.about}", ""]
-        words += [f"{what} {self.task.name} ({self.task.gym_id}):", ""]
-        words += [*(f"    {line}" for line in usage), ""]
-        words += ["Observation:", *(f"  {line}" for line in in_columns(seen))]
-        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.discrete else in_columns(actions)))]
-        return list(map(comment_text, [*words, "", *lines]))
-
-    def _part(self, index: int) -> str:
-        """Write part `index` of `action`, which a plant's step takes and a policy returns."""
-        return "action" if self.discrete else f"action[{index}]"
-
-    def _chosen(self, part: str, label: int | None) -> str:
-        """Write a part of the action as a number; with a label, 1 if that label is chosen, else 0."""
-        return self.call("number", part if label is None else f"{part} == {label}")
-
-    def _values_of(self, index: int) -> str:
-        """Describe the values of an actuator."""
-        actuator = self.task.actuators[index]
-        if actuator.is_choice:
-            return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
-        named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
-        unit = f" {actuator.unit}" if actuator.unit else ""
-        prefix = "whole, " if self.task.limits.bounds[index][2] else ""
-        return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
-
     def _used_helpers(self) -> list[str]:
         """Return the definitions of all helpers that the code calls, in order, each followed by an empty line."""
         code, used = "\n".join([*self.data, *self.body]), list[str]()
@@ -164,58 +231,10 @@ class Source(Writer, ABC):
                 code += definition
         return used
 
-
-class PolicySource(Source):
-    """A policy as source code.
-
-    The names of locals begin with `q_` (observations), `d_` (definitions), `t_` (terms) or `o_` (outputs). `facts` are
-    sentences about the policy's origin and score, for the first comment.
-    """
-
-    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
-        super().__init__(program.policy.task)
-        self.facts, self.options = facts, options
-        self.program, self.policy = program, program.policy
-        self.memory = [self.slot.format(i, self._identifier("m", n)) for i, n in enumerate(self.policy.remembers)]
-        self.names: dict[str, str] = {
-            **{name: self._identifier("q", name) for _, name in program.observed},
-            **{name: self._identifier("d", name) for name, _ in program.definitions},
-            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
-        }
-        for index, name in program.observed:
-            self._observe(index, self.names[name])
-        for name, node in program.definitions:
-            self._define(self.names[name], self.call("finite", self.write(node)))
-        if isinstance(self.policy, TablePolicy):
-            self._look_up(self.policy)
-        else:
-            self._set_action(self._decided())
-        for slot, kept in zip(self.memory, program.remembered_values, strict=True):
-            own = (
-                self.names[kept.name] if kept.actuator is None else self._chosen(self._part(kept.actuator), kept.label)
-            )
-            self._add(f"{slot} {self.becomes} {own}")
-
-    @abstractmethod
-    def _set_action(self, values: Sequence[str]) -> None:
-        """Set the action to these values, one for each actuator."""
-
-    @abstractmethod
-    def _look_up(self, policy: TablePolicy) -> None:
-        """Write the lookup in a table: bins, cell or row, action."""
-
-    def _observe(self, index: int, name: str) -> None:
-        """Define the local `name` of an observation."""
-        self._define(name, self.call("observed", str(index)))
-
-    def _highest(self, scores: Sequence[str]) -> str:
-        """Write the index of the highest score; on a tie, the first."""
-        return self.call("highest", ", ".join(scores), str(len(scores)))
-
-    def _policy_heading(self, usage: Sequence[str]) -> list[str]:
-        """Return the lines of the first comment: how to call the code, and the policy's own text."""
-        lines = [*self.facts, *([""] if self.facts else []), "The policy itself:", "", *text_lines(self.program)]
-        return self._heading(f"A policy ({KIND_WORDS[self.policy.kind]}) for", usage, lines)
+    def _chosen(self, index: int, label: int | None) -> str:
+        """Write part `index` of the action as a number; with a label, 1 if that label is chosen, else 0."""
+        part = "action" if self.discrete else f"action[{index}]"
+        return self.call("number", part if label is None else f"{part} == {label}")
 
     def _decided(self) -> list[str]:
         """Write terms and outputs of equations; return actuator values within `policygen.tasks.actions.Limits`."""
@@ -234,38 +253,29 @@ class PolicySource(Source):
         parts = zip(self.task.actuators, output_slices(self.task), self.task.limits.bounds, strict=True)
         for actuator, part, (low, high, is_integer) in parts:
             if actuator.is_choice:
-                values.append(self._highest(outputs[part]))
+                values.append(self.call("highest", ", ".join(outputs[part]), str(len(outputs[part]))))
                 continue
             clipped = self.call("clip", outputs[part.start], double(low), double(high))
             values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
 
-
-class PolicyWithArrays(PolicySource):
-    """A policy as source code in a language with arrays of constants, which hold its table."""
-
-    @abstractmethod
-    def _find_row(self, bins: Sequence[str], count: int) -> None:
-        """Define `code` by the first of the `count` rows of `pg_rows` that matches these bins; the last matches any."""
-
     def _look_up(self, policy: TablePolicy) -> None:
-        cells = table_data(policy)
-        bins = list(map(self._bin, policy.grid.dimensions))
-        if cells.rows is not None:
-            self._add_array("pg_rows", cells.rows)
-            self._find_row(bins, len(cells.rows))
-        else:
-            self._define("cell", number_of_cell(bins, policy.grid.shape), integer=True)
-            self._add_array("pg_cells", cells.packed)
-            each, code = max(1, 8 // cells.bits), "pg_cells[cell]"
-            if each > 1:
-                shift = f"cell % {each} * {cells.bits}"
-                code = f"(pg_cells[cell {self.integer_division} {each}] >> ({shift})) & {2**cells.bits - 1}"
-            self._define("code", code, integer=True)
-        if cells.actions is None:
+        """Write the lookup in a table: bins, cell, action."""
+        data, shape = table_data(policy), policy.grid.shape
+        cell, *bins = map(self._bin, policy.grid.dimensions)
+        for text, size in zip(bins, shape[1:], strict=True):  # the last dimension is the fastest
+            cell = f"({cell}) * {size} + {text}"
+        self._define("cell", cell, integer=True)
+        self._add_array("pg_cells", data.packed)
+        each, code = max(1, 8 // data.bits), "pg_cells[cell]"
+        if each > 1:
+            shift = f"cell % {each} * {data.bits}"
+            code = f"(pg_cells[cell {self.integer_division} {each}] >> ({shift})) & {2**data.bits - 1}"
+        self._define("code", code, integer=True)
+        if data.actions is None:
             self._set_action(["code"])
             return
-        self._add_array("pg_actions", cells.actions)
+        self._add_array("pg_actions", data.actions)
         self._set_action([f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))])
 
     def _bin(self, dimension: Dimension) -> str:
@@ -279,10 +289,58 @@ class PolicyWithArrays(PolicySource):
         self._add_array(name, np.array(dimension.rounded_edges))
         return self.call("bin", value, name, str(last))
 
+    # --- comments
 
-def number_of_cell(bins: Sequence[str], shape: Sequence[int]) -> str:
-    """Write the number of the cell with these bins; the last dimension is the fastest."""
-    cell = bins[0]
-    for text, size in zip(bins[1:], shape[1:], strict=True):
-        cell = f"({cell}) * {size} + {text}"
-    return cell
+    def _heading(self, usage: Sequence[str]) -> list[str]:
+        """Return the lines of the first comment: how to call the code, the facts, and the policy's own text."""
+        seen = [
+            (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
+        ]
+        actions = [(str(i), a.name, self._values_of(i)) for i, a in enumerate(self.task.actuators)]
+        # No task's name in the first two lines: Python would take `coding: NAME` in them as the file's encoding (PEP
+        # 263), and in another encoding a later comment could end early.
+        words = [f"Written by policygen. {self.about}", ""]
+        words += [f"A policy ({KIND_WORDS[self.policy.kind]}) for {self.task.name} ({self.task.gym_id}):", ""]
+        words += [*(f"    {line}" for line in usage), ""]
+        words += ["Observation:", *(f"  {line}" for line in in_columns(seen))]
+        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.discrete else in_columns(actions)))]
+        lines = self.policy.to_text(whole=True).splitlines()
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES:] = [f"... and {len(lines) - MOST_LINES} more rows"]
+        words += ["", *self.facts, *([""] if self.facts else []), "The policy itself:", "", *lines]
+        return list(map(comment_text, words))
+
+    def _values_of(self, index: int) -> str:
+        """Describe the values of an actuator."""
+        actuator = self.task.actuators[index]
+        if actuator.is_choice:
+            return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
+        named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
+        unit = f" {actuator.unit}" if actuator.unit else ""
+        prefix = "whole, " if self.task.limits.bounds[index][2] else ""
+        return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+
+
+def short_name(task: Task) -> str:
+    """Return a short name for files and functions, of letters, digits and underscores."""
+    return slug(plain_ascii(task.name))[:24].strip("_")
+
+
+def double(value: float) -> str:
+    """Format a double for C and Python: the shortest text that reads back as the same number."""
+    return repr(float(value))
+
+
+def plain_ascii(text: str) -> str:
+    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, an unknown character `_`."""
+    spelled = unicodedata.normalize("NFKD", text.translate(_SPELLED))
+    spelled = "".join(c for c in spelled if not unicodedata.combining(c))
+    return re.sub(r"[^ -~]", "_", re.sub(r"\s", " ", spelled))
+
+
+def comment_text(text: str) -> str:
+    """Return `text` made safe for comments in C and Python: it ends no comment and adds no line."""
+    quiet = plain_ascii(text).replace("\\", "_")
+    # Characters that could close a comment are separated, and trigraphs removed.
+    quiet = re.sub(r"\?+", "?", quiet)
+    return re.sub(r"\*(?=/)|/(?=\*)", lambda found: found[0] + " ", quiet)

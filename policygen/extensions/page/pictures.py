@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
@@ -103,7 +102,6 @@ class PlantContent:
 
     record: PlantRecord
     text: str  # its lines, with units
-    latex: str  # the same as LaTeX code; empty if the plant is damaged
     drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None without one
 
 
@@ -112,16 +110,15 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
     plant = best.tuned.fitted_plant
     if plant is None:
         return None
-    latex, drawn = "", None
+    drawn = None
     with contextlib.suppress(PolicygenError):  # the text of a damaged plant is still shown
         equations = equations_of(plant, task)
-        latex = plant_as_latex(equations)
         # If tuning was not kept, its plant may have been fitted to the episodes of the score.
         seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
         if unseen is not None:
             drawn = both("Real and predicted episode", plant_figure, equations, unseen)
-    return PlantContent(plant, "\n".join(lines_with_units(plant.text, task)), latex, drawn)
+    return PlantContent(plant, "\n".join(lines_with_units(plant.text, task)), drawn)
 
 
 def film_of(policy: Policy) -> tuple[Picture | None, str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.groups import whole_names
 
 # Characters in a row of a LaTeX table: a wider one spans both columns of a page; a still wider one has smaller type.
@@ -16,6 +15,14 @@ WIDEST_COLUMN, WIDEST_PAGE = 55, 110
 _LATEX_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 _NUMBER = re.compile(r"[-+<≥≤$ ]*[\d.,]+")
 _ADDRESS = re.compile(r"https?://[^\s,;]+")
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{c: f"\\{c}" for c in "{}$&#_%"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,8 @@ def as_latex(report: Report, short: Mapping[str, str]) -> str:
 
 
 def _latex(text: str) -> str:
-    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$").replace("≤", "$\\leq$").replace("≥", "$\\geq$")
+    plain = re.sub(r"[\\^~<>{}$&#_%]", lambda found: _SPECIAL[found[0]], " ".join(text.split()))
+    plain = plain.replace("±", "$\\pm$").replace("≤", "$\\leq$").replace("≥", "$\\geq$")
     plain = re.sub(r"(?<![\w.-])-(?=\d)", "$-$", plain)  # a minus sign, no hyphen
     # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\` before.
     return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.program import short_name
+from policygen.extensions.export.source import short_name
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task

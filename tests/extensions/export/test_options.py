@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from exporting import CAREFUL, CASES, EXPORTED, built, cases, of_expressions, trying, written
 from generators import trees
@@ -20,10 +19,10 @@ from hypothesis import strategies as st
 from support import Line
 
 import policygen
-from policygen.extensions.export.arithmetic import steps_of
+from policygen.extensions.export.c import in_single_precision
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.program import program_of, short_name
-from policygen.extensions.export.source import PLAIN, Options
+from policygen.extensions.export.program import program_of
+from policygen.extensions.export.source import PLAIN, Options, short_name
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import Node
 
@@ -67,12 +66,6 @@ class Stepping:
         return (0, [float(result)]) if returns else (result, self.action.tolist())
 
 
-def in_numpy(policy: Policy, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The actions in numpy's single precision, as one episode."""
-    steps = steps_of(program_of(policy), rows.astype(np.float32)[:, None], np.float32)
-    return np.array([np.ravel(action) for _, action in steps])
-
-
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nodes=st.lists(trees(("x", "y"), exact=True, leaves=12), min_size=20, max_size=20))
 @pytest.mark.parametrize("options", [PLAIN, SINGLE], ids=["double", "single"])
@@ -83,7 +76,11 @@ def test_any_expression_compiles_without_a_warning_and_is_computed_alike(
     rows = trying(policy, 40, np.float32 if options.float32 else np.float64)
     step = Stepping(policy, tmp_path_factory.mktemp("c"), options)
     ours = np.array([step(row)[1] for row in rows])
-    theirs = in_numpy(policy, rows) if options.float32 else np.array([policy.act_one(row) for row in rows])
+    theirs = (
+        in_single_precision(program_of(policy), rows)
+        if options.float32
+        else np.array([policy.act_one(row) for row in rows])
+    )
     # Exponents of 2 are squares in C; all else is fixed by IEEE 754.
     assert np.isclose(ours, theirs, rtol=1e-5 if options.float32 else 1e-6, atol=1e-37 * options.float32).all()
 
@@ -96,7 +93,7 @@ def test_decisions_in_single_precision_are_numpy_s(name: str, tmp_path: Path) ->
     rows = trying(policy, 60)
     step = Stepping(policy, tmp_path, SINGLE)
     ours = np.array([step(row)[1] for row in rows])
-    assert np.allclose(ours, in_numpy(policy, rows), rtol=1e-5, atol=1e-5)
+    assert np.allclose(ours, in_single_precision(program_of(policy), rows), rtol=1e-5, atol=1e-5)
     code = re.sub(r"/\*.*?\*/", "", exported(policy, "c", (), SINGLE), flags=re.DOTALL)
     assert "double" not in code
 
@@ -182,9 +179,8 @@ def test_options_that_do_not_apply_are_one_sentence(line: Line, tmp_path: Path) 
     written(EXPORTED["cartpole"], "cartpole").save(tmp_path / "best.json")
     for words, said in (
         (("--to", "python", "--float32"), "--float32 is for policies exported to c"),
-        (("--to", "json", "--on-nan", "hold"), "--on-nan is for policies exported to c"),
+        (("--to", "python", "--on-nan", "hold"), "--on-nan is for policies exported to c"),
         (("--to", "c", "--on-nan", "guess"), "'guess' is not one of"),
-        (("--to", "c", "--plant", "--float32"), "is not a run folder"),
     ):
         refused = line("export", tmp_path / "best.json", *words)
         assert refused.code == 2

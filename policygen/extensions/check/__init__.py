@@ -1,1 +1,0 @@
-"""The verified envelope of a policy: claims that interval arithmetic proves or random points test."""
