@@ -25,11 +25,10 @@ from policygen.extensions.page import pictures
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.sweep import read_sweep
-from policygen.extensions.plots.attempts import family_figure, front_figure
+from policygen.extensions.plots.attempts import family_figure
 from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
-from policygen.extensions.simplify.front import front_of
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
@@ -106,13 +105,10 @@ def write_page(
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     """Return the pictures and texts of a run's page, also those of its best policy, by template variable."""
-    front, family = front_of(run.attempts, run.summary), family_figure(run.attempts)
-    sizes = front_figure(front, f"{run.config.score.of_returns} per episode") if front is not None else None
+    family = family_figure(run.attempts)
     shared = {
         "curve": pictures.curve_picture(run.folder),
         "family": pictures.embedded(family, "Family tree of the attempts") if family is not None else None,
-        "front": front,
-        "sizes": pictures.embedded(sizes, "Score against size") if sizes is not None else None,
     }
     if policy is None or run.best is None:
         return {"plant": None, "text": "", **shared}

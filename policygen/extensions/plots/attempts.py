@@ -1,4 +1,4 @@
-"""Pictures of the attempts of a run: score against size, and the family tree of its lineages."""
+"""The family tree of the attempts of a run with lineages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from policygen.extensions.plots.style import OKABE_ITO, new_figure, style
-from policygen.extensions.simplify.front import Front
 from policygen.runs.attempt import Attempt, best_of
 
 if TYPE_CHECKING:
@@ -15,33 +14,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 80  # a larger tree shows only attempts that were revised or became the best
 _ROW, _STEP, _LABEL = 0.25, 0.42, 2.7  # inches: height of a row, width of a generation, room for a label
 _COLORS = OKABE_ITO[:6]  # those that are visible as thin lines on white
-
-
-def front_figure(front: Front, label: str) -> Figure | None:
-    """Draw the front and the attempts that score at least as much as its smallest; None if all have the same size."""
-    if len({one.size for one in front.all}) < 2:
-        return None
-    with style():
-        figure = new_figure(4.8, 3.7)
-        axes = figure.add_subplot()
-        first, best = front.members[0], front.best
-        shown = sorted((one for one in front.all if one.value >= first.value), key=lambda one: one.size)
-        sizes, values = ([getattr(one, name) for one in front.members] for name in ("size", "value"))
-        dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "marker": "o"}
-        axes.step([*sizes, shown[-1].size], [*values, values[-1]], where="post", color=OKABE_ITO[0], linewidth=1.4)
-        axes.plot([o.size for o in shown], [o.value for o in shown], mfc="white", label="attempt", **dots)
-        axes.plot(sizes, values, label="on the front", **dots)
-        axes.plot(best.size, best.value, "*", color=OKABE_ITO[5], markersize=12, zorder=4, label="best policy")
-        for one in {one.attempt.number: one for one in (*front.members, best)}.values():
-            # No point is above and to the left of a point of the front, so a number there covers none.
-            aside: dict[str, Any] = {"xytext": (7, -13)} if one is best else {"xytext": (-4, 3), "ha": "right"}
-            number = str(one.attempt.number)
-            axes.annotate(number, (one.size, one.value), textcoords="offset points", fontsize=8, **aside)
-        axes.margins(0.08, 0.12)
-        axes.set(xlabel="size [numbers and names]", ylabel=label)
-        axes.grid()
-        figure.legend(loc="outside lower center", ncols=3, handletextpad=0.2, columnspacing=1.0)
-        return figure
 
 
 def family_figure(attempts: Sequence[Attempt]) -> Figure | None:

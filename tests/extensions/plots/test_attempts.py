@@ -1,4 +1,4 @@
-"""Score against size, and the family tree: which attempts are drawn where, and how they are marked."""
+"""The family tree: which attempts are drawn where, and how they are marked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from support import NO_POLICY, Written, fenced, page_of
 
 import policygen
-from policygen.extensions.plots.attempts import MOST_ROWS, family_figure, front_figure
-from policygen.extensions.simplify.front import front_of
+from policygen.extensions.plots.attempts import MOST_ROWS, family_figure
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.logbook import Logbook
 
@@ -92,22 +91,6 @@ def test_a_run_without_lineages_has_no_tree_and_a_long_one_only_what_led_on(atte
     shown = {int(text.partition(":")[0]) for text in texts_of(the_axes(figure))}
     assert 1 in shown
     assert shown <= {number for number in revised if number is not None}
-
-
-def test_the_front_is_drawn_with_its_numbers_and_what_falls_below_it_is_left_out(folder: Path) -> None:
-    front = front_of(Logbook(folder).attempts(), Logbook(folder).summary())
-    figure = front_figure(front, "mean return")
-    axes = the_axes(figure)
-    lines = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()}
-    assert lines["on the front"] == [[one.size, one.value] for one in front.members]
-    assert lines["best policy"] == [[front.best.size, front.best.value]]
-    assert all(value >= front.members[0].value for _, value in lines["attempt"])
-    values = [one.value for one in front.members]
-    assert values == sorted(values)
-    numbers = {str(one.attempt.number) for one in (*front.members, front.best)}
-    assert texts_of(axes).keys() == numbers
-    alone = front_of(Logbook(folder).attempts()[:2])
-    assert front_figure(alone, "") is None
 
 
 def test_the_page_of_a_run_with_lineages_has_the_tree(folder: Path) -> None:
