@@ -1,4 +1,7 @@
-"""Exported C and Python: each decides as numpy does, over many kinds of policies."""
+"""Exported C and Python: each decides as numpy does, over many kinds of policies.
+
+It tests `extensions.export.python`.
+"""
 
 from __future__ import annotations
 
