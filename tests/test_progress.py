@@ -207,7 +207,7 @@ def test_a_terminal_tells_of_tuning_and_retries_and_ctrl_c_gives_the_way_to_go_o
 ) -> None:
     again = Scripted(status=429, error="slow down", retry_after=120)
     with ChatServer([SCORES, again]) as server:
-        linear = ("--policy", "linear", "--refine", "ars:2400", "--iterations", 2, "--set", "stop_at=501")
+        linear = ("--policy", "linear", "--refine", "cma:2400", "--iterations", 2, "--set", "stop_at=501")
         terminal.start(*RUN, *linear, "--base-url", server.openai_url)
         moving = r"^now +tuning attempt 1: [\d,]+ of 2,400 episodes, mean [\d.]+ now, at most about .+ left"
         assert eventually(lambda: re.search(moving, terminal.screen, re.MULTILINE) is not None)

@@ -46,7 +46,7 @@ _OPTIONS_OF_A_RUN = opt.all_of(
     click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
     click.option(
         "--refine",
-        help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
+        help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, model; tables: coordinate, q, policy-iteration.",
     ),
     click.option("--jobs", type=int, help="Processes for episodes (default: all cores)."),
     click.option(

@@ -34,9 +34,8 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded
 
-RefineMethod = Literal["auto", "cma", "ars", "model", "coordinate", "q", "sarsa", "policy-iteration"]
-LEARNERS = ("q", "sarsa")  # methods that learn step by step, and can use a potential
-FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that change the entries of a table
+RefineMethod = Literal["auto", "cma", "model", "coordinate", "q", "policy-iteration"]
+FOR_TABLES = ("coordinate", "q", "policy-iteration")  # methods that change the entries of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +375,7 @@ def effective_config(
     if config.refine.method == "policy-iteration" and config.score != MEAN:
         raise UsageError(f"--refine policy-iteration maximises the mean: with --score {config.score} use coordinate")
     if config.refine.method in FOR_TABLES and config.policy == "linear":
-        raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, ars or auto")
+        raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, model or auto")
     return config
 
 

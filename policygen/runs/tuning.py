@@ -8,7 +8,7 @@ from typing import Literal
 from policygen.runs.config import FOR_TABLES, RefineMethod, RunConfig
 from policygen.tasks.task import PolicyKind, Task
 
-Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration", "model"]
+Method = Literal["cma", "coordinate", "q", "policy-iteration", "model"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 # The same for a policy that works already: a gait does not survive larger steps of all constants at once, but a policy
@@ -19,7 +19,6 @@ SEEDS_PER_GENERATION = 4  # maximum; fewer if they are enough to rank the candid
 # The search overfits to its few seeds. So the policy is chosen among its generations on new episodes, by successive
 # halving, with this share of the budget.
 VALIDATION_SHARE = 0.2
-MOST_FOR_CMA = 100  # constants; for more, `auto` chooses another method
 # Near the optimum of a bowl an evolution strategy over n constants takes at least 4 n candidates, each judged without
 # noise, to come closer by a factor of e (Arnold, "Weighted multirecombination evolution strategies", Theoretical
 # Computer Science 361, 2006: a progress of at most 0.25/n a candidate).
@@ -51,8 +50,7 @@ class TuningLimits:
     """The limits of the search for a proposal's numbers.
 
     Attributes:
-        method: `cma`, `ars`, `model`, or one of `FOR_TABLES` for the entries of a table. Where `auto` depends on the
-            number of constants, this is `cma`, but more than `MOST_FOR_CMA` constants are tuned by `ars`.
+        method: `cma`, `model`, or one of `FOR_TABLES` for the entries of a table.
         left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
         generation, seeds: candidates of a generation, and maximum episodes of each.
     """
@@ -113,19 +111,18 @@ def tuning_limits(
     )
 
 
-def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, constants: int = 0) -> Method:
+def method_for(method: RefineMethod, *, choices: bool, exact: bool = False) -> Method:
     """Return the method that `method` stands for: `auto`, and `model` for a table of choices, stand for others.
 
     Args:
         choices: whether entries of a table are tuned that are choices.
         exact: whether the MDP is known.
-        constants: number of constants to tune otherwise; CMA-ES is used up to its limit.
     """
     if method != "auto" and not (method == "model" and choices):
         return method
     if choices:
         return "policy-iteration" if exact else "coordinate"
-    return "cma" if constants <= MOST_FOR_CMA else "ars"
+    return "cma"
 
 
 def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:

@@ -17,7 +17,7 @@ from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
-from policygen.runs.config import FOR_TABLES, LEARNERS
+from policygen.runs.config import FOR_TABLES
 from policygen.runs.lineages import Lineage
 from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
@@ -316,8 +316,8 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
     what, remark = "entries" if refined.method in FOR_TABLES else "constants", ""
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
-    if shaping is not None and shaping.potential and refined.method not in LEARNERS:
-        remark = "; its potential was not used: only q and sarsa use one"
+    if shaping is not None and shaping.potential and refined.method != "q":
+        remark = "; its potential was not used: only q uses one"
     result = _to(before.value, after.value) if before is not None else f"{after.value:.4g}"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {after.prefix}{result}{remark}"
 

@@ -20,9 +20,8 @@ from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor
-from policygen.extensions.learners.actor import CellView
 from policygen.extensions.learners.learner import Vector
-from policygen.extensions.learners.q import learn_tables
+from policygen.extensions.learners.q import CellView, learn_tables
 from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy

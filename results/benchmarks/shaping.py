@@ -15,8 +15,7 @@ import numpy as np
 from adviser import Case, Field, options_of, with_interval
 
 from policygen.episodes.score import episode_seeds
-from policygen.extensions.learners.actor import CellView
-from policygen.extensions.learners.q import learn_tables
+from policygen.extensions.learners.q import CellView, learn_tables
 from policygen.files import write_atomically
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply

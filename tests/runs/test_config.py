@@ -153,7 +153,7 @@ def test_a_malformed_method_of_refinement_is_one_sentence_before_anything_is_pla
 
 
 def test_a_method_of_refinement_is_written_as_it_is_read() -> None:
-    for text, read in (("none", Refinement()), ("auto", Refinement("auto")), ("ars:1200", Refinement("ars", 1_200))):
+    for text, read in (("none", Refinement()), ("auto", Refinement("auto")), ("cma:1200", Refinement("cma", 1_200))):
         config = RunConfig(task="frozenlake", refine=text)
         assert config.refine == read
         assert config.model_dump()["refine"] == text

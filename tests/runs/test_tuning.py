@@ -34,12 +34,11 @@ def test_each_kind_of_policy_has_its_method() -> None:
     config = effective_config(task, "cartpole", options={"refine": "auto:500"})
     table, linear = (tuning_limits(1, task, kind, config, 0) for kind in ("table", "linear"))
     assert (table.method, linear.method) == ("coordinate", "cma")
-    assert method_for("auto", choices=False, constants=1_000) == "ars"
-    assert method_for("ars", choices=True) == "ars"
+    assert method_for("cma", choices=True) == "cma"
     coordinate = effective_config(task, "cartpole", options={"refine": "coordinate"})
     assert tuning_limits(1, task, "linear", coordinate, 0) is None
     assert tuning_limits(1, task, "table", effective_config(task, "cartpole"), 0) is None
-    for name in ("q", "sarsa", "policy-iteration"):
+    for name in ("q", "policy-iteration"):
         learning = effective_config(task, "cartpole", options={"refine": name})
         assert getattr(tuning_limits(1, task, "table", learning, 0), "method", None) == name
         assert tuning_limits(1, task, "linear", learning, 0) is None

@@ -1,1 +1,1 @@
-"""Learners of tables from episodes: Q-learning and SARSA, advised by the proposed table (`--refine q`, `sarsa`)."""
+"""Q-learning of tables from episodes, advised by the proposed table (`--refine q`)."""

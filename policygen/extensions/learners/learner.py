@@ -1,9 +1,8 @@
 """A tabular learner of action values; it replays all steps so far, and an adviser's table guides it.
 
-Q-learning (Watkins 1989) or expected SARSA (van Seijen et al. 2009) that replays every recorded step (Lin 1992) until
-the values settle. With a table and equally weighted targets, that is value iteration on the observed frequencies
-(Vanseijen and Sutton 2015, "A deeper look at planning as learning from replay"): there is no step size, and the value
-of an ending reaches all earlier steps at once.
+Q-learning (Watkins 1989) that replays every recorded step (Lin 1992) until the values settle. With a table and equally
+weighted targets, that is value iteration on the observed frequencies (Vanseijen and Sutton 2015, "A deeper look at
+planning as learning from replay"): there is no step size, and the value of an ending reaches all earlier steps at once.
 
 It explores by optimism: values get a bonus of one standard error per step (Strehl and Littman 2008, "MBIE-EB"; with
 variances as in Audibert et al. 2009, "UCB-V"), and untried actions count more than the best. In addition, a share of
@@ -86,7 +85,7 @@ class TransitionCounts:
         self.rewards += np.bincount(pairs, rewards, minlength=size)
         self.squares += np.bincount(pairs, rewards * rewards, minlength=size)
         self.largest = max(self.largest, float(np.abs(rewards).max()))
-        keys, counts = _counted((pairs * self._cells + after)[~terminated], size * self._cells)
+        keys, counts = np.unique((pairs * self._cells + after)[~terminated], return_counts=True)
         self._keys, places = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
         counted = np.concatenate([self.counts, counts.astype(np.float64)])
         self.counts = np.asarray(np.bincount(places, weights=counted, minlength=len(self._keys)), np.float64)
@@ -112,15 +111,6 @@ class TransitionCounts:
         return np.asarray(np.sqrt((n * variance + usual) / (n + 1.0) / n))
 
 
-def _counted(keys: Cells, size: int) -> tuple[Cells, Cells]:
-    """Return the distinct keys, in ascending order, and the count of each; all keys are below `size`."""
-    if size > 4 * len(keys):
-        return np.unique(keys, return_counts=True)
-    counts = np.bincount(keys, minlength=size)  # needs no sorting
-    found = np.flatnonzero(counts)
-    return found, counts[found]
-
-
 class Learner:
     """A learner of the action values of every cell.
 
@@ -129,8 +119,6 @@ class Learner:
 
     Args:
         advice: the adviser's action in every cell, shape (cells,).
-        expected: whether to learn the values of its own behaviour, random actions included (expected SARSA), and not
-            of its best actions.
     """
 
     def __init__(
@@ -141,10 +129,9 @@ class Learner:
         rng: np.random.Generator,
         *,
         advice: Cells | None = None,
-        expected: bool = False,
     ) -> None:
         self._cells, self._actions = cells, actions
-        self._discount, self._rng, self._expected = discount, rng, expected
+        self._discount, self._rng = discount, rng
         # For every cell, the index of the pair of this cell and the advised action.
         self._advised = None if advice is None else advice * cells + np.arange(cells)
         self._steps: list[Step] = []
@@ -187,7 +174,7 @@ class Learner:
         defaults = np.where(guessed, self._default_value, -np.inf)
         self.values[known & np.isinf(self.values)] = self._default_value
         self._settle(self.values, defaults)
-        ahead = self._discount * self._ahead(self.values, defaults)
+        ahead = self._discount * np.maximum(self.values.max(axis=0), defaults)
         self._errors = self._transitions.errors(ahead).reshape(shape)
         best = self.values.max(axis=0)[known.any(axis=0)]
         self._default_value, self._value_spread = float(best.min()), float(best.std())
@@ -221,7 +208,7 @@ class Learner:
         paid = (transitions.rewards / np.maximum(transitions.tried, 1.0) + (0.0 if bonus is None else bonus))[known]
         weights = self._discount * transitions.counts / transitions.tried[transitions.pairs]
         for _ in range(SWEEPS):
-            ahead = self._ahead(values, least)
+            ahead = np.maximum(values.max(axis=0), least)
             later = np.bincount(transitions.pairs, weights * ahead[transitions.after], minlength=len(flat))
             fresh = paid + later[known]
             change = np.abs(fresh - flat[known]).max()
@@ -229,14 +216,6 @@ class Learner:
             flat[unknown] = -np.inf if bonus is None else fresh.max() + bonus[unknown]
             if change <= SETTLED * np.abs(fresh).max():
                 break
-
-    def _ahead(self, values: Vector, least: Vector) -> Vector:
-        """Return the value of each cell, shape (cells,): that of its best action, or for SARSA of its behaviour."""
-        best = np.maximum(values.max(axis=0), least)
-        if not self._expected:
-            return np.asarray(best)
-        mean = np.where(np.isfinite(values), values, best).mean(axis=0)
-        return np.asarray(best + self._random_share * (mean - best))
 
     def _plan(self) -> None:
         """Set the action chosen in each cell and the share of random ones; both hold until the next replay."""

@@ -1,6 +1,7 @@
-"""`cma`: the covariance matrix adaptation evolution strategy for tens of constants.
+"""`cma`: the covariance matrix adaptation evolution strategy.
 
-Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library.
+Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library. Of hundreds of constants it
+learns no correlations, and takes linear time and memory (separable CMA-ES, Ros and Hansen 2008).
 
 A run may maximise another aggregate than the mean, such as CVaR. A generation is then ranked by the CVaR of each
 candidate's 1 to 4 episodes; the final choice has 12 or more for each. With 10 episodes for each candidate, there would
@@ -38,7 +39,7 @@ CHECKED_EVERY = 10  # generations between checks of the number of seeds
 FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
 FLAT = 10  # generations with equal returns after which a search ends
 LEAST_CLIMB = 5  # generations needed to detect a rise
-MOST_CORRELATED = 100  # maximal number of constants whose correlations are stored
+MOST_CORRELATED = 100  # maximal number of constants whose correlations are learned
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
 LEAST_SHARED = 0.5  # share of the constants that a revised policy shares with its parent; below, tuning begins anew
@@ -61,13 +62,13 @@ def cma_es(
 
     population = max(population, 4 + int(3 * math.log(tunable.size)))
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
-    if tunable.size == 1:
+    if tunable.size == 1 or tunable.size > MOST_CORRELATED:
         options["CMA_diagonal"] = True
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
     shape, step, probed = _shape_of(state, tunable), 1.0, 0
     if shape is None:
-        shape, step = np.eye(tunable.size), trials.first_step
+        shape, step = np.ones(tunable.size), trials.first_step
         steps, probed = _first_steps(tunable, trials)
         options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
     validation = int(trials.episodes * VALIDATION_SHARE)
@@ -86,7 +87,7 @@ def cma_es(
         if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
         samples = search.ask()
-        candidates = [tunable.at(shape @ x) for x in samples]
+        candidates = [tunable.at(_mapped(shape, x)) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
         if needed == SEEDS_PER_GENERATION:
@@ -97,7 +98,7 @@ def cma_es(
             scores = trials.maximised(candidates, shared)
         search.tell(samples, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
-        means.append(shape @ search.result.xfavorite)
+        means.append(_mapped(shape, search.result.xfavorite))
         levels.append(float(scores.mean()))
     generations = len(levels)
     # Include the start: with a small budget, the search may have found nothing better.
@@ -105,14 +106,14 @@ def cma_es(
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
     place, validated = best_by_halving(chosen, replace(trials, episodes=validation), first)
-    covariance = _covariance(search, shape)
+    distribution = _distribution(search, shape)
     return Refined(
         chosen[place],
         probed + spent + validated,
         "cma",
         tunable.size,
-        tuple(zip(tunable.places, tunable.relative(np.sqrt(np.diag(covariance)), means[-1]), strict=True)),
-        _state(covariance, tunable, Tunable(chosen[place], tunable.floor), means[moments[place]], levels),
+        tuple(zip(tunable.places, tunable.relative(distribution[0], means[-1]), strict=True)),
+        _state(distribution, tunable, Tunable(chosen[place], tunable.floor), means[moments[place]], levels),
         (levels[0], levels[-1]),
     )
 
@@ -162,36 +163,40 @@ def _climbing(levels: Sequence[float]) -> bool:
     return slope > 2 * residual / math.sqrt(count * (count**2 - 1) / 12)
 
 
-def _covariance(search: Any, shape: Vector) -> Vector:
-    """Return the covariance matrix of the search distribution in z, step size included."""
+def _mapped(shape: Vector, x: Vector) -> Vector:
+    """Apply the linear map `shape`: a matrix, or its diagonal."""
+    mapped: Vector = shape * x if shape.ndim == 1 else shape @ x
+    return mapped
+
+
+def _distribution(search: Any, shape: Vector) -> tuple[Vector, Vector | None]:
+    """Return the search distribution in z: standard deviations, step size included, and correlations, if learned."""
     deviations = np.asarray(search.result.stds)
-    if len(deviations) == 1:
-        covariance = np.diag(deviations**2)
-    else:
-        own = np.asarray(search.sm.C)
-        scale = deviations / np.sqrt(np.diag(own))
-        covariance = own * np.outer(scale, scale)
-    return np.asarray(shape @ covariance @ shape.T)
+    if not 1 < len(deviations) <= MOST_CORRELATED:
+        return np.sqrt(_mapped(shape, _mapped(shape, deviations**2))), None
+    own = np.asarray(search.sm.C)
+    scale = deviations / np.sqrt(np.diag(own))
+    covariance = own * np.outer(scale, scale)
+    if shape.ndim == 2:
+        covariance = shape @ covariance @ shape.T
+    spread = np.sqrt(np.diag(covariance))
+    return spread, covariance / np.outer(spread, spread)
 
 
 def _state(
-    covariance: Vector, tunable: Tunable, tuned: Tunable, z: Vector, levels: Sequence[float]
+    distribution: tuple[Vector, Vector | None], tunable: Tunable, tuned: Tunable, z: Vector, levels: Sequence[float]
 ) -> TuningState | None:
     """Return the final state of a search that ended at the policy `tuned`, at z; None if its constants differ."""
+    spread, correlations = distribution
     if tuned.size != tunable.size:
         return None
-    spread = np.sqrt(np.diag(covariance))
-    signs = tunable.sign_changes(tuned, z)
-    rows, columns = np.tril_indices(tunable.size, -1)
-    correlations = (covariance / np.outer(spread, spread) * np.outer(signs, signs))[rows, columns]
-    if tunable.size > MOST_CORRELATED:
-        correlations = correlations[:0]
-    return TuningState(
-        tuple(to_digits(value, 4) for value in spread * tunable.sizes),
-        tuple(correlations.round(3).tolist()),
-        tunable.floor,
-        _climbing(levels),
-    )
+    stored: tuple[float, ...] = ()
+    if correlations is not None:
+        signs = tunable.sign_changes(tuned, z)
+        below = np.tril_indices(tunable.size, -1)
+        stored = tuple((correlations * np.outer(signs, signs))[below].round(3).tolist())
+    deviations = tuple(to_digits(value, 4) for value in spread * tunable.sizes)
+    return TuningState(deviations, stored, tunable.floor, _climbing(levels))
 
 
 def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
@@ -201,10 +206,12 @@ def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
     deviations = np.asarray(state.deviations) / tunable.sizes
     if not (np.isfinite(deviations).all() and (deviations > 0).all()):
         return None
+    deviations = np.clip(deviations, *KEPT_STEPS)
+    if not state.correlations:
+        return deviations
     values, vectors = np.linalg.eigh(_correlations(state).clip(-1, 1))
     root: Vector = vectors * np.sqrt(np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
-    shape: Vector = np.clip(deviations, *KEPT_STEPS)[:, None] * root
-    return shape
+    return np.asarray(deviations[:, None] * root)
 
 
 def _correlations(state: TuningState) -> Vector:
@@ -278,13 +285,12 @@ def carry_over(
     deviations = first_step * new.sizes
     wider = WIDER * first_step / FIRST_STEP
     deviations[here] = np.minimum(deviations[here], wider * np.asarray(state.deviations)[there])
-    correlations = np.eye(new.size)
-    correlations[np.ix_(here, here)] = _correlations(state)[np.ix_(there, there)]
-    return TuningState(
-        tuple(to_digits(value, 4) for value in deviations),
-        tuple(correlations[np.tril_indices(new.size, -1)].tolist()),
-        state.floor,
-    )
+    stored: tuple[float, ...] = ()
+    if max(new.size, old.size) <= MOST_CORRELATED:
+        correlations = np.eye(new.size)
+        correlations[np.ix_(here, here)] = _correlations(state)[np.ix_(there, there)]
+        stored = tuple(correlations[np.tril_indices(new.size, -1)].tolist())
+    return TuningState(tuple(to_digits(value, 4) for value in deviations), stored, state.floor)
 
 
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import numpy as np
-
 from policygen.episodes.exact import FiniteMDP
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.attempt import TuningState
-from policygen.runs.config import LEARNERS, RefineMethod
+from policygen.runs.config import RefineMethod
 from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.model import tune_in_plant
@@ -49,14 +47,14 @@ def refine(
     Returns:
         The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
     """
-    if method in LEARNERS:
-        return _learn(policy, method, trials, rng_seed, mdp)
+    if method == "q":
+        return _learn(policy, trials, rng_seed, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
     # can be improved exactly.
     exact = mdp is not None and not policy.remembers
-    chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
+    chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact)
     if chosen == "policy-iteration":
         return policy_iteration(policy, mdp, trials.measure)
     if chosen == "coordinate":
@@ -65,40 +63,14 @@ def refine(
         return None
     if chosen == "model" and trials.seen and not policy.task.text_names:
         return tune_in_plant(policy, trials, rng_seed, floor=tunable.floor, state=state)
-    if chosen in ("cma", "model"):
-        return cma_es(tunable, trials, rng_seed, state)
-    return ars(tunable, trials, rng_seed)
+    return cma_es(tunable, trials, rng_seed, state)
 
 
 def _learn(*arguments: Any) -> Refined | None:
-    """Tune by a learner, an extension; raise PolicyError if it is missing."""
+    """Tune by Q-learning, an extension; raise PolicyError if it is missing."""
     try:
         learners = importlib.import_module("policygen.extensions.learners.q")
     except ModuleNotFoundError as error:
-        raise PolicyError(
-            f"{arguments[1]} needs {error.name}, which this copy of policygen lacks; use coordinate"
-        ) from None
+        raise PolicyError(f"q needs {error.name}, which this copy of policygen lacks; use coordinate") from None
     found: Refined | None = learners.q_learning(*arguments)
     return found
-
-
-def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:
-    """Tune by augmented random search (Mania, Guy and Recht, arXiv 1803.07055), for hundreds of constants.
-
-    Returns None if the budget is too small for one step.
-    """
-    directions, best, step, noise = 16, 8, 0.15, 0.1
-    per_step = 2 * directions * 2
-    steps = trials.episodes // per_step
-    if steps < 1:
-        return None
-    rng = np.random.default_rng(rng_seed)
-    z = np.zeros(tunable.size)
-    for number in range(steps):
-        deltas = rng.normal(size=(directions, tunable.size))
-        pairs = [tunable.at(z + sign * noise * delta) for delta in deltas for sign in (1, -1)]
-        scores = trials.maximised(pairs, trials.seeds(2 * number, 2)).reshape(directions, 2)
-        order = np.argsort(-scores.max(axis=1))[:best]
-        spread = float(scores[order].std()) or 1.0
-        z = z + step / (best * spread) * (scores[order, 0] - scores[order, 1]) @ deltas[order]
-    return Refined(tunable.at(z), steps * per_step, "ars", tunable.size)

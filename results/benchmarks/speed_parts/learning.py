@@ -11,9 +11,8 @@ import numpy as np
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
-from policygen.extensions.learners.actor import CellView
 from policygen.extensions.learners.learner import Vector
-from policygen.extensions.learners.q import learn_tables
+from policygen.extensions.learners.q import CellView, learn_tables
 from policygen.policies.table import TablePolicy
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
