@@ -27,7 +27,7 @@ KERNEL = [
 ]
 EXTENSIONS = [
     *("worlds", "learners", "trackers", "export", "simplify", "distill", "sweeps", "cluster"),
-    *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "live", "mcp_server"),
+    *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
 

@@ -24,7 +24,7 @@ EXTRAS = {
     if name != "dev"
 }
 INSTALLED = functools.cache(metadata.packages_distributions)
-OPTIONAL = {"anthropic", "mcp", "minigrid", "starlette", "uvicorn"}
+OPTIONAL = {"anthropic", "mcp", "minigrid"}
 """Packages imported at the top of modules that are loaded only when they are asked for."""
 
 

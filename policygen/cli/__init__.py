@@ -21,7 +21,6 @@ from policygen.cli.results import (
     plot_episode,
     report,
     robust,
-    serve,
     show,
     simplify,
 )
@@ -34,7 +33,7 @@ from policygen.portable import escape_unprintable
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
-    "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report, serve),
+    "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report),
     "Use a policy elsewhere": (export, simplify, dataset, finetune),
     "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
 }
@@ -42,7 +41,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 NEEDS = {
     **{name: name for name in ("distill", "compare", "film", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
-    **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page", "serve": "live"},
+    **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page"},
 }
 
 

@@ -154,7 +154,7 @@ def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], o
     from policygen.extensions.sweeps.worker import config_of
     from policygen.llm import reads_prompts
 
-    opt.trackers(options["track"])  # raises if one is not installed
+    opt.listeners(options["track"])  # raises if one is not installed
     active_sweep = open_sweep(
         folder,
         plan,
@@ -332,7 +332,7 @@ def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[st
     else:
         made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
         rows, held_out = made.rows, made.test
-    opt.trackers(track)  # raises if one is not installed
+    opt.listeners(track)  # raises if one is not installed
     settings = TrainingSettings(method, **{name: value for name, value in stated.items() if value is not None})
     try:
         result = train(rows, held_out, base, out=output, settings=settings, say=say, track=track)

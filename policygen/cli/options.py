@@ -17,6 +17,7 @@ from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
 if TYPE_CHECKING:
+    from policygen.extensions.page.render import RunPage
     from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
@@ -138,13 +139,21 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
     return policy_text(path) if path is not None else None
 
 
-def trackers(names: Sequence[str]) -> Sequence[Tracker]:
-    """Return the trackers of the option `--track`; raise UsageError if the package of one is not installed."""
-    if not names:
-        return ()
-    from policygen.extensions import trackers as tracking
+def listeners(track: Sequence[str], report: bool = False) -> Sequence[Tracker | RunPage]:
+    """Return the listeners of the options `--track` and `--report`.
 
-    return tracking.trackers(names)
+    Raises UsageError if the package of a tracker is not installed.
+    """
+    found: list[Tracker | RunPage] = []
+    if track:
+        from policygen.extensions.trackers import trackers
+
+        found += trackers(track)
+    if report:
+        from policygen.extensions.page.render import RunPage
+
+        found.append(RunPage())
+    return found
 
 
 def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
@@ -210,6 +219,9 @@ TRACK = click.option(
     type=TRACKED,
     multiple=True,
     help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
+)
+REPORT = click.option(
+    "--report", is_flag=True, help="Write report.html in the run's folder after each attempt; it reloads itself."
 )
 TRUST = click.option(
     "--trust", is_flag=True, help="Trust the files: they may name a module to import, and a server that gets the key."

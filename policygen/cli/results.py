@@ -331,25 +331,6 @@ def report(source: Path, output: Path, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="RUN|DIR", type=opt.RunPath())
-@click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
-def serve(folder: Path, port: int) -> None:
-    """Show running and finished runs in a browser: curves, the conversation, and a form to comment and pause.
-
-    Only browsers on this machine can connect; there is no login. It needs `pip install "policygen[serve]"`.
-    """
-    try:  # the extra `serve`
-        from policygen.extensions.live.app import serve as serve_pages
-    except ImportError:
-        raise UsageError('serving needs more packages; run: pip install "policygen[serve]"') from None
-
-    try:
-        serve_pages(folder, port, say)
-    except KeyboardInterrupt:
-        say("stopped")
-
-
-@click.command()
 @opt.POLICY
 @click.option("--to", type=click.Choice(["c", "python"]), required=True, help="C99 or Python without libraries.")
 @click.option("--float32", is_flag=True, help="Compute in single precision (c).")

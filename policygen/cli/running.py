@@ -20,6 +20,7 @@ from policygen.files import find_run
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
+    from policygen.extensions.page.render import RunPage
     from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
     from policygen.runs.config import RunConfig
@@ -56,6 +57,7 @@ _OPTIONS_OF_A_RUN = opt.all_of(
     opt.PERTURB,
     opt.CACHE,
     opt.TRACK,
+    opt.REPORT,
 )
 
 
@@ -91,8 +93,8 @@ def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
     agent = read_agent(teacher, known, trust=options["trust"])
     student = distillation.distilled(agent, known, config, rounds=rounds, on_round=say).policy
     options["start"] = distillation.text_of(student, teacher)
-    active_run, trackers = _start(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
-    _carry_out(active_run, trackers)
+    active_run, listeners = _start(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
+    _carry_out(active_run, listeners)
     for line in distillation.compare_with_teacher(agent, student, active_run).lines():
         say(line)
 
@@ -127,22 +129,22 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
         if ((folder := find_run(session.task)) / "config.toml").is_file():
             more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
             session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
-            trackers = opt.trackers(options["track"])
+            more_listeners = opt.listeners(options["track"], options["report"])
         else:
             loaded = _load(session.task, options)
-            session.run, trackers = _start(loaded, _config(loaded, session.task, options), options, session)
-        listeners = (Terminal(session.run), *default_listeners(session.run), *trackers, session)
+            session.run, more_listeners = _start(loaded, _config(loaded, session.task, options), options, session)
+        listeners = (Terminal(session.run), *default_listeners(session.run), *more_listeners, session)
         try:
             return carry_out(session.run, listeners).stopped
         except (KeyboardInterrupt, PolicygenError):
-            say(_resume_command(session.run, trackers), err=True)
+            say(_resume_command(session.run, more_listeners), err=True)
             raise
 
     serve(session, play, port)
 
 
 # Options that are not settings of a run.
-_NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "perturb")
+_NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "report", "perturb")
 
 
 def _load(task: str, options: Mapping[str, Any]) -> Task:
@@ -167,15 +169,15 @@ def _config(
 
 def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
-) -> tuple[Run, Sequence[Tracker]]:
-    """Begin a run, print its settings, and return it with its trackers."""
+) -> tuple[Run, Sequence[Tracker | RunPage]]:
+    """Begin a run, print its settings, and return it with the listeners that options ask for."""
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
     from policygen.search.run import start
     from policygen.tasks.task import KIND_WORDS
 
     cache, trust = options["cache"], options["trust"]
-    trackers, answers = opt.trackers(options["track"]), Cache(cache) if cache is not None else None
+    listeners, answers = opt.listeners(options["track"], options["report"]), Cache(cache) if cache is not None else None
     active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
     active_run.cache = answers
     chosen, more = active_run.config, ""
@@ -195,7 +197,7 @@ def _start(
     if shown := active_run.search.demonstrations:
         best = f"the best returned {max(episode.trajectory.episode_return for episode in shown):.4g}"
         say(f"  demonstrations: {len(shown)} episodes, {best}{f'; {config.llm} ignores them' * unread}")
-    return active_run, trackers
+    return active_run, listeners
 
 
 @click.command()
@@ -205,6 +207,7 @@ def _start(
 @opt.BASE_URL
 @opt.BUDGET_OPTIONS
 @opt.EXECUTION
+@opt.REPORT
 @opt.TRUST
 def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
@@ -237,17 +240,17 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
         if made := make_missing(run_folder):
             say(f"the run was finished except for {', '.join(made)}, which now exist")
             return
-    trackers, cache = opt.trackers(options["track"]), options["cache"]
+    listeners, cache = opt.listeners(options["track"], options["report"]), options["cache"]
     answers = Cache(cache) if cache is not None else None
     active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
     active_run.cache = answers
     attempts = active_run.search.attempts
     say(f"continuing after attempt {attempts[-1].number}" if attempts else "continuing: no attempt was recorded yet")
     opt.say_own_templates(active_run.config)
-    _carry_out(active_run, trackers)
+    _carry_out(active_run, listeners)
 
 
-def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
+def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
     from policygen.api import default_listeners
     from policygen.episodes.score import first_episodes
@@ -259,10 +262,10 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     opt.say_key(active_run.provider)
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
-    hint = _resume_command(active_run, trackers)
+    hint = _resume_command(active_run, listeners)
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
-        summary = carry_out(active_run, (Terminal(active_run), *default_listeners(active_run), *trackers))
+        summary = carry_out(active_run, (Terminal(active_run), *default_listeners(active_run), *listeners))
     except KeyboardInterrupt:
         say(f"\nInterrupted. {hint}", err=True)
         raise SystemExit(130) from None
@@ -301,7 +304,7 @@ def _carry_out(active_run: Any, trackers: Sequence[Tracker]) -> None:
     say(f"results: {active_run.folder}")
 
 
-def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
+def _resume_command(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> str:
     """Return a sentence with the command that resumes an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import KeyedProvider
@@ -312,7 +315,7 @@ def _resume_command(active_run: Any, trackers: Sequence[Tracker]) -> str:
     if any(read_spec(one).address for one in models):
         words += [word for one in models for word in ("--llm", one)]
     words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []
-    words += [word for tracker in trackers for word in ("--track", tracker.name)]
+    words += [word for one in listeners for word in one.option]
     return f"Nothing is lost; continue with: {active_run.logbook.resume_command(*words)}"
 
 

@@ -42,7 +42,7 @@ class Tracker(Listener):
             self._module: Any = importlib.import_module(PACKAGES[name])
         except ImportError:
             raise UsageError(f'--track {name} needs an extra: pip install "policygen[{name}]"') from None
-        self.name = name
+        self.name, self.option = name, ("--track", name)
         self._last, self._costs = 0, Costs()
         self._prompts: dict[int, str] = {}
 

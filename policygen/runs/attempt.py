@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -88,15 +87,13 @@ class SavedPolicy:
 DELETE_AND_SCORE = "delete the damaged line and those after it, and score them again with: policygen resume"
 # The policies used last, by id of the task and saved form; a cached policy keeps its task alive.
 _CACHE: OrderedDict[tuple[int, bytes], Policy] = OrderedDict()
-_LOCK = threading.Lock()  # live pages read attempts in threads of their own
 
 
 def _cache(saved: SavedPolicy, policy: Policy) -> None:
-    with _LOCK:
-        _CACHE[id(saved.task), saved.content] = policy
-        _CACHE.move_to_end((id(saved.task), saved.content))
-        if len(_CACHE) > MOST_CACHED:
-            _CACHE.popitem(last=False)
+    _CACHE[id(saved.task), saved.content] = policy
+    _CACHE.move_to_end((id(saved.task), saved.content))
+    if len(_CACHE) > MOST_CACHED:
+        _CACHE.popitem(last=False)
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:

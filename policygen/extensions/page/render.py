@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,11 +38,16 @@ from policygen.plants.record import SHARE, errors_in_words, uncertain_in_words, 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
+from policygen.runs.attempt import Attempt
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.reading import read_policy
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
+REPORT = "report.html"
+RELOADS = 5  # seconds between reloads of the page of an unfinished run
+SHARE_OF_TIME = 0.05  # of a run, for writing its page
 _EPISODES, _ROBUST_EPISODES = 100, 20  # for the score of a policy; under each perturbation
 
 
@@ -53,6 +59,7 @@ def write_page(
     film: bool = True,
     trust: bool = False,
     robust: bool = False,
+    reloads: int | None = None,
 ) -> Path:
     """Write the page of a run, a sweep, or a policy; return its path.
 
@@ -61,6 +68,7 @@ def write_page(
     Args:
         task_name: the task of a policy that is a text file.
         film: add a film of an episode.
+        reloads: seconds after which the page reloads itself; None: never.
         robust: add scores under perturbations, on 20 episodes each.
         trust: let the task name modules to import and paths to read, which the film and the traces of memory may need.
 
@@ -73,7 +81,7 @@ def write_page(
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
     if is_sweep(source):
-        write_named(output, render("sweep.html.j2", read_sweep(source)))
+        write_named(output, render("sweep.html.j2", read_sweep(source), reloads=None))
         return output
     content: RunContent | PolicyContent
     if (source / "config.toml").is_file() and task_name is None:
@@ -97,10 +105,35 @@ def write_page(
         perturbations = perturbed.perturbations_for(policy.task)
         found = perturbed.margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
         robustness = margins_content(found, perturbed.protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
-    write_named(output, render(template, content, playing=playing, margins=robustness, **drawn))
+    write_named(output, render(template, content, playing=playing, margins=robustness, reloads=reloads, **drawn))
     if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lacking, stacklevel=2)
     return output
+
+
+class RunPage(Listener):
+    """Writes `report.html` in the run's folder after each attempt; the page reloads itself until the run has ended.
+
+    Writing takes at most a twentieth of the time of the run, and once more at the end: after quick attempts the page
+    waits for a later one.
+    """
+
+    option = ("--report",)
+
+    def started(self, run: RunView) -> None:
+        """Begin to measure the time of the run."""
+        self._folder, self._started, self._writing = run.folder, time.monotonic(), 0.0
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Write the page, which reloads itself, if the time suffices."""
+        before = time.monotonic()
+        if self._writing <= SHARE_OF_TIME * (before - self._started):
+            write_page(self._folder, self._folder / REPORT, film=False, reloads=RELOADS)
+            self._writing += time.monotonic() - before
+
+    def ended(self) -> None:
+        """Write the last page, which does not reload itself."""
+        write_page(self._folder, self._folder / REPORT, film=False)
 
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
@@ -150,7 +183,9 @@ def write_margins(found: Sequence[perturbed.Margins], path: Path, task: Task, ab
     Raises:
         LogbookError: the page cannot be written.
     """
-    write_named(path, render("robust.html.j2", {"task": task.name, **margins_content(found, about, task)}))
+    write_named(
+        path, render("robust.html.j2", {"task": task.name, **margins_content(found, about, task)}, reloads=None)
+    )
     return path
 
 

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
-from browser import Browser, browsing, needs_chromium
 from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written, page_of
 from sweeping import plan_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.compare.words import number
+from policygen.extensions.page import render
 from policygen.extensions.page.attempts import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.content import read_run
 from policygen.extensions.page.pictures import film_of
-from policygen.extensions.page.render import write_page
+from policygen.extensions.page.render import RunPage, write_page
 from policygen.extensions.sweeps.plan import cells_of, write_plan
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.runs.config import effective_config
+from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.search.run import carry_out, start
 
@@ -61,12 +61,6 @@ def page(a_run: Path) -> str:
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("OPENAI_API_KEY", SECRET)
         return page_of(a_run)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as opened:
-        yield opened
 
 
 def words(page: str) -> str:
@@ -213,50 +207,30 @@ def test_a_policy_has_a_page_with_its_score_pictures_and_requirements(line: Line
     assert page.count("data:image/gif") == 1
 
 
-@needs_chromium
-def test_a_real_browser_shows_it_without_a_script_a_request_or_an_error(
-    a_run: Path, tmp_path: Path, browser: Browser
+def test_a_run_with_a_page_writes_it_after_attempts_and_it_reloads_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = write_page(a_run, tmp_path / "r.html").as_uri()
-    assert 'src="data:image/gif' in (tmp_path / "r.html").read_text()  # the episode plays
-    for width, dark in ((390, False), (390, True), (1400, False), (1400, True)):
-        browser.open(address, width=width, dark=dark)
-        browser.value("document.querySelectorAll('details').forEach(d => d.open = true)")
-        assert browser.errors == []
-        assert browser.requests == [address]
-        assert browser.value("document.title") == "frozenlake: 0.740"
-        # Nothing is wider than the window, but for what scrolls within itself.
-        assert browser.value("document.documentElement.scrollWidth") <= width
-        assert browser.value("[...document.images].every(i => i.complete && i.naturalWidth > 100)")
-        sizes = "[...document.querySelectorAll('p, td, th, pre, summary, code, figcaption')]"
-        assert browser.value(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))") >= 11
-        ground = browser.value("getComputedStyle(document.body).backgroundColor")
-        assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
-        assert browser.value(LEAST_CONTRAST) >= 4.5
-    # A wide window is made use of, and what is folded on a screen is printed.
-    right = "Math.max(...[...document.querySelectorAll('main section *')].map(e => e.getBoundingClientRect().right))"
-    assert browser.value(f"document.getElementById('curve').getBoundingClientRect().left > 500 && {right} > 1250")
-    browser.value("document.querySelectorAll('details').forEach(d => d.open = false)")
-    hidden = "[...document.querySelectorAll('details pre')].filter(e => !e.checkVisibility()).length"
-    assert browser.value(hidden) > 5
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.value(hidden) == 0
-    pdf = browser.pdf()
-    assert pdf.startswith(b"%PDF")
-    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30
+    reloads = []
+
+    def look(attempt: policygen.Attempt) -> None:
+        pages = list(tmp_path.glob("*/report.html"))
+        reloads.append([b'http-equiv="refresh"' in page.read_bytes() for page in pages])
+        for page in pages:
+            page.unlink()
+        monkeypatch.setattr(render, "SHARE_OF_TIME", 100.0 if attempt.number else 0.0)
+
+    quick = {"iterations": 2, "episodes": 4, "final_episodes": 4}
+    folder = policygen.run("frozenlake", out=tmp_path, listeners=[RunPage()], on_attempt=look, **quick).folder
+    assert reloads == [[True], [], [True]]  # writing had no time left after attempt 1
+    assert b'http-equiv="refresh"' not in (folder / "report.html").read_bytes()
 
 
-# The least contrast of text with what is behind it, as the Web Content Accessibility Guidelines 2.1 define it.
-LEAST_CONTRAST = """
-(() => {
-  const parts = c => c.match(/[\\d.]+/g).map(Number);
-  const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = c => { const [r, g, b] = parts(c).map(v => linear(v / 255));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
-    if (parts(c)[3] !== 0) return c; } return 'rgb(255, 255, 255)'; };
-  const contrast = e => { const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
-    return (a + 0.05) / (b + 0.05); };
-  return Math.min(...[...document.querySelectorAll('main *')].filter(e => e.innerText).map(contrast));
-})()
-"""
+def test_a_page_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    class InTheWay(Listener):
+        def started(self, run: RunView) -> None:
+            (run.folder / "report.html").mkdir()
+
+    quick = {"iterations": 1, "episodes": 4, "final_episodes": 4}
+    with pytest.warns(UserWarning, match="RunPage failed, and the run continues without it"):
+        done = policygen.run("frozenlake", out=tmp_path, listeners=[InTheWay(), RunPage()], **quick)
+    assert done.final is not None

@@ -1,1 +1,0 @@
-"""Live pages of runs, served to this machine only."""
