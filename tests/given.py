@@ -116,8 +116,7 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
     list(attempts_of(search, untuned, provider))
     context = search.context(len(search.attempts), config)
-    others = (context.best,) if context.best is not None else ()
-    context = dataclasses.replace(context, comments=("Keep the cart near the centre.",), others=others)
+    context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
     if tune_in_plant:
         *earlier, last = context.attempts
         context = dataclasses.replace(

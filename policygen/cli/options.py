@@ -278,9 +278,6 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         metavar="RUN|best.json",
         help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
     ),
-    click.option(
-        "--lineages", type=int, help="Number of policies of different structure, revised in turn (default 1)."
-    ),
     _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
     _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
     _switch(

@@ -33,11 +33,11 @@ TOLD_APART = 2.0  # spreads are shown if the widest is more than this many times
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
     """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
 
-    `changed` compares proposed equations with their parent: the best policy when they were proposed, or the best of
-    their lineage. It compares a table with the best policy so far. The last refused attempts have a detailed account.
+    `changed` compares proposed equations with their parent: the best policy when they were proposed. It compares a
+    table with the best policy so far. The last refused attempts have a detailed account.
     The time that this takes hardly grows with the number of earlier attempts.
     """
-    attempts, best = context.own_attempts, context.best
+    attempts, best = context.attempts, context.best
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
     refused = [a.number for a in attempts[start:] if a.saved and a.score and not a.accepted][-MOST_REFUSED:]
@@ -45,8 +45,6 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
-        if attempt.lineage:
-            parent = context.attempts[attempt.parent] if attempt.parent is not None else None
         policy, score, proposed = attempt.policy, attempt.score, attempt.proposed
         changed = ""
         if isinstance(proposed, LinearPolicy):
@@ -176,20 +174,6 @@ def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
         if math.isfinite(ends[0])
     ]
     return [one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2])]
-
-
-def lineage_views(context: Context) -> list[View]:
-    """Return the best policies of the other lineages, best first, for templates."""
-    return [
-        {
-            "number": one.number,
-            "mean": one.score.value,
-            "idea": one.idea,
-            "lines": _squeezed(one.policy.to_text()).splitlines(),
-        }
-        for one in context.others
-        if one.policy is not None and one.score is not None
-    ]
 
 
 def _squeezed(text: str) -> str:

@@ -21,7 +21,7 @@ from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
-from policygen.prompts.history import attempt_views, best_view, lineage_views, shortened
+from policygen.prompts.history import attempt_views, best_view, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
 from policygen.prompts.views import (
@@ -195,7 +195,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
         },
-        "others": lineage_views(context),
+        "stalled": context.stalled,
         "comments": list(context.comments),
         "requirements": requirement_views(context),
         "random": random,
@@ -208,11 +208,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
 
 
 def _best_episodes(context: Context) -> list[Episode]:
-    """Return the best played or demonstrated episodes, best first; to revise a lineage, only its own."""
-    played = context.buffer.best(KEPT_EXTREMES)
-    if context.lineage.number and context.best is not None:  # features would be computed for other policies' episodes
-        played = [e for attempt in context.own_attempts for e in context.buffer.of_attempt(attempt.number)]
-    return sorted([*context.demonstrations, *played], key=lambda e: -e.trajectory.episode_return)
+    """Return the best played or demonstrated episodes, best first."""
+    return sorted(
+        [*context.demonstrations, *context.buffer.best(KEPT_EXTREMES)], key=lambda e: -e.trajectory.episode_return
+    )
 
 
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:

@@ -333,8 +333,6 @@ class Attempt:
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
             earlier attempt's constants are tuned further; no model is asked.
-        lineage: number of the attempt that began its lineage; 0 in a run without lineages.
-        parent: number of the attempt that it was asked to revise; None for the first of a lineage and without lineages.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply states; the others are the incumbent's.
@@ -354,8 +352,6 @@ class Attempt:
     score: Score | None
     played: Played = NOTHING_PLAYED
     kind: AttemptKind = "proposal"
-    lineage: int = 0
-    parent: int | None = None
     accepted: bool = False
     verdict: str = ""
     idea: str = ""

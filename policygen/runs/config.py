@@ -28,7 +28,7 @@ from pydantic import (
 from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
-from policygen.llm import joined_specs, reads_prompts, specs_of
+from policygen.llm import joined_specs, reads_prompts
 from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
@@ -135,7 +135,6 @@ class SearchSettings(_Settings):
         Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
     )
     memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
-    lineages: int = Field(1, ge=1, le=16, description="policies of different structure that are revised in turn")
 
 
 class EpisodeSettings(_Settings):
@@ -363,13 +362,6 @@ def effective_config(
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
-    if config.lineages > 1 and (searches := [one for one in specs_of(config.llm) if one in ("builtin", "random")]):
-        raise UsageError(
-            f"--lineages is for language models: {searches[0]} revises no structure on request; "
-            "name only language models with --llm, or leave --lineages out"
-        )
-    if config.lineages > 1 and config.conversation == "continued":
-        raise UsageError("--lineages revises several policies, and a continued conversation only one: leave one out")
     if config.shape and config.refine.method is None:
         raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
     if config.refine.method == "policy-iteration" and config.score != MEAN:

@@ -34,7 +34,6 @@ class Settings(TypedDict, total=False):
     shape: bool | None
     normalise: bool | None
     memory: bool | None
-    lineages: int | None
     ablate: Literal["nothing", "knowledge"] | None
     jobs: int | None
     step_timeout: float | None

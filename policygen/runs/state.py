@@ -19,7 +19,6 @@ from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
-from policygen.runs.lineages import Lineage, lineage_for, lineages_of
 from policygen.runs.records import Baseline
 from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
@@ -138,18 +137,13 @@ class Search:
         observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
         standing = self.attempts[-1].standing if self.attempts else Standing()
         exact = self.mdp is not None
-        lineage = lineage_for(number, self.attempts, self.best, config)
-        others = lineages_of(self.attempts, config.lineages) if lineage.number else []
-        reported = self.reported_score
-        if lineage.best is not self.best:
-            reported = lineage.best.score if lineage.best is not None else None
         return Context(
             self.task,
             config.policy,
             number,
             config.seed,
-            lineage.best,
-            reported,
+            self.best,
+            self.reported_score,
             tuple(self.attempts),
             self.tried,
             self.buffer,
@@ -161,15 +155,8 @@ class Search:
             config.memory,
             demonstrations=self.demonstrations,
             baseline=self.baseline,
-            lineage=lineage,
             same_as=self.same_as,
-            others=tuple(one.best for one in others if one.best is not None and one.number != lineage.number),
         )
-
-    def lineage_of(self, attempt: Attempt) -> Lineage:
-        """Return the lineage of an attempt, with this attempt as its `best`; without lineages, the best of the run."""
-        own = tuple(one for one in self.attempts if one.lineage == attempt.lineage) if attempt.lineage else ()
-        return Lineage(attempt.lineage, own, attempt if attempt.lineage else self.best)
 
 
 def revised(task: Task, attempts: Sequence[Attempt]) -> Plant:
@@ -192,7 +179,7 @@ class Context:
     kind: PolicyKind
     number: int
     seed: int
-    best: Attempt | None  # the policy to revise: the best of the run, or of a lineage
+    best: Attempt | None  # the policy to revise
     reported_score: Score | None  # its score to show, see `Search.reported_score`
     attempts: tuple[Attempt, ...]
     tried: Mapping[bytes, int]
@@ -204,9 +191,7 @@ class Context:
     comments: tuple[str, ...] = ()  # the user's comments for the model
     demonstrations: tuple[Episode, ...] = ()
     baseline: Baseline | None = None
-    lineage: Lineage = field(default_factory=lambda: Lineage(0))  # the attempts that led to `best`
     same_as: Mapping[int, int] = field(default_factory=dict)
-    others: tuple[Attempt, ...] = ()  # the best policies of the other lineages, best first
 
     @property
     def incumbent(self) -> Policy | None:
@@ -214,6 +199,6 @@ class Context:
         return self.best.policy if self.best is not None else None
 
     @property
-    def own_attempts(self) -> tuple[Attempt, ...]:
-        """Random actions, then the attempts of the lineage; all attempts in a run without lineages."""
-        return (*self.attempts[:1], *self.lineage.attempts) if self.lineage.number else self.attempts
+    def stalled(self) -> int:
+        """Number of attempts since the best policy was found; 0 before there is one."""
+        return len(self.attempts) - 1 - self.best.number if self.best is not None else 0

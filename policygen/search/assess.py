@@ -18,7 +18,6 @@ from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES
-from policygen.runs.lineages import Lineage
 from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
@@ -57,23 +56,20 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
 
-def assess(
-    proposal: Proposal, lineage: Lineage, search: Search, runner: EpisodeRunner, trials: Trials | None = None
-) -> Assessment:
+def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
     An exception fails only this attempt, which records it. It does not end the run, because a resumed run would fail
     again. Only a used-up budget and an environment that keeps failing end the run.
 
     Args:
-        lineage: the lineage that the proposal continues.
         trials: budget for tuning an earlier policy further; by default a proposal's share.
 
     Raises EnvironmentFault if the environment has failed under several proposals in a row.
     """
     started = time.perf_counter()
     runner.reserve_for_round(proposal.number if trials is None else 0)
-    attempt, unchanged = _proposed(proposal, lineage, tuning=trials is not None), (search.best_score, search.validation)
+    attempt, unchanged = _proposed(proposal, tuning=trials is not None), (search.best_score, search.validation)
     if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
@@ -172,7 +168,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     return score
 
 
-def _proposed(proposal: Proposal, lineage: Lineage, *, tuning: bool) -> Attempt:
+def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
     """Return an attempt with the proposal and its requests, not yet scored."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     requests = Requests(
@@ -190,8 +186,6 @@ def _proposed(proposal: Proposal, lineage: Lineage, *, tuning: bool) -> Attempt:
         None,
         None,
         kind="tuning" if tuning else "resignation" if proposal.parsed.resigned else "proposal",
-        lineage=lineage.number,
-        parent=lineage.best.number if lineage.number and lineage.best is not None else None,
         idea=proposal.idea,
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
@@ -276,16 +270,16 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
-    """Return the state from which tuning this policy continues: that of its last tuning, else one from its parent.
+    """Return the state from which tuning this policy continues: that of its last tuning, else one from the best policy.
 
-    A parent's state holds for the constants that both share. None if there is no such state, or if this tuning has a
-    new objective: other constants may matter now.
+    The best policy's state holds for the constants that both share. None if there is no such state, or if this tuning
+    has a new objective: other constants may matter now.
     """
     digest, objective = text_digest(policy), _objective(new.shaping)
     for attempt in reversed(search.attempts):
         if attempt.tuned.tuning is not None and attempt.digests[1] == digest:
             return attempt.tuned.tuning if not objective or objective == _objective(attempt.shaping) else None
-    best = search.best if not new.lineage else search.attempts[new.parent] if new.parent is not None else None
+    best = search.best
     if best is None or best.policy is None or best.tuned.tuning is None:
         return None
     if objective and objective != _objective(best.shaping):

@@ -76,7 +76,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             except BudgetExhausted as error:
                 exhausted = error  # the proposals made before it are still assessed
             for proposal in proposals:
-                yield search.keep(assess(proposal, contexts[0].lineage, search, runner))
+                yield search.keep(assess(proposal, search, runner))
             if exhausted is not None:
                 raise exhausted
             if len(scorable) < len(contexts):
@@ -92,7 +92,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
         while (following := _next_tuning(search, runner)) is not None:
             chosen, trials = following
             proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
-            yield search.keep(assess(proposal, search.lineage_of(chosen), search, runner, trials))
+            yield search.keep(assess(proposal, search, runner, trials))
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
 

@@ -31,7 +31,7 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     assert set(used) == {
         *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_example", "_best"),
         *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shape", "_objectives"),
-        *("_requirements", "_lineages"),
+        "_requirements",
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 

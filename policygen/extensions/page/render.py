@@ -26,7 +26,6 @@ from policygen.extensions.page import pictures
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.sweep import read_sweep
-from policygen.extensions.plots.attempts import family_figure
 from policygen.extensions.plots.gains import gains_text
 from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
 from policygen.extensions.plots.signals import best_median_worst
@@ -138,15 +137,11 @@ class RunPage(Listener):
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     """Return the pictures and texts of a run's page, also those of its best policy, by template variable."""
-    family = family_figure(run.attempts)
-    shared = {
-        "curve": pictures.curve_picture(run.folder),
-        "family": pictures.embedded(family, "Family tree of the attempts") if family is not None else None,
-    }
+    curve = pictures.curve_picture(run.folder)
     if policy is None or run.best is None:
-        return {"plant": None, "text": "", **shared}
+        return {"plant": None, "text": "", "curve": curve}
     drawn = _drawn(policy, pictures.own_episodes(run.folder, run.best))
-    return {"plant": pictures.plant_content(run.folder, run.best, run.task), **drawn, **shared}
+    return {"plant": pictures.plant_content(run.folder, run.best, run.task), **drawn, "curve": curve}
 
 
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:

@@ -104,8 +104,6 @@ def _requests_of(folder: Path, left_out: Counter[str], *, comments: bool) -> Ite
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
         first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # the first attempt of its round
         revised = best_of(attempts[:first])
-        if attempt.lineage:
-            revised = attempts[attempt.parent] if attempt.parent is not None else None
         # Reading a reply uses no scores, attempts or episodes.
         context = Context(task, config.policy, first, config.seed, revised, None, (), {}, ReplayBuffer())
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
